@@ -5,12 +5,16 @@
 A row of comma-separated values for each network, in milliseconds: the schedule of ``ios-both`` as *given*; with each ingredient *alone*; the
 best *two in turn*, the second by its own search on the network that the first one found; *jointly*, with the gap to the bound that is proven of
 its network; *without* each ingredient. ``--seconds`` limits each joint search, and each of the searches in turn.
+
+``--run`` runs each result instead, in NumPy and by ONNX Runtime, and prints the largest difference of its outputs from
+those of the network as given, as a fraction of the largest value. A plan with a race is refused.
 """
 
 from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from time import process_time
@@ -21,9 +25,18 @@ import typer
 import iossim
 from benchmarks.large_networks import BUILDS
 from iossim import api
+from iossim.backends.numpy_reference.execute import numpy_outputs
+from iossim.execution.backend import BackendError
+from iossim.execution.backends import create_backend
+from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import plan_for
+from iossim.execution.tolerance import largest_difference
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.passes.blocks import cut_blocks
+from iossim.schedule.schedule import AnySchedule
+from iossim.tasks.measured_schedules import for_backend
 from iossim.transforms.joint import COMPANY, DIVISION, JOINS, REWRITING, STREAMS, JointlyFound, JointSearch
 from iossim.transforms.transform import Setting
 
@@ -38,6 +51,7 @@ IN_TURN: dict[str, dict[str, Any] | None] = {
     STREAMS: None,
 }
 COLUMNS = "device", "network", "batch", "given", "alone", "two in turn", "jointly", "gap", "without", "ways", "CPU s"
+RUN_COLUMNS = "device", "network", "batch", "given", "jointly", "NumPy", "ONNX Runtime"
 
 
 def two_in_turn_us(found: JointlyFound, prices: Any, options: Any) -> dict[tuple[str, str], float]:
@@ -54,6 +68,23 @@ def two_in_turn_us(found: JointlyFound, prices: Any, options: Any) -> dict[tuple
     return costs_us
 
 
+def differences(network: Network, found: JointlyFound, schedule: AnySchedule) -> Iterator[str]:
+    """By backend, the largest difference of a schedule's outputs from those of the network as given; "none" for a
+    backend without kernels in the network's precision.
+    """
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    expected = numpy_outputs(network, inputs)
+    numpy = create_backend("numpy_reference")
+    plan = plan_for(for_backend(schedule, found.network, numpy)[0], found.network, numpy)
+    for backend in (numpy, create_backend("onnxruntime_cpu")):
+        try:
+            outputs = backend.execute(found.network, plan, inputs)
+        except BackendError:
+            yield "none"
+        else:
+            yield f"{largest_difference(outputs, expected).relative:.0e}"
+
+
 @app.command()
 def joint(
     device: str,
@@ -64,10 +95,11 @@ def joint(
     limit: str | None = None,
     seconds: float | None = None,
     graphs: Annotated[str, typer.Option(help="Graphs that each search over rewritings expands.")] = "20",
+    run: bool = False,
 ) -> None:
     """Print the table, a row as it is ready."""
     rows = csv.writer(sys.stdout, lineterminator="\n")
-    rows.writerow(COLUMNS)
+    rows.writerow(RUN_COLUMNS if run else COLUMNS)
     for model in models:
         if model in BUILDS:
             builder = GraphBuilder(model, Precision.named(dtype))
@@ -87,6 +119,11 @@ def joint(
         made = found.best.schedule or api.optimize(
             found.network, None, cost_model=prices, options=task.options, choose_joins=False
         )
+        named, given_ms = f"{device} {engine} {dtype}", f"{found.tried[frozenset()].us / 1e3:.3f}"
+        if run:
+            rows.writerow([named, model, batch, given_ms, f"{found.us / 1e3:.3f}", *differences(network, found, made)])
+            sys.stdout.flush()
+            continue
         two_us = two_in_turn_us(found, prices, replace(plain, seconds=None))
         best = min(two_us, key=lambda pair: two_us[pair], default=())
         alone, without = (
@@ -95,7 +132,7 @@ def joint(
         )
         gap = "" if made.relaxed_bound_us is None else f"{1 - made.relaxed_bound_us / found.us:.0%}"
         rows.writerow([
-            f"{device} {engine} {dtype}", model, batch, f"{found.tried[frozenset()].us / 1e3:.3f}", alone,
+            named, model, batch, given_ms, alone,
             f"{two_us[best] / 1e3:.3f} ({', then '.join(best)})" if best else "", f"{found.us / 1e3:.3f}", gap, without,
             f"{found.seen:,}", f"{taken_s:.0f}",
         ])  # fmt: skip

@@ -16,7 +16,7 @@ from iossim.execution.engine import AUTO
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.schedule.schedule import read_schedule as read_any
+from iossim.schedule.schedule_file import read_schedule as read_any
 from iossim.search.assemble import reprice_any
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names

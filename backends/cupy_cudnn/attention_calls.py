@@ -16,12 +16,12 @@ from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
-from iossim.ir.attention import SpeltAttention
+from iossim.ir.attention import SpeltAttention, repetition
 from iossim.ir.graph import Node
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType
 
@@ -40,11 +40,17 @@ def fused_attention(calls: UnitCalls, attention: SpeltAttention) -> tuple[FusedA
     views: dict[str, View | None] = {}
     for name, (source, path) in zip("qkv", attention.operands, strict=True):
         view: View | None = calls.view(source)
+        shared = 1
         for node in reversed(path):
             if isinstance(node.op, Transpose):
                 view = view and view.permuted(node.op.permutation)
+            elif isinstance(node.op, Expand):
+                shared *= repetition(calls.graph, [node])
             elif isinstance(node.op, Reshape):
-                view = view and view.reshaped(calls.graph.types[node.outputs[0]].shape)
+                shape = calls.graph.types[node.outputs[0]].shape
+                if shared > 1:
+                    shape = (*shape[:-3], shape[-3] // shared, *shape[-2:])
+                view = view and view.reshaped(shape)
             else:
                 view = None if name == "v" else view
                 scale *= _factor(calls, node)

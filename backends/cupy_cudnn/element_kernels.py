@@ -113,7 +113,13 @@ def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
 
     Negative indices count from the end, and none reaches outside.
     """
-    return chain(COPY, [x.part(axis, 0, 1)], y, Lookup(axis, indices, x.shape[axis]))
+    first, lookup = looked_up(x, indices, axis)
+    return chain(COPY, [first], y, lookup)
+
+
+def looked_up(x: View, indices: View, axis: int) -> tuple[View, Lookup]:
+    """The first operand of a chain, and the lookup, by which it reads ``x`` at dense ``indices`` along ``axis``."""
+    return x.part(axis, 0, 1), Lookup(axis, indices, x.shape[axis])
 
 
 def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:

@@ -122,9 +122,8 @@ def _layer_norm(calls: UnitCalls, node: Node, op: LayerNorm | RmsNorm) -> None:
 
 @OP_CALLS.register(Gather)
 def _gather(calls: UnitCalls, node: Node, op: Gather) -> None:
-    x, y = calls.read(node), calls.written(node)
-    axis, shape = normal_axis(op.axis, len(x.shape)), calls.graph.types[node.inputs[1]].shape
-    given = calls.read(node, 1)
+    x, given, axis = calls.looked_up(node)
+    y, shape = calls.written(node), calls.graph.types[node.inputs[1]].shape
     indices = given if given.is_dense else calls.dense_copy(given)
     flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
     with calls.written_as(y, flat) as made:

@@ -27,9 +27,10 @@ from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import ALIGNMENT_BYTES
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Op
+from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.gather import Gather
 from iossim.ir.types import DType
 
 Call = KernelCall | ConvolutionCall | HostCall
@@ -112,6 +113,12 @@ class UnitCalls:
 
     def read(self, node: Node, index: int = 0) -> View:
         return self.view(node.inputs[index])
+
+    def looked_up(self, node: Node) -> tuple[View, View, int]:
+        """Data, indices and axis of a lookup."""
+        assert isinstance(node.op, Gather)
+        x = self.read(node)
+        return x, self.read(node, 1), normal_axis(node.op.axis, len(x.shape))
 
     def written(self, node: Node) -> View:
         return self.target(node.outputs[0])

@@ -83,6 +83,9 @@ class _Lowering(UnitCalls):
         self.inside = {node.name: node for node in nodes}
         self.fused: set[str] = set()  # ops in the epilogue of what is before them
         self.chains: dict[str, Prologue] = {}  # values that are computed of one other, element by element
+        lookups = [node for node in nodes if node.op.permutes(network.graph.input_types(node))]
+        #: A lookup through which an element-wise chain may read, its only one.
+        self.lookup = lookups[0] if len(lookups) == 1 else None
         self.attentions = attentions_in(network.graph, nodes)
         #: The last op of the attention that an op is a part of.
         self.attention_of = {node.name: end for end, found in self.attentions.items() for node in found.nodes}
@@ -145,6 +148,8 @@ class _Lowering(UnitCalls):
                 self._matrix_product(node)
             case Concat():
                 self._concat(node, node.op)
+            case _ if node is self.lookup and self._read_through(node):
+                pass
             case _ if node.op.kind in OP_CALLS:
                 OP_CALLS[node.op.kind](self, node, node.op)
             case _ if isinstance(node.op, _ELEMENTWISE):
@@ -169,10 +174,15 @@ class _Lowering(UnitCalls):
 
     def _chain(self, value: str, output: View, *, sink: bool = False) -> None:
         """One kernel for a value and the unit's element-wise ops that only feed it; a ``sink`` is in it."""
-        operands = Operands()
+        operands, lookup = Operands(), None
+        if self.lookup is not None and self._read_through(self.lookup) == value:
+            x, lookup = element_kernels.looked_up(*self.looked_up(self.lookup))
+            operands.symbol(x)  # the first
 
         def text(name: str, sink: bool = False) -> str:
             node = self.graph.producer.get(name)
+            if lookup is not None and node is self.lookup:
+                return operands.symbol(operands.views[0])
             absorbed = node is not None and node.name in self.inside and node.name not in self.fused
             if node is None or not absorbed or not (sink or self._absorbing_reader(node) is not None):
                 return operands.symbol(self.view(name))
@@ -191,9 +201,9 @@ class _Lowering(UnitCalls):
             return element_kernels.op_expression(node.op, terms, whole)
 
         expression = text(value, sink)
-        made = element_kernels.chain(expression, operands.views, output)
+        made = element_kernels.chain(expression, operands.views, output, lookup)
         self.calls.append(made)
-        if [(view.shape, view.dtype) for view in operands.views] == [(output.shape, output.dtype)]:
+        if lookup is None and [(view.shape, view.dtype) for view in operands.views] == [(output.shape, output.dtype)]:
             self.chains[value] = Prologue(expression, operands.views[0], made)
 
     def _concat(self, node: Node, op: Concat) -> None:
@@ -221,6 +231,16 @@ class _Lowering(UnitCalls):
             return None  # what an attention reads is a value of its own
         takes = isinstance(reader.op, Concat) or (isinstance(reader.op, _ELEMENTWISE) and self._in_chains(reader))
         return reader if takes else None
+
+    def _read_through(self, lookup: Node) -> str:
+        """The value of the chain that takes a lookup into its kernel; empty if none does."""
+        node, reader = lookup, self._only_reader(lookup)
+        if reader is None or not isinstance(reader.op, _ELEMENTWISE) or not self._in_chains(reader):
+            return ""
+        shape = self.graph.types[lookup.outputs[0]].shape
+        while reader is not None and self.graph.types[reader.outputs[0]].shape == shape:
+            node, reader = reader, self._absorbing_reader(reader)
+        return node.outputs[0] if reader is None and self.read(lookup, 1).is_dense else ""
 
     # Convolutions and fully connected layers
 

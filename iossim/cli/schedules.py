@@ -94,7 +94,8 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
 def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
     from iossim.report.diff_words import diff_lines, diff_table, stream_diff_lines, stream_diff_table
-    from iossim.schedule.schedule import Schedule, read_schedule
+    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule_file import read_schedule
     from iossim.tasks.schedule_diff import diff as diff_stages
     from iossim.tasks.stream_diff import diff_streams
 

@@ -81,7 +81,7 @@ def create_cost_model(
 
 
 def measures(spec: str) -> bool:
-    """Whether ``spec`` names a backend without a cost model of its own, which prices by measuring."""
+    """True if ``spec`` names a backend without a cost model of its own, which prices by measuring."""
     name = spec.partition(":")[0]
     if _own(name) is not None:
         return False

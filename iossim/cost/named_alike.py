@@ -1,8 +1,9 @@
-"""Prices of the variants that another cost model names: each as the most alike of the variants that are known here.
+"""Prices of the variants that another cost model names: each at the price of the most similar variant known here.
 
-A library calls its kernels otherwise than the simulator does. Variants are alike if alone they take as many times as
-long as the fastest, and if as many blocks hold as much of an SM; equal names are the same variant. One that is most
-alike the fastest is no variant here, and of several that are alike the same one it is the first.
+A library names its kernels differently from the simulator. Variants are similar if they are slower than the fastest by
+the same factor when alone, and if they have as many blocks that occupy as much of an SM; equal names are the same
+variant. A variant most similar to the fastest is no variant here, and of several with the same counterpart the first
+counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from iossim.cost.variant_bounds import VariantBounds
 from iossim.schedule.batch import StageBatch, UnitVariant, Variants
 from iossim.schedule.problem import ScheduleProblem
 
-#: Variants that have one alike, each with the place of that one among those of the unit.
+#: Variants with a counterpart, each with its counterpart's index among the variants of the unit.
 _Alike = tuple[tuple[UnitVariant, int], ...]
 
 
@@ -33,7 +34,7 @@ class NamedAlike(WrappedCostModel):
         return tuple(tuple(variant for variant, _ in own) for own in self._of(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Microseconds of each stage, shape ``[len(batch)]``; raises PlanError for a variant that is like none here."""
+        """Microseconds of each stage, shape ``[len(batch)]``; raises PlanError for a variant without a counterpart."""
         if batch.variants is None:
             return self.inner.price_stages(batch)
         known = [
@@ -67,7 +68,7 @@ class NamedAlike(WrappedCostModel):
 
 
 def _alike(theirs: Sequence[UnitVariant], own: Sequence[UnitVariant]) -> _Alike:
-    """Variants of a unit in their order, each with the place of the one that is most alike; the fastest first."""
+    """Variants of a unit in their order, each with the index of the most similar one; the fastest first."""
     names = [one.name for one in own]
     found = {0: theirs[0]}
     for variant in theirs[1:]:
@@ -83,12 +84,12 @@ def _alike(theirs: Sequence[UnitVariant], own: Sequence[UnitVariant]) -> _Alike:
 
 
 def most_alike(variant: UnitVariant, fastest: UnitVariant, others: Sequence[UnitVariant]) -> int:
-    """The place of the one of ``others``, the fastest first, that is most alike a variant beside its own fastest."""
+    """Index of the variant among ``others`` (the fastest first) that compares to its fastest as ``variant`` does."""
     return min(range(len(others)), key=lambda at: _distance(variant, fastest, others[at], others[0]))
 
 
 def _distance(one: UnitVariant, fastest: UnitVariant, other: UnitVariant, other_fastest: UnitVariant) -> float:
-    """How unlike two variants are: differences of logarithms, of times over those of the fastest."""
+    """Distance of two variants: differences of logarithms; times are relative to those of the fastest."""
     ratios = one.alone_us / fastest.alone_us, one.blocks, one.sm_share
     others = other.alone_us / other_fastest.alone_us, other.blocks, other.sm_share
     return sum(abs(log(a / b)) for a, b in zip(ratios, others, strict=True) if min(a, b) > 0)

@@ -74,7 +74,7 @@ class PerturbedCostModel(WrappedCostModel):
         return perturbed[inverse.reshape(-1)]
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """Those of ``inner``; each stage that names some has an error of its own."""
+        """The variants of ``inner``; each stage that names some has an error of its own."""
         assert isinstance(self.inner, NamesVariants)
         return self.inner.variants(problem)
 

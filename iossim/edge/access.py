@@ -77,7 +77,7 @@ def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) ->
 
 
 def is_known(op: Op) -> bool:
-    """Whether the op's access pattern is known."""
+    """True if the op's access pattern is known."""
     return op.kind in ACCESS
 
 

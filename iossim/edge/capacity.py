@@ -70,7 +70,7 @@ def _side_by_side(plan: EdgePlan, stage: int) -> None:
     for lane in lanes:
         name = plan.steps[lane.steps[0]].operator.name
         if lane.first_unit < end or lane.first_unit + lane.units > plan.device.units.value:
-            raise PlanError(f"operator {name!r} runs on units that others have, or that there are not")
+            raise PlanError(f"operator {name!r} runs on units of another lane, or on units that do not exist")
         end = lane.first_unit + lane.units
         made: set[str] = set()
         for step in (plan.steps[index] for index in lane.steps):

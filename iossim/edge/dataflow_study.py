@@ -121,5 +121,4 @@ KIND = StudyKind(
     check=_check,
     rows=_rows,
     baseline=lambda asked, names: "one device" if _several(asked) else "vanilla" * (Variant.VANILLA in names),
-    # Points of the studies that ship took 0.9 to 1.5 s.
 )

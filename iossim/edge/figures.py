@@ -254,7 +254,7 @@ def dataflow_trace(found: Dataflow, title: str) -> str:
     for row in memory_rows(plan, timed):
         events += [
             counter(f"{memory} memory in use, bytes", row.start_us, getattr(row, f"{memory}_bytes"))
-            for memory in ("private", "shared", "external")
+            for memory in _MEMORIES
         ]
     other = {"device": found.device.name, "plan": plan_name, "latency_us": timed.total_us}
     return trace_text(title, tracks, events, other)

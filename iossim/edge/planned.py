@@ -77,7 +77,7 @@ class Dataflow:
     optimise_s: float
     operators: tuple[OperatorRow, ...]
     parts: Parts | None = None
-    #: Whether the search for splits was interrupted; later operators are split by the priority.
+    #: True if the search for splits was interrupted; later operators are split by the priority.
     was_interrupted: bool = False
 
     def __repr__(self) -> str:
@@ -310,7 +310,7 @@ def saved_plan(found: Dataflow) -> dict[str, Any]:
 
 
 def is_saved_plan(path: Path) -> bool:
-    """Whether a file holds a plan of dataflow; errors in other files are left to their readers."""
+    """True if a file holds a plan of dataflow; errors in other files are left to their readers."""
     try:
         document = from_json(path.read_bytes())
     except (OSError, ValueError):

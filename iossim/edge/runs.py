@@ -168,7 +168,7 @@ class DataflowRun:
 
     @property
     def holds(self) -> bool:
-        """Whether the outputs are equal, and the bytes sent are as planned."""
+        """True if the outputs are equal, and as many bytes were sent as planned."""
         return self.error <= TOLERANCE and (not self.in_processes or sum(self.sent_bytes) == self.planned_bytes)
 
     def to_json(self) -> dict[str, Any]:

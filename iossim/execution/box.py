@@ -49,7 +49,7 @@ class Box(NamedTuple):
         return Box(starts, (*self.shape[:axis], size, *self.shape[axis + 1 :]))
 
     def overlaps(self, other: Box) -> bool:
-        """Whether two boxes of one whole have an element in common."""
+        """True if two boxes of one whole have an element in common."""
         return all(map(lt, map(max, self.starts, other.starts), map(min, self.ends, other.ends)))
 
     def common(self, other: Box) -> Box | None:
@@ -77,7 +77,7 @@ class Box(NamedTuple):
         return left
 
     def covered_by(self, parts: Iterable[Box]) -> bool:
-        """Whether every element of the box is in one of ``parts``, boxes of the same whole."""
+        """True if every element of the box is in one of ``parts``, boxes of the same whole."""
         left = [self] if all(self.shape) else []
         for part in parts:
             left = [rest for piece in left for rest in piece.without(part)]

@@ -68,17 +68,17 @@ class Engine(StrEnum):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether all is issued before it runs: then the host costs nothing meanwhile."""
+        """True if everything is issued before it runs: then the host costs nothing while it runs."""
         return self.facts.is_recorded
 
     @property
     def synchronises(self) -> bool:
-        """Whether the host waits for the device between two stages, one of which has several groups."""
+        """True if the host waits for the device between two stages of which one has several groups."""
         return self.facts.between is Between.SYNCHRONISATION
 
     @property
     def has_barriers(self) -> bool:
-        """Whether no unit of a stage starts before all of the previous stage have ended."""
+        """True if no unit of a stage starts before all of the previous stage have ended."""
         return self.facts.between is not Between.NOTIFICATION
 
     @property

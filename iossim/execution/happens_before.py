@@ -39,7 +39,7 @@ class Access:
     is_updated: bool = False
 
     def happens_before(self, other: Access) -> bool:
-        """Whether it is sure to have run when ``other`` runs."""
+        """True if it is sure to have run when ``other`` runs."""
         return self.queue is None or other.clock.get(self.queue, 0) >= self.count
 
 
@@ -147,7 +147,7 @@ def _not_before(issued: Sequence[Access], access: Access) -> Iterator[Access]:
 
 
 def _share_sms(one: range | None, other: range | None) -> bool:
-    """Whether a command with SMs of its own shares some with another; None means all SMs."""
+    """True if a command with SMs of its own shares some with another; None means all SMs."""
     if one is None or other is None:
         return one is not other
     return one.start < other.stop and other.start < one.stop
@@ -182,7 +182,7 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
 
 
 def _updates(access: Access, other: Access) -> bool:
-    """Whether the two belong to one launch, which updates an input in place."""
+    """True if the two belong to one launch, which updates an input in place."""
     is_own = (other.queue, other.count) == (access.queue, access.count)
     return is_own and other.is_updated and access.writes and other.region == access.region
 

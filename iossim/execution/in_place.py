@@ -126,7 +126,7 @@ class InPlaceBuffers:
 
     @cached_property
     def channels_last(self) -> bool:
-        """Whether images have their channels innermost."""
+        """True if images have their channels innermost."""
         network = self.network
         if network.precision.storage.bytes != 2:
             return False
@@ -135,7 +135,7 @@ class InPlaceBuffers:
         return suits_channels_last(network.graph)
 
     def _has_gaps(self, shape: tuple[int, ...], slot: Slot) -> bool:
-        """Whether a box has gaps: it lacks channels of several images, or of one image with channels last; or features
+        """True if a box has gaps: it lacks channels of several images, or of one image with channels last; or features
         of several rows.
         """
         whole = self.network.graph.types[slot.value].shape
@@ -198,7 +198,7 @@ def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
 
 
 def _rows_align(graph: Graph, node: Node) -> bool:
-    """Whether the rows of each part begin at multiples of 16 bytes, which products and vector loads ask for."""
+    """True if the rows of each part begin at multiples of 16 bytes, which products and vector loads require."""
     whole = (node.outputs if isinstance(node.op, Concat) else node.inputs)[0]
     places = [graph.types[whole].shape[2], *(starts[2] for starts in starts_of_parts(graph, node))]
     return not any(place * graph.types[whole].dtype.bytes % _ROW_ALIGNMENT_BYTES for place in places)

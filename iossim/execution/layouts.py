@@ -30,12 +30,12 @@ COLOURS = 4
 
 
 def prefers_channels_last(precision: Precision) -> bool:
-    """Whether libraries convolve faster in that layout: their kernels for 16-bit numbers are written for it."""
+    """True if libraries convolve faster in that layout: their kernels for 16-bit numbers are written for it."""
     return precision.storage.bytes == 2
 
 
 def suits_channels_last(graph: Graph) -> bool:
-    """Whether most of a graph's convolutions, by their multiply-adds, have channels for which such kernels are written.
+    """True if most of a graph's convolutions, by multiply-adds, have channels for which such kernels are written.
 
     Those are multiples of eight, for loads of 16 bytes. RandWire (78 channels and multiples) has them for half of its
     work; sequentially it took 2.07 ms with channels last on an H200, and 1.83 ms otherwise.
@@ -62,7 +62,7 @@ class ImageLayout:
         self._storages: frozenset[str] = frozenset()
 
     def storage(self, plan: Plan, name: str) -> bool:
-        """Whether a storage of a plan is channels last: it holds one of the values, or parts of a merged launch."""
+        """True if a storage of a plan is channels last: it holds one of the values, or parts of a merged launch."""
         if self._plan is not plan:
             self._plan = plan
             merged = [launch.writes[0] for launch in plan.launches if launch.strategy is Strategy.MERGE]

@@ -60,9 +60,7 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
         if access.queue is not None:
             column = queues[access.queue]
             last[row, column] = max(last[row, column], access.count)
-    for name in plan.inputs:
-        # Inputs are filled before everything, and kept for the next run.
-        first[index[plan.region(name).storage]] = 0
+    # Inputs, which the host fills before all commands, are kept for the next run.
     kept = [index[plan.region(name).storage] for name in (*plan.inputs, *plan.outputs)]
     last[kept] = np.iinfo(np.int64).max
     # [a, b]: all of a happens before all of b

@@ -67,7 +67,7 @@ class Region(NamedTuple):
         return self.storage == other.storage and self.box.overlaps(other.box)
 
     def covered_by(self, parts: Iterable[Region]) -> bool:
-        """Whether parts of the same storage cover all of it."""
+        """True if parts of the same storage cover all of it."""
         return self.box.covered_by(part.box for part in parts)
 
 
@@ -269,11 +269,11 @@ def repeat(plan: Plan, copies: int, synchronise: bool) -> Plan:
 def forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
     """The places of the records that are forks, and of the waits that are joins, of a captured graph.
 
-    What waits for an event that was recorded before anything was launched follows nothing.
+    A wait for an event that was recorded before any launch depends on nothing.
 
-    A *fork* is a node that several follow: a record behind a launch whose event several streams wait for, its own
-    counted where it launches more before it waits for anything. A *join* is a node that follows several: a wait of a
-    stream that has launched since its last record, or that stands behind another wait of its stream.
+    A *fork* is a node with several successors: a record after a launch whose event several streams wait for, including
+    its own if that launches again before it waits. A *join* is a node with several predecessors: a wait of a stream
+    that has launched since its last record, or a wait directly after another wait of its stream.
     """
     of_queue: dict[Queue, list[tuple[int, Launch | Copy | Record | Wait]]] = {}
     for place, command in enumerate(commands):
@@ -304,7 +304,7 @@ def forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
                     if launched and waiting[command.event] + isinstance(next_one, Launch | Copy) > 1:
                         forks.add(place)
                 case Wait() if command.event not in void:
-                    # Waits in a row are one join, which follows the last of them.
+                    # Consecutive waits are one join, at the last of them.
                     joins.difference_update(in_a_row)
                     in_a_row.append(place)
                     if open_end or len(in_a_row) > 1:

@@ -2,7 +2,8 @@
 
 ``q -> [scale] -> @ <- [scale] <- k`` makes the scores; a scale, a mask and casts may follow; their softmax is
 multiplied by the values. Transposes that keep a head's features contiguous, such as those that split and join heads,
-are part of it: fused kernels read and write strided rows.
+are part of it: fused kernels read and write strided rows. So is the repetition of keys and values for the heads that
+share them: fused kernels read them once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import TensorType, permuted
@@ -30,8 +31,8 @@ class SpeltAttention:
 
     ``types`` are queries, keys and values as :class:`Attention` takes them, and the mask if there is one. ``operands``
     are the values that these are made of, each with the ops on its way to the product, the last one first: scales,
-    transposes and views. ``softened`` are those from the scores to the softmax, likewise: scales, casts and the sum
-    with ``mask``.
+    transposes, views, and the repetition for heads that share keys. ``softened`` are those from the scores to the
+    softmax, likewise: scales, casts and the sum with ``mask``.
     """
 
     nodes: tuple[Node, ...]
@@ -81,7 +82,8 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
     q, k, v = (graph.types[value] for value in values)
     operands = tuple(map(found.source, values, (False, True, False)))
     k = permuted(k, (*range(len(k.shape) - 2), -1, -2))
-    types = *map(_four, (q, k, v)), *(graph.types[value] for value in found.masks)
+    shared = (repetition(graph, path) for _, path in operands)
+    types = *map(_four, (q, k, v), shared), *(graph.types[value] for value in found.masks)
     try:
         fits = Attention().shape(types).scores == _four(graph.types[softmax.outputs[0]]).shape
     except GraphError:
@@ -124,8 +126,8 @@ class _Parts:
         return None
 
     def source(self, value: str, is_transposed: bool = False) -> tuple[str, tuple[Node, ...]]:
-        """The value from which scales, transposes and views of the same matrices make an operand, and these ops, the
-        last one first; they join the parts.
+        """The value from which scales, transposes, views of the same matrices and their repetition make an operand,
+        and these ops, the last one first; they join the parts.
 
         ``is_transposed``: the features of a head are the operand's second to last axis.
         """
@@ -139,6 +141,9 @@ class _Parts:
             elif isinstance(node.op, Reshape):
                 if self.graph.types[value].shape[-2:] != self.graph.types[node.inputs[0]].shape[-2:]:
                     break  # the reshape splits or joins heads
+            elif isinstance(node.op, Expand):
+                if not (path and self._repeats_heads(node, path[-1])):
+                    break
             elif not self._scales(node, node.inputs[1:]):
                 break
             path.append(node)
@@ -146,14 +151,28 @@ class _Parts:
         self.nodes += path
         return value, tuple(path)
 
+    def _repeats_heads(self, node: Node, joined: Node) -> bool:
+        """``[..., heads, 1, tokens, features]`` expanded to several of each head, which a reshape joins."""
+        before, after, heads = (
+            self.graph.types[value].shape for value in (*node.inputs, *node.outputs, *joined.outputs)
+        )
+        repeated = len(before) == len(after) >= 4 and before == (*after[:-3], 1, *after[-2:])
+        return repeated and isinstance(joined.op, Reshape) and heads[-3:-2] == (after[-4] * after[-3],)
+
     def _scales(self, node: Node, by: Sequence[str]) -> bool:
         """True if an op multiplies or divides by one known number."""
         known = [each for each in by if each in self.graph.constants and self.graph.types[each].elements == 1]
         return (isinstance(node.op, Mul) or node.op == Nary("div")) and len(by) == len(known) == 1
 
 
-def _four(value: TensorType) -> TensorType:
-    """The type as ``[batch, heads, tokens, features]``."""
+def repetition(graph: Graph, path: Iterable[Node]) -> int:
+    """How many heads of queries share one of the operand that these ops make."""
+    repeated = (node for node in path if isinstance(node.op, Expand))
+    return math.prod(graph.types[node.outputs[0]].shape[-3] for node in repeated)
+
+
+def _four(value: TensorType, shared: int = 1) -> TensorType:
+    """The type as ``[batch, heads, tokens, features]``, where each head is repeated so many times."""
     *leading, tokens, features = value.shape
     batch, heads = math.prod(leading[:-1]), leading[-1] if leading else 1
-    return TensorType((batch, heads, tokens, features), value.dtype)
+    return TensorType((batch, heads // shared, tokens, features), value.dtype)

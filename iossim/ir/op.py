@@ -146,6 +146,10 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         """True if it fuses with its element-wise neighbours into one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
+    def permutes(self, inputs: Sequence[TensorType]) -> bool:
+        """Whether it only reorders entries along an axis, so that a kernel of element-wise ops may read through it."""
+        return False
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs, computed with NumPy: the definition of the op. :meth:`infer` gives their types.
 

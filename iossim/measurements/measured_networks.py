@@ -22,7 +22,7 @@ from iossim.execution.tolerance import LEAST
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, unusable
 from iossim.measurements.text_files import read_file
-from iossim.schedule.schedule import ScheduleField
+from iossim.schedule.schedule_file import ScheduleField
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1

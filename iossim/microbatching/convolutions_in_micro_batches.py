@@ -1,6 +1,6 @@
 """Convolutions in micro-batches under limits on workspace: those of a network on a device, or those of a table.
 
-What is found for a network is a schedule that runs: its units one after another, the convolutions in their
+The result for a network is a schedule that runs: its units one after another, the convolutions in their
 micro-batches. Kernels are benchmarked algorithm by algorithm at each batch size, as cuDNN's own benchmark does: by a
 model of the device, on the device (kept in the store), or by a JSON table of the user's own.
 """
@@ -88,11 +88,11 @@ def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[Benchmar
             "simulator or cupy_cudnn, or give a table"
         )
     network = _alone(kernel)
-    # No signature of a stage: whoever looks those up finds no algorithms.
+    # This is no signature of a stage, so that look-ups of stages find no algorithms.
     signature = f"algorithms of {network.signatures[0]}"
     context = context_of(backend, network)
     records = [] if model.again else model.store.of_kind(context, Kind.ALGORITHM)
-    # Of all that were measured of one kernel together the newest count.
+    # Only the latest of the measurements of a kernel counts; its algorithms share a date.
     kept = [record for record in records if record.signature == signature]
     kept = [record for record in kept if record.date == kept[-1].date]
     if not kept:

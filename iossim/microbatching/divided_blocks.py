@@ -40,8 +40,8 @@ from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
 from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.search.lattice import build_lattice
 
-#: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so
-#: many transitions.
+#: Neighbouring blocks are joined up to about this many transitions, so that their micro-batches need not wait for each
+#: other.
 JOINED = 300_000
 _MOST_STATES = 50_000
 
@@ -51,9 +51,9 @@ def divide_blocks(
 ) -> Network:
     """The network with each block named in ``parts`` in so many micro-batches.
 
-    Raises GraphError for one that is not divisible, and where a block and its views of others are no problem's size.
-    Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions. Of
-    each of the ``clusters`` of units of one block a search keeps those of one micro-batch in one stage.
+    Raises GraphError for a block that is not divisible, or that is too large for a problem with its views of others.
+    Neighbouring blocks with equal numbers of micro-batches are joined while that has at most about ``joined``
+    transitions. A search keeps the copies of a cluster of units in one micro-batch in one stage.
     """
     network = replace(network, clusters=tuple(map(tuple, clusters)))
     images = batch_of(network) or 1
@@ -81,7 +81,7 @@ def divide_units(network: Network, sizes: Mapping[str, Sequence[int]]) -> Networ
 
 
 def divided_units(network: Network, parts: Mapping[str, int]) -> dict[str, int]:
-    """The units that are divided, and into how many micro-batches each."""
+    """Number of micro-batches of each divided unit."""
     return {
         network.units[unit].name: parts[block.name]
         for block in network.blocks
@@ -118,12 +118,12 @@ class _Division:
     #: The sizes of the micro-batches of a block that is divided, by its place.
     sizes: Mapping[int, tuple[int, ...]]
     joined: int
-    #: Whether no schedule is searched: micro-batches run in a row, and a block may be cut anywhere.
+    #: True if no schedule is searched: micro-batches run in a row, and a block may be cut anywhere.
     in_a_row: bool = False
     blocks: list[list[_Made]] = field(default_factory=list)
     #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands in.
     _there: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
-    #: How many views each block has, by place.
+    #: Number of views of each block, by place.
     _views: Counter[int] = field(default_factory=Counter)
     #: The values that are sums over all images: whole, though their block is divided.
     _sums: set[str] = field(default_factory=set)
@@ -213,7 +213,7 @@ class _Division:
         if len(made) > 1:
             if (value, self.whole) not in self._there:
                 terms = tuple(part_name(value, index, parts_text(made)) for index in range(len(made)))
-                assert own is not None, "what is in parts was made by a block"
+                assert own is not None, "a value in parts was made by a block"
                 self._there[value, self.whole] = at = place if self._has_room(place) else own
                 self._add_view(at, _view(f"{value}.join", Concat(0), terms, (value,)))
             own = self._there[value, self.whole]
@@ -231,7 +231,7 @@ class _Division:
             self._add_view(at, _view(f"{value}.in{parts_text(sizes)}", Split(0, sizes), (value,), names))
 
     def _has_room(self, place: int, views: int = 1) -> bool:
-        """Whether a problem has room for a block's units and so many more views."""
+        """True if a problem has room for a block's units and so many more views."""
         units = self._count(place) * len(self.of.blocks[place].units)
         return self.in_a_row or units + self._views[place] + views <= MAX_UNITS
 
@@ -271,7 +271,7 @@ class _Division:
         return [*others, replace(last, outputs=(own,)), addition]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """The blocks that are one in the result: neighbours of as many micro-batches, with few states together."""
+        """Blocks that are joined: neighbours with equal numbers of micro-batches, and few states together."""
         run: tuple[int, ...] = ()
         for place in range(len(self.blocks)):
             longer = (*run, place)
@@ -305,7 +305,7 @@ class _Division:
         return name if count == 1 else f"{name} in {count}"
 
     def _adds(self, run: Sequence[int]) -> bool:
-        """Whether its micro-batches add up, which orders them."""
+        """True if the micro-batches of a run add up, which orders them."""
         units = (self.of.units[unit] for place in run for unit in self.of.blocks[place].units)
         return any(not self._sums.isdisjoint(unit.outputs) for unit in units)
 
@@ -361,7 +361,7 @@ def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:
 
 
 def _states(problem: ScheduleProblem) -> Masks | None:
-    """All sets of units that may have run so far; None where they are too many."""
+    """All sets of units that may have run so far; None if there are too many."""
     if problem.clusters:
         states = cluster_states(problem)
         return None if states is None else np.array(states, dtype=np.uint64)

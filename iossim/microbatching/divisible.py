@@ -15,15 +15,13 @@ from iossim.schedule.problem import MAX_UNITS
 
 
 def batch_of(network: Network) -> int | None:
-    """The images that each input of the network has in front; None where they differ, or there are none."""
+    """Number of images that every input of the network has in front; None if they differ, or there is no input."""
     sizes = {network.graph.types[name].shape[:1] for name in network.graph.inputs}
     return next(iter(sizes))[0] if len(sizes) == 1 and all(sizes) else None
 
 
 def divisible(network: Network, block: Block, parts: int) -> bool:
-    """Whether a block computes each image by itself, and so may be divided into ``parts``, and whether they are a
-    problem's size.
-    """
+    """True if a block computes each image by itself, and so may be divided into ``parts``, and these fit a problem."""
     batch = batch_of(network)
     if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
         return False
@@ -31,7 +29,7 @@ def divisible(network: Network, block: Block, parts: int) -> bool:
 
 
 def unit_divisible(network: Network, unit: Unit, sizes: Sequence[int]) -> bool:
-    """Whether a unit may be divided into micro-batches of these sizes."""
+    """True if a unit may be divided into micro-batches of these sizes."""
     batch = batch_of(network)
     if batch is None or sum(sizes) != batch:
         return False
@@ -47,7 +45,7 @@ class UnitPart:
 
 
 def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart | None:
-    """The unit on ``size`` images of the batch; None where images depend on each other but by a sum."""
+    """The unit on ``size`` images of the batch; None if images depend on each other other than by a sum."""
     ops: list[Op] = []
     sums: set[str] = set()
     for node in network.unit_nodes(unit):
@@ -71,7 +69,7 @@ def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart |
 
 
 def adds_up(graph: Graph, node: Node, batch: int, size: int) -> bool:
-    """Whether an op's results on the ranges of a batch add up to its result, as the gradient of a weight does."""
+    """True if an op's results on the ranges of a batch add up to its result, as for the gradient of a weight."""
     types = [graph.types[name] for name in node.inputs]
     if not node.op.sums_images or len(types) > 2 or not graph.constants.keys().isdisjoint(node.inputs):
         return False

@@ -14,8 +14,8 @@ kernel's front exactly one configuration, the least sum of times, the sum of wor
 relaxation is solved by greed over the convex hulls of the fronts (Dyer, 1984; Zemel, 1984): from the least workspaces
 on, the step that saves most time for a byte comes next, until one no longer fits. That step's rate is the best
 Lagrange multiplier, and the relaxation a lower bound; what fits besides makes the greedy solution, an upper bound. A
-configuration whose reduced cost is more than what lies between the two is in no better solution. What is left is a
-small 0-1 program, which HiGHS solves.
+configuration whose reduced cost exceeds the difference of the two is in no better solution. The rest is a small 0-1
+program, which HiGHS solves.
 
 Kernels of equal fronts are interchangeable: the program says how many of them have each configuration.
 """
@@ -188,11 +188,11 @@ def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[in
 SAME = 1e-9
 #: HiGHS keeps rows to a millionth: of coefficients of up to so much, less than a byte.
 _LARGEST = 1e6
-#: How long HiGHS may take. Most programs end within a second; some have near-optimal divisions without number.
+#: Time limit of HiGHS. Most programs end within a second; some have countless near-optimal divisions.
 SECONDS = 60.0
 
 
-#: Whatever names a kernel.
+#: Name of a kernel, of any type.
 K = TypeVar("K", bound=Hashable)
 
 

@@ -59,7 +59,7 @@ class Tape(GraphBuilder):
         self._needed = learnt
 
     def needed(self, value: str) -> bool:
-        """Whether the gradient of a value is required."""
+        """True if the gradient of a value is required."""
         return value in self._needed
 
     def filled(self, shape: Sequence[int], value: float) -> str:

@@ -4,8 +4,8 @@ One limit for activations and workspaces together leaves for workspaces what the
 plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In a
 moment each queue runs its kernels one after another in one workspace, so that it has a front as a kernel has one: sums
 of times, the largest workspace. Moments have no kernel in common, and workspaces end with their moment, so that each is
-a program of its own (:func:`~iossim.microbatching.division.divide`) and all are exact together. Whether an
-arena has room for all at addresses as well, packing tells: where it does not, the limit is lowered by what is too much.
+a program of its own (:func:`~iossim.microbatching.division.divide`) and all are exact together. Packing shows whether
+the arena has addresses for all of them; if not, the limit is lowered by the excess.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iossim.execution.plan import Command, Launch, Plan, Queue, Queued, accesses
 from iossim.microbatching.division import SAME, BenchmarkRow, Configuration, Division, K, divide, front, within
 from iossim.microbatching.network_kernels import FORWARD, KernelName
 
-#: How often the limit is lowered until the arena keeps it.
+#: Most times that the limit is lowered until the arena keeps it.
 _ATTEMPTS = 20
 
 
@@ -75,7 +75,7 @@ class Memory(Generic[K]):
             if arena_bytes <= self.limit_bytes:
                 return InMemory({kernel: chosen[kernel] for kernel in fronts}, bound_us, arena_bytes)
             target -= arena_bytes - self.limit_bytes
-        # Below the limit it is packing that fails: what is too much comes on top.
+        # Below the limit it is packing that fails: its excess comes on top.
         needed += self.limit_bytes - target
         raise OptionError(
             f"`memory_limit` {self.limit_bytes}B: activations and workspaces need {needed} bytes; "
@@ -86,7 +86,7 @@ class Memory(Generic[K]):
 def _divided(
     fronts: Mapping[K, Sequence[Configuration]], moments: Sequence[Moment[K]], limit_bytes: int
 ) -> tuple[dict[K, Configuration], float]:
-    """The best configurations beside what is alive, and a lower bound."""
+    """The best configurations beside the tensors that are alive, and a lower bound."""
     chosen: dict[K, Configuration] = {}
     bounds: list[float] = []
     for moment in moments:
@@ -117,8 +117,8 @@ def _fastest(front: Sequence[Configuration], room_bytes: int) -> Configuration:
 
 
 def _moments(plan: Plan, kernels: Mapping[str, Sequence[K]]) -> list[Moment[K]]:
-    """The moments of a plan: the commands of a segment together, or one by one where a single queue has them. Alive in
-    one is what is accessed in it, or before it and after it.
+    """The moments of a plan: the commands of a segment together, or one by one where a single queue has them. A
+    tensor is alive in one if it is accessed in it, or both before and after it.
     """
     runs: list[list[Queued]] = []
     for segment in segments(plan):
@@ -264,7 +264,7 @@ Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[Kerne
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Kernels, their batches, and what is known of each at the sizes of a policy."""
+    """Kernels, their batches, and the benchmarks of each at the sizes of a policy."""
 
     batches: Mapping[KernelName, int]
     rows: Mapping[KernelName, tuple[BenchmarkRow, ...]]

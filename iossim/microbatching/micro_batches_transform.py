@@ -32,16 +32,16 @@ from iossim.transforms.transform import Outcome, Setting, with_option
 AUTO = "auto"
 #: Numbers of micro-batches that ``auto`` tries for each block.
 TRIED = (2, 4)
-#: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto``
+#: Blocks whose micro-batches have more than about this many transitions (which take seconds) are searched by ``auto``
 #: in whole stages of their undivided schedule.
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
 MOST_LIMITED_TRANSITIONS = 2_100
-#: Under a limit neighbouring blocks are one up to so many transitions only.
+#: Under such a limit, neighbouring blocks are joined up to this many transitions.
 JOINED_LIMITED = 1_000
-#: Views of other blocks may leave a block with so many times as many.
+#: Factor by which views of other blocks may raise the transitions of a block.
 WITH_VIEWS = 4
-#: The option of a source that says which blocks run in micro-batches.
+#: Option of a source that says which blocks run in micro-batches.
 OPTION = "micro_batches"
 
 
@@ -164,7 +164,7 @@ class MicroBatch:
             found = _chosen(narrow, setting)
         else:
             found = _in_equal_parts(narrow, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
-        # What is not divided stays as it was, with blocks of any number of units.
+        # An undivided network stays as it was, with blocks of any number of units.
         return found if found.parts or found.units else replace(found, network=network)
 
 
@@ -197,7 +197,7 @@ def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> Mi
     return MicroBatched(with_micro_batches(network, division), parts, divided_units(network, parts))
 
 
-#: Into how many micro-batches each block is divided.
+#: Number of micro-batches of each block.
 Counts = tuple[int, ...]
 
 
@@ -221,8 +221,8 @@ class _Blocks:
 
 
 class DivisionChoices(Choices[int]):
-    """The cost of a network with each block in as many micro-batches as is best; begun undivided, in as many as can
-    be, and as it is best one unit after another.
+    """Cost of a network with the best number of micro-batches for each block. The search begins undivided, with as many
+    as possible, and with the best ones for units one after another.
     """
 
     def __init__(
@@ -244,13 +244,13 @@ class DivisionChoices(Choices[int]):
             self._guided = DivisionChoices(cost, cost, limited, guide=False)
             self._guided.blocks = self.blocks  # type: ignore[method-assign]
         self._blocks: dict[Network, _Blocks] = {}
-        #: By key of a problem, whether it is searched, and about how many transitions it has in so many.
+        #: By key of a problem, whether it is searched; and about how many transitions it has in so many micro-batches.
         self._searchable: dict[str, bool] = {}
         self._transitions: dict[tuple[str, int], float] = {}
 
     @staticmethod
     def fits(network: Network) -> bool:
-        """Whether there is anything to choose."""
+        """True if there is anything to choose."""
         return narrow_blocks(network) is network and (batch_of(network) or 1) > 1
 
     def blocks(self, network: Network) -> _Blocks:
@@ -317,7 +317,7 @@ class DivisionChoices(Choices[int]):
         return made if searchable else None
 
     def _is_searchable(self, network: Network, made: Network, block: Block) -> bool:
-        """Whether a block has about as few transitions as were asked for, with views of other blocks."""
+        """True if a block, with views of other blocks, has about as few transitions as requested."""
         problem = WithoutViews.of(ScheduleProblem.of_block(made, block)).problem
         if problem.key not in self._searchable:
             own = self.blocks(network).undivided.get(block.name, 0.0)
@@ -362,7 +362,7 @@ def with_micro_batches(network: Network, division: Division) -> Network:
 
 
 def again(network: Network, text: str) -> Network:
-    """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
+    """The network divided as the text of its source says; raises ScheduleError for an invalid text."""
     try:
         division = Division.of_json(read_json(text))
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -33,7 +33,7 @@ class ConvKernel:
         return 2 if isinstance(self.op, ConvBackwardFilter) else 1
 
     def of_batch(self, batch: int) -> ConvKernel:
-        """The same of so many images."""
+        """The same kernel with another number of images."""
         count = self.with_images
         divided = (replace(value, shape=(batch, *value.shape[1:])) for value in self.inputs[:count])
         return replace(self, inputs=(*divided, *self.inputs[count:]))
@@ -69,8 +69,8 @@ def kernel_name(node: Node) -> KernelName | None:
 
 
 def convolution_kernels(network: Network, training: bool = False) -> dict[KernelName, ConvKernel]:
-    """The kernels in the order of the graph; with ``training`` each convolution's gradients beside it. What reads an
-    input of the network needs no gradient of its data.
+    """The kernels in the order of the graph; with ``training``, its gradients follow each convolution. A reader of
+    an input of the network needs no gradient of its data.
     """
     graph = network.graph
     found: dict[KernelName, ConvKernel] = {}

@@ -61,11 +61,10 @@ def total_words(found: MicroBatching) -> str:
     """Total time of all kernels, divided and undivided, their workspace, and how good the choice is."""
     count = len(found.kernels)
     words = f"{count} kernel{'s' * (count > 1)} take{'s' * (count == 1)} {_time_text(found.time_us)}"
-    whole_us = found.undivided_us
-    if whole_us is None:
+    if found.undivided_us is None:
         words += "; undivided some of them do not fit the limit"
     else:
-        words += f", undivided {_time_text(whole_us)} under the same limit: {whole_us / found.time_us:.2f} times"
+        words += f", undivided {_time_text(found.undivided_us)} under the same limit: {found.gain:.2f} times"
     worth = f"a batch is divided where that gains {1 - WORTH_DIVIDING:.0%}"
     bound = f"no choice takes less than {_time_text(found.lower_bound_us)}"
     shared = found.shared
@@ -103,8 +102,11 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
         records.append({"what": "limit", "workspace_mib": limit / _MIB})
     x = alt.X("workspace_mib:Q", title="workspace, MiB", scale=alt.Scale(type="symlog", nice=False))
     y = alt.Y("time_ms:Q", title="time, ms", scale=alt.Scale(type="log", nice=False, padding=12))
-    times, sizes = alt.Tooltip("time_ms:Q", format=".3~f"), alt.Tooltip("workspace_mib:Q", format=".2~f")
-    tooltip = ["configuration:N", times, sizes]
+    tooltip = [
+        "configuration:N",
+        alt.Tooltip("time_ms:Q", format=".3~f"),
+        alt.Tooltip("workspace_mib:Q", format=".2~f"),
+    ]
     front = only("front")
     line = only("limit").mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1).encode(x=x)
     spec = specification(
@@ -119,10 +121,7 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
         *([] if limit is None else [line]),
         height=_HEIGHT_PIXELS,
     )
-    gain = ""
-    if kernel.undivided is not None:
-        times = kernel.undivided.time_us / kernel.configuration.time_us
-        gain = f", {times:.2f} times as fast as undivided"
+    gain = "" if kernel.gain is None else f", {kernel.gain:.2f} times as fast as undivided"
     return Figure(
         name="front",
         title=f"{title}: {kernel.name}",

@@ -98,13 +98,10 @@ class Corun(Printed):
             }
             for row in self.kernels
         ]
+        times = ("makespan_us", "recorded_us", "difference_percent", "alone_us", "sequential_us")
         return {
             "device": self.device,
-            "makespan_us": self.makespan_us,
-            "recorded_us": self.recorded_us,
-            "difference_percent": self.difference_percent,
-            "alone_us": self.alone_us,
-            "sequential_us": self.sequential_us,
+            **{name: getattr(self, name) for name in times},
             "kernels": rows,
             "notes": list(self.notes),
         }

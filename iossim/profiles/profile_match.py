@@ -52,7 +52,7 @@ _NAMED = 0.5
 def matched(
     network: Network, layers: Sequence[TimedLayer], values_of: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> list[int | None]:
-    """The unit of each layer, None where there is none.
+    """The unit of each layer, None if there is none.
 
     ``values_of`` has the outputs of nodes whose names in the model's file differ from the network's.
     """
@@ -68,7 +68,7 @@ def matched(
 
 
 def names_suffice(layers: Sequence[TimedLayer], found: Sequence[int | None]) -> bool:
-    """Whether names match enough of the time; ``found`` is the result of :func:`by_name`."""
+    """True if names match enough of the time; ``found`` is the result of :func:`by_name`."""
     named = sum(layer.duration_us for layer, unit in zip(layers, found, strict=True) if unit is not None)
     return named >= _NAMED * sum(layer.duration_us for layer in layers)
 

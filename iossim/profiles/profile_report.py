@@ -155,17 +155,15 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         )
     lost = [layer for layer, number in zip(times.layers, found, strict=True) if number is None]
     matched_us = times.total_us - sum(layer.duration_us for layer in lost)
-    doubtful = times.names_nodes and not told
     ops = sum(op_class(network.graph, node) == "product" for node in network.graph.nodes)
     ran = sum(layer_class(layer) == "product" for layer in times.layers)
-    unmatched = tuple(layer.name for layer in lost)
     return ProfileReport(
         times,
         tuple(rows),
-        unmatched,
+        tuple(layer.name for layer in lost),
         matched_us,
         possible,
-        doubtful,
+        times.names_nodes and not told,
         ran / ops if ops else 1.0,
         too_fast_words([one for one in fast if one is not None], network, prices.profile),
         other_device(times, prices.profile),
@@ -243,13 +241,13 @@ def _votes(network: Network, times: LayerTimes) -> tuple[int, Counter[int], Coun
 
 def recorded_device(times: LayerTimes) -> str | None:
     """Device named by a profile, if iossim has a profile of it."""
-    name = device_of_product(times.product) if times.product else ""
+    name = device_of_product(times.product)
     return name if name in device_names() else None
 
 
 def other_device(times: LayerTimes, device: DeviceProfile) -> str:
     """Device of a profile if it is not this one: its name, ``a CPU`` or ``a GPU``; empty if unknown."""
-    name = device_of_product(times.product) if times.product else ""
+    name = device_of_product(times.product)
     if times.on_cpu is not None and times.on_cpu != (device.kind == "cpu"):
         return name or ("a CPU" if times.on_cpu else "a GPU")
     return name if name != device.name.partition("+")[0] else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.cli.option_groups import ModelOptions, PricingOptions
@@ -14,6 +14,11 @@ from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_or_network
+
+if TYPE_CHECKING:
+    from iossim.ir.network import Network
+    from iossim.measurements.profilers.layer_times import LayerTimes
+    from iossim.profiles.profile_report import ProfileReport
 
 #: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05
@@ -41,32 +46,23 @@ def profile_report(
     run below the simulated one: that of the schedule.json that ran, or one unit after another.
     """
     from iossim import api
-    from iossim.base.user_files import read_text
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.measurements.measurement_set import write_measurements
-    from iossim.measurements.other_exports import binary_export
-    from iossim.measurements.profilers.layer_times import layer_times
-    from iossim.measurements.text_files import CsvError
     from iossim.profiles import profile_report as reports
-    from iossim.profiles.profile_report import check_recorded, recorded_batch, recorded_device
     from iossim.profiles.recorded_timeline import recorded_files
 
-    text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
-    try:
-        times = layer_times(text, runs)
-    except CsvError as error:
-        raise OptionError(f"profile {profile}: {error.reason}; {error.remedy}") from None
+    times = _recorded(profile, runs)
     saved, network = schedule_or_network(model, None, reading, reading.batch)
     taken_as: tuple[str, ...] = ()
-    batch = recorded_batch(network, times)
-    if batch and saved is None and reading.batch is None and not reading.shape and not reading.dim:
+    is_open = saved is None and reading.batch is None and not reading.shape and not reading.dim
+    if is_open and (batch := reports.recorded_batch(network, times)):
         network = replace(reading, batch=batch).network(model)
         taken_as = (f"the batch is {batch}, at which {profile} was recorded",)
     try:
-        check_recorded(network, times)
+        reports.check_recorded(network, times)
     except OptionError as error:
         raise OptionError(f"profile {profile}: {error}") from None
-    device = device or recorded_device(times) or (None if saved is None else saved.device)
+    device = device or reports.recorded_device(times) or (None if saved is None else saved.device)
     if saved is not None and pricing.engine == "auto":
         pricing = replace(pricing, engine=saved.engine or "auto")
     prices = pricing.prices(network, device)
@@ -77,26 +73,14 @@ def profile_report(
         sequential = best = search(scheduler="sequential")
         if sequential.complete:
             best = search(scheduler="ios-both")
-    possible = best.speedup(sequential.latency_us)
-    report = reports.profile_report(network, times, prices, possible)
-    left_out = taken_as
-    if report.other_device:
-        left_out += (f"{profile} was recorded on {report.other_device}, and the predictions are for {device}",)
-    if report.too_fast:
-        left_out += (with_flags(report.too_fast),)
-    if report.is_doubtful:
-        left_out += (f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?",)
-    if report.products_times >= 2:
-        said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
-        left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
-    if (times.overlap or 1.0) > _BESIDE:
-        left_out += ("concurrent layers took longer than alone; errors and --measurements include that",)
+    report = reports.profile_report(network, times, prices, best.speedup(sequential.latency_us))
+    remarks = [*network.remarks, *taken_as, *_remarks(profile, times, network, report, device)]
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)
-        left_out += taken.notes
+        remarks += taken.notes
         tell_written([measurements])
-    document: dict[str, Any] = {
+    document = {
         "model": network.name,
         "device": sequential.device,
         "source": times.source,
@@ -106,47 +90,23 @@ def profile_report(
         "matched_share": report.matched_share,
         "predicted_us": report.predicted_us,
         "overlap": times.overlap,
-        "possible_speedup": possible,
-        "units": [
-            {
-                "unit": row.unit,
-                "kind": row.kind,
-                "predicted_us": row.predicted_us,
-                "measured_us": row.measured_us,
-                "error_percent": row.error_percent,
-                "limit": row.limit,
-                "layers": list(row.layers),
-            }
-            for row in report.by_error
-        ],
+        "possible_speedup": report.possible,
+        "units": _units(report),
         "unmatched": list(report.unmatched),
-        "remarks": [*network.remarks, *left_out],
+        "remarks": remarks,
     }
-
-    summed = "the layers' medians" if times.runs > 1 else "layers"
-    sentences = [
-        f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
-        f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
-    ]
-    if times.wall_us is not None:
-        sentences.append(
-            f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
-            f"its last; on average {times.overlap or 0:.2f} layers ran concurrently."
-        )
-    which = "best schedule" if best.complete else "best schedule found before the interrupt"
-    sentences.append(f"The {which} is predicted to be {possible:.2f} times as fast as sequential execution.")
+    sentences = list(_sentences(times, report, best.complete))
 
     def parts() -> Iterator[Part]:
-        ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        against = f"next to predictions for {sequential.device}"
-        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, {against}", "bold")
-        rows = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in document["units"]]
-        shown = rows if whole else rows[:_ROWS_SHOWN]
+        ran = f"{times.source}, {times.runs} run{'s' * (times.runs > 1)}"
+        yield wrapped(f"{network.name}, profiled by {ran}, next to predictions for {sequential.device}", "bold")
+        units = _units(report)[: None if whole else _ROWS_SHOWN]
+        shown = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in units]
         yield from table("", shown, titles={"limit": "limited by"}, digits=1, shortens=("unit",))
         if len(shown) < len(report.rows):
             yield wrapped(f"{len(report.rows) - len(shown)} more with smaller errors: --all")
         yield from map(wrapped, sentences)
-        yield from notes(document["remarks"])
+        yield from notes(remarks)
 
     def files() -> dict[str, Writer]:
         ran = sequential if saved is None else api.simulate(saved, None, network=network, cost_model=prices)
@@ -155,3 +115,54 @@ def profile_report(
     present(
         document, parts(), as_json, out=out, files=files, code=ExitCode.DONE if best.complete else ExitCode.INCOMPLETE
     )
+
+
+def _recorded(profile: Path, runs: int | None) -> LayerTimes:
+    from iossim.base.user_files import read_text
+    from iossim.measurements.other_exports import binary_export
+    from iossim.measurements.profilers.layer_times import layer_times
+    from iossim.measurements.text_files import CsvError
+
+    text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
+    try:
+        return layer_times(text, runs)
+    except CsvError as error:
+        raise OptionError(f"profile {profile}: {error.reason}; {error.remedy}") from None
+
+
+def _remarks(
+    profile: Path, times: LayerTimes, network: Network, report: ProfileReport, device: str | None
+) -> Iterator[str]:
+    """Reasons why errors may not be those of the predictions."""
+    if report.other_device:
+        yield f"{profile} was recorded on {report.other_device}, and the predictions are for {device}"
+    if report.too_fast:
+        yield with_flags(report.too_fast)
+    if report.is_doubtful:
+        yield f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?"
+    if report.products_times >= 2:
+        said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
+        yield f"{said}; if it ran several times, record equal runs alone, and give --runs"
+    if (times.overlap or 1.0) > _BESIDE:
+        yield "concurrent layers took longer than alone; errors and --measurements include that"
+
+
+def _units(report: ProfileReport) -> list[dict[str, Any]]:
+    """Units in JSON, the largest errors first."""
+    names = ("unit", "kind", "predicted_us", "measured_us", "error_percent", "limit")
+    return [{name: getattr(row, name) for name in names} | {"layers": list(row.layers)} for row in report.by_error]
+
+
+def _sentences(times: LayerTimes, report: ProfileReport, complete: bool) -> Iterator[str]:
+    summed = "the layers' medians" if times.runs > 1 else "layers"
+    yield (
+        f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
+        f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
+    )
+    if times.wall_us is not None:
+        yield (
+            f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
+            f"its last; on average {times.overlap or 0:.2f} layers ran concurrently."
+        )
+    which = "best schedule" if complete else "best schedule found before the interrupt"
+    yield f"The {which} is predicted to be {report.possible:.2f} times as fast as sequential execution."

@@ -1,4 +1,4 @@
-"""Is a rule of substitution right? Rules tried on random tensors, and proved from axioms; ``iossim rules``.
+"""Verification of rules of substitution, by trials on random tensors and proofs from axioms; ``iossim rules``.
 
 ``sampling`` draws shapes and attributes (``proposals``) that a rule takes, ``refute`` evaluates both sides there.
 ``prover`` builds ``terms`` of both sides, and matches ``axioms`` against them up to ``congruence``; what conditions say

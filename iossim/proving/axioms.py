@@ -43,7 +43,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Equation:
-    """One direction of an axiom: what is there, and what it is equal to."""
+    """One direction of an axiom: a term, and another one that is equal to it."""
 
     axiom: str
     left: Pattern
@@ -65,7 +65,7 @@ def equations() -> tuple[Equation, ...]:
 
 
 def subsets(names: Iterable[str]) -> Iterator[frozenset[str]]:
-    """All choices of some names, as what is left out of a rule's optional inputs; first none."""
+    """All subsets of some names, such as the omitted ones of a rule's optional inputs; the empty one first."""
     ordered = sorted(names)
     for choice in product((False, True), repeat=len(ordered)):
         yield frozenset(compress(ordered, choice))

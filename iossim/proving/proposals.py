@@ -23,7 +23,7 @@ Known = Sequence[ShapeOf | None]
 
 @dataclass(frozen=True)
 class DrawStyle:
-    """How one draw chooses: from which sizes, how many dimensions, and whether attributes stray from the plain."""
+    """Style of one draw: its sizes, its number of dimensions, and whether attributes may be other than plain."""
 
     random: Random
     sizes: tuple[int, ...]
@@ -241,7 +241,7 @@ def _last_axes(request: Request, style: DrawStyle) -> list[ShapeOf]:
 
 
 def _channels_last(request: Request, style: DrawStyle) -> list[ShapeOf]:
-    """As for the op on NCHW."""
+    """Operands of the op on NCHW, with the channels last."""
     x, *rest = request.known
     kind = request.kind.removesuffix("_nhwc")
     first = replace(request, kind=kind, known=[x and tuple(x[axis] for axis in TO_FIRST), *rest])

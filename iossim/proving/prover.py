@@ -5,9 +5,9 @@ say of shapes and attributes is linear arithmetic, which z3 decides (:mod:`iossi
 Axioms are not left to z3's quantifiers: in rounds, each is matched against all terms there are, and where its
 conditions follow and the ops on its other side are known to take their inputs, that side is added and the two are
 equal. Once both sides of the rule are one class, z3 gets the instances of axioms with their conditions, the facts, and
-the claim that the sides differ: unsatisfiable is a proof, and its core says which axioms it takes. What is bounded is
-rounds, terms and z3's steps, so the answer does not hang on the speed of a machine. Seconds are a last resort: they are
-of this process's CPU, and a proof that they end says so (:data:`~iossim.transforms.rewriting.verdict.OUT_OF_TIME`).
+the claim that the sides differ: unsatisfiable is a proof, and its core says which axioms it takes. Rounds, terms and
+z3's steps are bounded, so that the answer does not depend on the speed of a machine. Seconds of CPU are a last resort,
+and a proof that they end says so (:data:`~iossim.transforms.rewriting.verdict.OUT_OF_TIME`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from iossim.transforms.rewriting.expression import Expression, Sequence, Shape, 
 from iossim.transforms.rewriting.rule import Filled, Rule
 from iossim.transforms.rewriting.verdict import OUT_OF_TIME
 
-#: How often all axioms are applied to all terms, and how many terms there may be.
+#: Number of times that all axioms are applied to all terms, and the most terms.
 ROUNDS, MOST_TERMS = 8, 700
 #: Limit of z3's work on the confirmation of a derivation, in its own unit: a hundred times what any shipped rule takes.
 _STEPS = 20_000_000
@@ -37,7 +37,7 @@ _STEPS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Whether a rule is proved; if not, ``reason`` says why. ``axioms`` are those that the proof takes."""
+    """Result of a proof: if a rule is not ``proved``, the ``reason``; if it is, the ``axioms`` that this takes."""
 
     proved: bool
     reason: str
@@ -109,7 +109,7 @@ class _Match:
 
 
 class _Search:
-    """Equalities that follow from axioms, until both sides of a rule are equal."""
+    """Derivation of equalities from axioms, until both sides of a rule are equal."""
 
     def __init__(self, sides: Sides, deadline: float) -> None:
         self._sides, self._terms, self._deadline = sides, sides.terms, deadline
@@ -119,7 +119,7 @@ class _Search:
         self.steps: list[_Step] = []
 
     def run(self) -> str | None:
-        """None once both sides are equal, else why they are not found to be."""
+        """None once both sides are equal, else the reason why they are not found to be."""
         if self._is_reached():
             return None
         for _ in range(ROUNDS):
@@ -199,7 +199,7 @@ class _Search:
                 yield _Match(match.tensors, {**match.attributes, name: rest})
 
     def _literal(self, expression: Expression) -> int:
-        """The number of an attribute that an axiom gives in digits."""
+        """Number of the value of a literal attribute of an axiom."""
         key = id(expression)
         if key not in self._literals:
             value = Evaluator({}, lambda name: Tuple.of([]), self._terms.arithmetic).value(expression)
@@ -225,7 +225,7 @@ class _Search:
             self.steps.append(_Step(equation.axiom, left[1] == right[1], tuple(place.claims)))
 
     def check(self) -> set[str]:
-        """Let z3 show the same: the axioms that it takes. Raises NotSymbolicError where it does not."""
+        """Axioms with which z3 confirms the derivation. Raises NotSymbolicError if it does not."""
         differ = z3.Or([named(self._congruence, a) != named(self._congruence, b) for a, b in self._sides.outputs])
         solver = _solver("QF_UF")
         solver.add(differ)
@@ -258,7 +258,7 @@ class _Place:
         return all(self._terms.arithmetic.knows(claim) for claim in claims)
 
     def meets(self, conditions: tuple[Expression, ...]) -> bool:
-        """Whether the conditions are known to hold."""
+        """True if the conditions are known to hold."""
         for condition in conditions:
             evaluator = self._evaluator()
             claim = evaluator.claim(condition)
@@ -299,7 +299,7 @@ class _Place:
         return made, _applied(symbol, [argument[1] for argument in arguments if argument is not None])
 
     def _value(self, expression: Expression) -> Any:
-        """None where it is not known to have one."""
+        """Value of an expression; None if it is not known to have one."""
         evaluator = self._evaluator()
         value = evaluator.value(expression)
         return value if self._is_known(*evaluator.needed) else None
@@ -321,7 +321,7 @@ def named(congruence: Congruence, number: int) -> Any:
 
 
 def _applied(symbol: Symbol, arguments: list[Any]) -> Any:
-    """A function of tensors of its own for each op, output and values of attributes."""
+    """Application of a function of tensors: one function for each op, output and set of attributes."""
     if not arguments:
         return z3.Const(str(symbol), _Tensor)
     return z3.Function(str(symbol), *[_Tensor] * (len(arguments) + 1))(*arguments)

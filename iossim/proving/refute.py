@@ -1,7 +1,7 @@
 """Rules tried on random tensors: one difference between their sides refutes, and the counterexample can be replayed.
 
-Both sides are evaluated over a prime field where it has their ops. Where they differ there, or where it has not, they
-are evaluated in float64, on numbers of either sign and on positive ones. So a difference that refutes is one of real
+Both sides are evaluated over a prime field if it has their ops. If they differ there, or if it lacks an op, they are
+evaluated in float64, on numbers of either sign and on positive ones. So a difference that refutes is one of real
 numbers, larger than rounding can be.
 
 Elements of the field are whole numbers below :data:`PRIME` in float64. A product of two is below 2^40 and a sum of up
@@ -47,14 +47,14 @@ _PLAIN = frozenset(
     {"add", "mul", "matmul", "conv", "conv_nhwc", "conv_transpose", "cumsum", "concat", "split", "slice", "transpose"}
     | {"reshape", "flatten", "identity", "expand", "tile", "depth_to_space", "space_to_depth"}
 )
-#: Functions that the field has not: they compare with neighbours or round, or take or make truth values.
+#: Functions that the field lacks: they compare with neighbours or round, or take or make truth values.
 _WITHOUT = frozenset(["ceil", "floor", "round", "shrink", "is_inf", "is_nan", "not", "bitwise_not"])
-#: Whole numbers up to here have the sign that they have.
+#: Whole numbers up to this one keep their own sign.
 _SMALL = 1 << 10
 
 
 def is_exact(op: Op) -> bool:
-    """Whether the field has the op; if not, it is evaluated in float64 only."""
+    """True if the field has the op; others are evaluated in float64 only."""
     match op:
         case Reduce(function="sum" | "sum_square") | Nary(function="sub") | Gemm() | Pad() | Relu() | Clip() | PRelu():
             return True
@@ -64,7 +64,7 @@ def is_exact(op: Op) -> bool:
 
 
 def is_exact_graph(*graphs: Graph) -> bool:
-    """Whether the field has all ops of the graphs."""
+    """True if the field has all ops of the graphs."""
     return all(is_exact(node.op) for graph in graphs for node in graph.nodes)
 
 
@@ -141,7 +141,7 @@ def _evaluate(
 
 
 def _is_positive(x: Array) -> NDArray[np.bool_]:
-    """The sign of elements: small numbers have their own, others one that looks random, ``-x`` the other than ``x``."""
+    """Sign of elements: small numbers keep their own, others get a pseudo-random one, ``-x`` the opposite of ``x``."""
     mirrored = x > PRIME // 2
     size = np.where(mirrored, PRIME - x, x)
     flipped = (size > _SMALL) & (_scrambled(size, "sign") % 2 == 1)
@@ -152,7 +152,7 @@ def _is_positive(x: Array) -> NDArray[np.bool_]:
 def _scrambled(x: Array, name: str) -> Array:
     """A pseudo-random function of elements for each name, the same in every process (the finaliser of SplitMix64)."""
     z = x.astype(np.uint64) + _offset(name)
-    with np.errstate(over="ignore"):  # NumPy tells of it for single numbers
+    with np.errstate(over="ignore"):  # NumPy warns of it for scalars
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((z ^ (z >> np.uint64(31))) % np.uint64(PRIME)).astype(np.float64)
@@ -178,7 +178,7 @@ _TOLERANCE = 1e-5
 
 
 def replay(found: Counterexample, rule: Rule) -> Counterexample | None:
-    """The difference found again: equal to this one where the rule is the same; None where there is none."""
+    """The difference found again, equal to this one if the rule is the same; None if there is none."""
     try:
         return compare(place(rule, found.attributes, found.shapes), found.seed)
     except NotMadeError:
@@ -240,7 +240,7 @@ def _inputs(graph: Graph, seed: int, draw: Any) -> dict[str, Array]:
 
 
 def _positive(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Variances, divisors, and what is under a root."""
+    """Numbers for variances, divisors, and arguments of roots."""
     return random.uniform(0.25, 2.0, shape)
 
 

@@ -1,7 +1,7 @@
 """Random shapes and attributes that the source of a rule takes and its conditions allow, fixed by a seed.
 
 Draws differ in style: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
-broadcasting. A draw goes through the source op by op, proposes what is free there
+broadcasting. A draw goes through the source op by op, proposes values for what is free there
 (:mod:`iossim.proving.proposals`) and begins anew where an op refuses. Conditions that are equations set
 what they speak of; the others are only checked.
 """

@@ -1,4 +1,4 @@
-"""Attributes and shapes as z3 sees them: integers, tuples of any length, other values, and what is claimed of them.
+"""Attributes and shapes as z3 sees them: integers, tuples of any length, other values, and claims about them.
 
 What holds for all places of a tuple of unknown length is assumed at the first few and at :data:`ANYWHERE`, a place
 counted from the end of which nothing else is assumed; so what follows there holds at every place.
@@ -28,7 +28,7 @@ _Value = z3.DeclareSort("Value")
 
 
 class NotSymbolicError(IossimError):
-    """An expression that symbolic arithmetic has not."""
+    """An expression that symbolic arithmetic cannot represent."""
 
 
 class Tuple:
@@ -90,7 +90,7 @@ class Tuple:
 
 
 def is_inside(place: Any, length: Any) -> Any:
-    """Whether a place is one of a tuple's."""
+    """Condition that a place is one of a tuple's."""
     if isinstance(place, int) and isinstance(length, int):
         return z3.BoolVal(0 <= place < length)
     return z3.And(place >= 0, place < length)
@@ -144,7 +144,7 @@ def _any_universal(claims: Sequence[Claim]) -> bool:
 
 
 def any_of(claims: Sequence[Claim]) -> Claim:
-    """That one of the claims holds. Of those about all places, only the first can help to show it."""
+    """Claim that one of the claims holds. Of those about all places, only the first can help to show it."""
     if not _any_universal(claims):
         return Claim(z3.Or([each.given for each in claims]))
     useful = [each for each in claims if not each.universal] + [each for each in claims if each.universal][:1]
@@ -152,7 +152,7 @@ def any_of(claims: Sequence[Claim]) -> Claim:
 
 
 def everywhere(over: Tuple, holds: Callable[[Any], Any]) -> Claim:
-    """That something holds at each place of a tuple."""
+    """Claim that something holds at each place of a tuple."""
     if isinstance(over.length, int):
         return Claim(lambda: z3.And([holds(place) for place in range(over.length)]))
 
@@ -163,7 +163,7 @@ def everywhere(over: Tuple, holds: Callable[[Any], Any]) -> Claim:
 
 
 def same(a: Tuple, b: Tuple) -> Claim:
-    """That two tuples are equal."""
+    """Claim that two tuples are equal."""
     if a is b:
         return Claim(True)
     if isinstance(a.length, int) and isinstance(b.length, int):
@@ -200,7 +200,7 @@ _quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
 class Arithmetic:
-    """Facts about attributes and shapes, and what follows. Assumptions come first, then questions."""
+    """Facts about attributes and shapes, and their consequences. Assumptions come first, then questions."""
 
     def __init__(self) -> None:
         self._solver = z3.SolverFor("QF_UFLIA")
@@ -229,7 +229,7 @@ class Arithmetic:
         return bool(self._solver.check() == z3.unsat)
 
     def knows(self, claim: Claim | Any) -> bool:
-        """Whether a statement follows."""
+        """True if a statement follows."""
         formula = z3.simplify(claim.shown if isinstance(claim, Claim) else claim)
         if z3.is_true(formula):
             return True
@@ -280,7 +280,7 @@ class Arithmetic:
 
     def times(self, a: Any, b: Any, cancels: bool = True) -> Any:
         """The product: multiplied out, and of two unknowns an uninterpreted function. Facts about each pair of
-        products are many; where it ``cancels`` from no equation they are spared.
+        products are many; they are omitted for one that ``cancels`` from no equation.
         """
         return self._linear(z3.simplify(integer(a) * integer(b), som=True), cancels)
 
@@ -322,7 +322,7 @@ class Arithmetic:
         return made
 
     def quotient(self, a: Any, b: Any, cancels: bool = True) -> Any:
-        """``a // b`` for a positive ``b``; of any other nothing is known. ``cancels`` as of products."""
+        """``a // b`` for a positive ``b``; nothing is known of any other. ``cancels`` is as for products."""
         a, b = z3.simplify(integer(a)), z3.simplify(integer(b))
         if z3.is_int_value(b):
             if b.as_long() <= 0:
@@ -349,12 +349,12 @@ class Arithmetic:
         return [z3.Implies(z3.And(exact, by == a), quotient == b), z3.Implies(z3.And(exact, by == b), quotient == a)]
 
     def is_divisible(self, a: Any, b: Any) -> Claim:
-        """That ``b`` divides ``a``."""
+        """Claim that ``b`` divides ``a``."""
         return Claim(self.times(self.quotient(a, b), b) == a)
 
 
 def equal(a: Any, b: Any, arithmetic: Arithmetic) -> Claim:
-    """That two values of attributes are equal: integers, tuples, or Python values and z3's for such."""
+    """Claim that two values of attributes are equal: integers, tuples, or Python values and z3's for such."""
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return same(a, b)
     if isinstance(a, Tuple) or isinstance(b, Tuple):

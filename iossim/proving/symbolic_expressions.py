@@ -1,4 +1,4 @@
-"""Values of expressions over symbols: what a rule says of attributes and shapes, as z3 can decide it."""
+"""Values of expressions over symbols: a rule's statements on attributes and shapes, in a form that z3 can decide."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class Evaluator:
                     found = equal(a, b, self._arithmetic)
                     return found if sign == "==" else found.negated()
                 if not (is_integer(a) and is_integer(b)):
-                    raise NotSymbolicError(f"{expression} orders what is no whole number")
+                    raise NotSymbolicError(f"{expression} orders values that are no whole numbers")
                 a, b = integer(a), integer(b)
                 return Claim({"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[sign])
             case ex.Literal(bool() as value):
                 return Claim(value)
-        raise NotSymbolicError(f"{expression} is no condition that symbolic arithmetic has")
+        raise NotSymbolicError(f"{expression} is no condition that symbolic arithmetic can represent")
 
     def _tuple(self, expression: ex.Expression) -> Tuple:
         found = self.value(expression)

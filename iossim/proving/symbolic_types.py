@@ -1,7 +1,7 @@
 """Shapes of outputs of ops at unknown shapes of inputs, and when an op takes its inputs.
 
-What each op says of shapes in ``infer`` is said here again over symbols, for the kinds that axioms are about. The two
-are not one function: ``infer`` takes tuples of ints and branches on their lengths and sizes, while a rule is proved
+The rules of each op's ``infer`` are repeated here over symbols, for the kinds that axioms are about. The two are not
+one function: ``infer`` takes tuples of ints and branches on their lengths and sizes, while a rule is proved
 for tensors of any rank, whose shape is an array of unknown length for the solver, and what ``infer`` refuses has to
 become a claim instead of an error. A test compares the two at random shapes. Dimensions are positive, as iossim takes
 no empty tensors.
@@ -77,7 +77,7 @@ def _broadcast(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmeti
 
 
 def broadcast(a: Tuple, b: Tuple, arithmetic: Arithmetic) -> tuple[Claim, Tuple]:
-    """When two shapes broadcast, and what to."""
+    """Claim that two shapes broadcast, and the result."""
     if a is b or arithmetic.knows(same(a, b)):
         return Claim(True), a
     if arithmetic.knows(integer(b.length) == 0):
@@ -295,7 +295,7 @@ def _global_pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithme
 
 
 def _channels_last(kind: str) -> None:
-    """As the op on NCHW, its input and output transposed."""
+    """Register the typing of the op on NCHW for NHWC, with its input and output transposed."""
 
     @TYPINGS.register(f"{kind}_nhwc")
     def typing(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:

@@ -29,7 +29,7 @@ from iossim.transforms.rewriting.expression import Comparison, Shape, Variable, 
 from iossim.transforms.rewriting.instance import Zeros, operands
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 
-#: Ops of any number of inputs that are what they make of the first ones, and then of that and the rest.
+#: Ops of any number of inputs that can be applied to the first ones, and then to that result and the rest.
 _FOLDED = frozenset({"add", "concat"})
 #: Attributes that count axes; those of terms are counted from the front.
 _AXIS = frozenset({"concat", "split"})
@@ -55,7 +55,7 @@ class Terms:
         return self._values[number]
 
     def intern(self, value: Any) -> int:
-        """The number of a value of an attribute; one that is known to be equal to another has the other's."""
+        """Number of a value of an attribute; values that are known to be equal share one."""
         for number, other in enumerate(self._values):
             if value is other:
                 return number
@@ -156,7 +156,7 @@ class Terms:
 
 
 def _positive(shape: Tuple) -> Claim:
-    """That no dimension is empty."""
+    """Claim that no dimension is empty."""
     return everywhere(shape, lambda place: integer(shape.at(place)) >= 1)
 
 
@@ -256,7 +256,7 @@ class Sides:
         return Evaluator(self._attributes, shape, self.terms.arithmetic, assumes=True)
 
     def _assume_conditions(self) -> None:
-        """Those that read shapes which are known by now."""
+        """Assume the conditions on shapes that are known by now."""
         waiting = []
         for condition in self._conditions:
             if shapes_in([condition]) <= set(self._shapes):

@@ -28,7 +28,7 @@ CHECKER = {
 
 
 def found_by(kept: Mapping[str, Any]) -> bool:
-    """Whether the verdicts of a file (:func:`written`) were found by what is installed; raises KeyError for others."""
+    """True if the verdicts of a file (:func:`written`) were found by the installed files; KeyError for others."""
     return bool(kept["checker"] == checker_hash())
 
 

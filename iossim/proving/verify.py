@@ -1,4 +1,4 @@
-"""Is a rule right? It is tried on random tensors, gets the conditions that it lacks, and is proved."""
+"""Verification of a rule: it is tried on random tensors, restricted by the conditions that it lacks, and proved."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _WIDEST = 40
 _FEWEST_KEPT = 3
 
 
-#: Where each condition was found to hold, of the places in the order in which they were tried.
+#: For each condition, as text, whether it holds at each place, in the order in which they were tried.
 Memory = dict[str, list[bool]]
 
 
 def missing_conditions(rule: Rule, tried: Sequence[Trial], memory: Memory) -> tuple[Expression, ...] | None:
     """Conditions that exclude all failures of ``tried``; None where the vocabulary has none that leave enough.
 
-    Wrong values are excluded first, then shapes that the target does not take. Where no conditions exclude the latter
-    they are let be: a rule is not applied where its target does not fit. ``memory`` is of the call before, with fewer
-    places.
+    Wrong values are excluded first, then shapes that the target does not take. If no conditions exclude the latter,
+    they are tolerated: a rule is not applied where its target does not fit. ``memory`` is of the call before, with
+    fewer places.
     """
     wrong = misfits = held = 0
     for place, trial in enumerate(tried):
@@ -123,7 +123,7 @@ def _weakest(words: Sequence[_Word], failures: int, held: int, besides: int) -> 
 
 
 def _without_needless(chosen: list[_Word], failures: int) -> list[_Word]:
-    """Without those that the others make needless."""
+    """The chosen words without those that the others make superfluous."""
     for word in list(chosen):
         others = [other for other in chosen if other is not word]
         if not failures & _together(others):
@@ -167,7 +167,7 @@ def _of_shapes(rule: Rule, tried: Sequence[Trial]) -> Iterator[str]:
 
 
 def _of_sizes(rule: Rule, tried: Sequence[Trial]) -> Iterator[str]:
-    """Two tensors are of one size along an axis, or after one; a tensor has so many dimensions."""
+    """Two tensors have equal sizes along an axis, or after one; a tensor has a given number of dimensions."""
     most = _most_dimensions(rule, tried)
     for one, other in combinations(_tensors(rule), 2):
         yield from (f"{one}.shape[{axis}] == {other}.shape[{axis}]" for axis in range(most))
@@ -188,7 +188,7 @@ def _of_other_sizes(rule: Rule, tried: Sequence[Trial]) -> Iterator[str]:
 
 
 def _tensors(rule: Rule) -> list[str]:
-    """Those of one shape: inputs first, those that may be left out last of these, then what the source makes."""
+    """Tensors that have one shape: inputs first, the optional ones last among them, then what the source makes."""
     inputs = sorted((name for name in rule.inputs if name not in rule.rests), key=lambda name: name in rule.optional)
     return [*inputs, *(output for op in rule.source for output in op.outputs)]
 
@@ -313,8 +313,8 @@ def _proof(
 
 
 def _conditions_that_hold(rule: Rule, tried: Sequence[Trial]) -> tuple[Expression, ...] | None:
-    """Conditions under which the rule did not fail at places that were not looked at to find them; None where none
-    were found. Under them it may happen that the target does not take its inputs; a rule is not applied there.
+    """Conditions under which the rule did not fail at places other than those used to find them; None if none were
+    found. Under them the target may still not take its inputs; a rule is not applied there.
     """
     known = list(tried)
     before: tuple[Expression, ...] | None = None

@@ -88,7 +88,7 @@ def fit_stages(network: Network, problems: Sequence[ScheduleProblem], own: Itera
 
 
 def _block(problems: Sequence[ScheduleProblem], units: Sequence[tuple[str, int]], last: int, where: str) -> int:
-    """The block of a stage, given its units and their blocks, behind a stage of block ``last``."""
+    """The block of a stage, given its units and their blocks, after a stage of block ``last``."""
     first, block = units[0]
     for unit, other in units:
         if other != block:
@@ -147,7 +147,7 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
                 if not before[number] >> place[needed] & 1:
                     raise ScheduleError(
                         f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait "
-                        "after that"
+                        "for that"
                     )
 
 

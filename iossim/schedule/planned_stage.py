@@ -36,7 +36,7 @@ class PlannedStage:
         return [self.mask] if self.strategy is Strategy.MERGE else problem.groups(self.mask)
 
     def is_concurrent(self, problem: ScheduleProblem) -> bool:
-        """Whether several groups run concurrently: the only property that boundaries depend on."""
+        """True if several groups run concurrently: the only property that boundaries depend on."""
         return len(self.groups(problem)) > 1
 
     def spread(self, units: Sequence[int] | Mapping[int, int]) -> PlannedStage:

@@ -99,7 +99,7 @@ class ScheduleProblem:
 
     @property
     def is_wide(self) -> bool:
-        """Whether it has more units than compiled code supports."""
+        """True if it has more units than compiled code supports."""
         return len(self) > MAX_UNITS
 
     def __len__(self) -> int:
@@ -161,7 +161,7 @@ class ScheduleProblem:
 
     @cached_property
     def one_sink(self) -> bool:
-        """Whether all units lead to the last one: then the last stage has one group."""
+        """True if all units lead to the last one: then the last stage has one group."""
         return int(self.ancestors[-1]) | 1 << (len(self) - 1) == self.full
 
     @cached_property

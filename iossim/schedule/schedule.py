@@ -7,14 +7,13 @@ search options, so that it can be replayed, compared and explained. Reading vali
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, ValidationError, model_serializer
-from pydantic_core import from_json
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from iossim.base.display import Displayed, Printed
 from iossim.base.errors import ScheduleError
-from iossim.base.values import TimeUs, Value, first_problem
+from iossim.base.values import TimeUs, Value
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
 
@@ -48,7 +47,7 @@ class Stage(Value):
 
     @property
     def concurrent(self) -> bool:
-        """Whether several groups run concurrently: the only property that boundaries depend on."""
+        """True if several groups run concurrently: the only property that boundaries depend on."""
         return self.strategy is Strategy.CONCURRENT and len(self.groups) > 1
 
 
@@ -112,7 +111,7 @@ class SavedSchedule(Value):
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: then this is the best schedule so far.
     complete: bool = True
-    #: Whether a search proves that no schedule in its whole space costs less at these prices.
+    #: True if a search proves that no schedule in its whole space costs less at these prices.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: Unknown properties of the network (:attr:`iossim.ir.network.Network.remarks`), and the basis of its prices.
@@ -166,6 +165,8 @@ class Schedule(SavedSchedule, Displayed):
     @staticmethod
     def read(path: Path) -> Schedule:
         """The schedule in a file; raises ScheduleError naming the file and the field, or if it holds streams."""
+        from iossim.schedule.schedule_file import read_schedule  # most schedules are not read
+
         found = read_schedule(path)
         if isinstance(found, StreamSchedule):
             raise ScheduleError(
@@ -215,52 +216,3 @@ class StreamSchedule(SavedSchedule, Printed):
 
 
 AnySchedule = Schedule | StreamSchedule
-
-
-def _kind(document: object) -> str:
-    has_streams = "streams" in document if isinstance(document, dict) else isinstance(document, StreamSchedule)
-    return "streams" if has_streams else "stages"
-
-
-#: Either kind, as a field of another value: errors are reported for the kind that it is.
-ScheduleField = Annotated[
-    Annotated[Schedule, Tag("stages")] | Annotated[StreamSchedule, Tag("streams")], Discriminator(_kind)
-]
-
-
-def read_schedule(path: Path) -> AnySchedule:
-    """A saved schedule, of stages or of streams; raises ScheduleError naming the file and the field."""
-    from iossim.base.user_files import read_text
-
-    text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
-    kind = StreamSchedule if _has_streams(text) else Schedule
-    try:
-        schedule = kind.model_validate_json(text)
-    except ValidationError as error:
-        raise ScheduleError(f"schedule {path} is not valid: {first_problem(error)}") from None
-    known = kind.model_fields["format_version"].default
-    if schedule.format_version != known:
-        raise ScheduleError(
-            f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with "
-            "optimize"
-        )
-    return schedule.model_copy(update={"source": schedule.source.found_from(path)})
-
-
-def is_schedule(path: Path) -> bool:
-    """Whether a file is a saved schedule, valid or not, and not a model; a JSON file that is missing or unreadable
-    counts as one.
-    """
-    try:
-        document = from_json(path.read_bytes())
-    except (OSError, ValueError):
-        return path.suffix.lower() == ".json"
-    return isinstance(document, dict) and "graph_hash" in document
-
-
-def _has_streams(text: str) -> bool:
-    try:
-        document = from_json(text)
-    except ValueError:  # the reader reports the error
-        return False
-    return isinstance(document, dict) and "streams" in document

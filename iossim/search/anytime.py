@@ -26,7 +26,7 @@ _LEAST_S = 1e-3
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """Ends a search as its user would: what was found until then stands."""
+    """Ends a search as an interrupt by the user does: what was found until then stands."""
 
 
 class Clock:
@@ -40,7 +40,7 @@ class Clock:
         return self._ends_s < inf
 
     def part_s(self, part: float = 1.0) -> float | None:
-        """Seconds of so large a part of what is left, and not quite 0; None without a limit."""
+        """Seconds of this part of the time left, never quite 0; None without a limit."""
         return max(_LEAST_S, part * (self._ends_s - perf_counter())) if self.is_limited else None
 
     @property
@@ -48,12 +48,12 @@ class Clock:
         return perf_counter() >= self._ends_s
 
     def check(self) -> None:
-        """Raise :class:`TimeIsUp` once it is."""
+        """Raise :class:`TimeIsUp` once the time is up."""
         if self.is_up:
             raise TimeIsUp
 
     def telling(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """The progress, which looks at the clock."""
+        """The progress, which also checks the clock."""
 
         def told(done: int, total: int) -> None:
             progress(done, total)
@@ -87,17 +87,17 @@ class Steps:
 
     @property
     def ended(self) -> bool:
-        """Whether no step is taken any more."""
+        """True once no further step is taken."""
         return self.interrupted or self.clock.is_up
 
     @property
     def cause(self) -> str:
-        """Why a step was left out, in words."""
+        """Reason in words why a step was left out."""
         return "the search was interrupted" if self.interrupted else "the time was up"
 
 
 def finished(make: Callable[[bool], S]) -> S:
-    """The result of ``make``, which is told whether the search came to its end, and begins anew after an interrupt."""
+    """The result of ``make(True)``; if that is interrupted, of ``make(False)``: the search did not come to its end."""
     try:
         return make(True)
     except KeyboardInterrupt:
@@ -105,7 +105,7 @@ def finished(make: Callable[[bool], S]) -> S:
 
 
 class Found(Protocol):
-    """The result of a search; ``complete``: did it come to its end?"""
+    """Result of a search: ``complete`` if the search came to its end."""
 
     @property
     def complete(self) -> bool: ...
@@ -122,8 +122,8 @@ def within(
 ) -> F:
     """Result of the last search that there is time for; all of them share ``options.seconds``.
 
-    ``search`` is given its options, its progress, and what the search before it found, from which it takes what it
-    does not get to. Without seconds there is one search.
+    ``search`` is given its options, its progress, and the result of the search before it, from which it takes what it
+    does not reach. Without seconds there is one search.
     """
     if options.seconds is None:
         return search(options, progress, None)

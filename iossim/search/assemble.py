@@ -69,7 +69,7 @@ def build_schedule(
 
 
 def _of_network(network: Network, cost_model: CostModel) -> dict[str, Any]:
-    """The fields of a schedule that say what it is of, and what priced it."""
+    """Fields of a schedule that identify its network and its prices."""
     source, identity = network.source, cost_model.identity
     priced = cost_model.remarks(network) if isinstance(cost_model, RemarkingCostModel) else ()
     return {
@@ -99,13 +99,13 @@ def plan_us(schedule: AnySchedule, network: Network, cost_model: StreamCostModel
     Of stages under an engine that synchronises it is not the sum of their prices, by which they are searched: a sum
     lets the host begin anew after each barrier.
     """
-    from iossim.execution.lower import lower_schedule  # loaded by who has streams
+    from iossim.execution.lower import lower_schedule  # loaded for streams only
 
     return cost_model.plan_us(network, lower_schedule(schedule, network, cost_model.identity.engine))
 
 
 def reprice_streams(schedule: StreamSchedule, network: Network, cost_model: CostModel) -> StreamSchedule:
-    """The same streams at the price of their whole plan by another cost model; what bounds them there is not known.
+    """The same streams at the price of their whole plan by another cost model; bounds at these prices are not known.
 
     Raises ScheduleError where the schedule does not fit, OptionError for a cost model or an engine without streams.
     """
@@ -132,7 +132,7 @@ def reprice_as_known(schedule: AnySchedule, network: Network, cost_model: CostMo
     try:
         return reprice_any(schedule, network, cost_model)
     except PlanError:
-        from iossim.schedule.fit import with_variants  # loaded by who has such kernels
+        from iossim.schedule.fit import with_variants  # loaded for such kernels only
 
         return reprice_any(with_variants(schedule), network, cost_model)
 

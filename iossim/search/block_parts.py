@@ -22,8 +22,8 @@ from iossim.search.lattice import (
 )
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
-#: The sizes of windows: the small ones do most, soon. The first is also what the first schedule's runs have.
-#: Twice the second take five times as long, and gain another 1 or 2% (NASNet-A-large, HRNet-W18).
+#: Sizes of windows: small ones gain most, and soon. The first is also the size of the first schedule's runs. Windows
+#: twice as large as the second take five times as long, and gain another 1 or 2% (NASNet-A-large, HRNet-W18).
 WINDOWS = SearchLimits(3_000, 300_000), SearchLimits(10_000, 1_000_000)
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
@@ -38,7 +38,7 @@ class BlockNote:
 
 
 def notes_of_blocks(notes: Sequence[tuple[str, BlockNote]]) -> list[str]:
-    """Notes of blocks by their names; what was done to several stands in one sentence."""
+    """Notes of blocks in words; blocks that were treated alike share a sentence."""
     told: list[str] = []
     for sentence in dict.fromkeys(note.sentence for _, note in notes):
         blocks = list(dict.fromkeys(name for name, note in notes if note.sentence == sentence))
@@ -76,9 +76,9 @@ def prepare_block(
 ) -> tuple[list[Part], list[BlockNote]]:
     """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it.
 
-    A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is not asked how many transitions it has.
-    With ``runs``, which solve little, a block that is not solved as a whole is not pruned: it is to be improved in
-    windows.
+    A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is solved without
+    counting its transitions. With ``runs``, the limits of its runs, a block that is not solved as a whole is split and
+    not pruned: it is improved in windows afterwards.
     """
     few = FEW_STATES if few_states is None else few_states
     given = options
@@ -88,7 +88,7 @@ def prepare_block(
         units = todo.pop(0)
         part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
         lattice = build(part, options.limits.max_states)
-        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few, runs is None)
+        space = None if lattice is None else solvable_space(part, lattice, options, concurrent, few, runs is None)
         if lattice is None or space is None:
             todo = [*_halves(problem, units), *todo]
             if runs is not None:
@@ -115,27 +115,7 @@ def prepare_block(
     return parts, notes
 
 
-def prepare_window(
-    problem: ScheduleProblem,
-    cost_model: CostModel,
-    options: SearchOptions,
-    *,
-    concurrent: bool,
-    merge: bool,
-    build: Callable[[ScheduleProblem, int], Lattice | None],
-) -> Part | None:
-    """A problem as one part, unpruned; None where it has too many states or transitions."""
-    lattice = build(problem, options.limits.max_states)
-    if lattice is None:
-        return None
-    space = _solvable_space(problem, lattice, options, concurrent, FEW_STATES, False)
-    if space is None:
-        return None
-    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
-    return Part(problem, lattice, tuple(range(len(problem))), space, merges)
-
-
-def _solvable_space(
+def solvable_space(
     problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int, prune: bool
 ) -> StageSpace | None:
     """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
@@ -158,8 +138,8 @@ def _solvable_space(
 def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Units cut in two, the first half done before the second.
 
-    The cut is between two depths (longest ways from an entry), the nearest to the middle: units of one depth run side
-    by side. Units of one depth are cut in the middle.
+    The cut is between two depths (longest paths from an entry), as near to the middle as possible: units of one depth
+    may run concurrently. If all have one depth, the cut is in the middle.
     """
     depth = problem.depths
     ordered = sorted(units, key=lambda unit: (depth[unit], unit))

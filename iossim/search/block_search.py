@@ -1,4 +1,4 @@
-"""The best schedule of one block: dynamic programming over its states, in which few stages need be priced.
+"""The best schedule of one block: dynamic programming over its states that prices few stages.
 
 The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, after the best schedule
 of the units before,
@@ -32,9 +32,9 @@ from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.75
-#: Up to this many endings are priced at once, since asking several times takes longer.
+#: Up to this many endings are priced at once, since several requests take longer.
 PRICED_TOGETHER = 2048
-#: One call of compiled code takes a tenth of a second or so, since an interrupt is heard only between two calls.
+#: A call of compiled code takes about a tenth of a second, since interrupts are handled only between two calls.
 _PRICED_AT_A_TIME = 1 << 16
 _RELAXED_AT_A_TIME = 20_000_000
 
@@ -52,7 +52,7 @@ class BlockSolution:
     """The best path for each bit of the last stage (a single group, several groups); None where there is none.
 
     A path that cannot be part of an optimal schedule of the network, whatever follows the block, may be missing.
-    ``endings`` is how many pairs of states bounds left to be looked at.
+    ``endings`` counts the pairs of states that bounds did not rule out.
     """
 
     single: BlockPath | None
@@ -72,8 +72,8 @@ def solve_block(
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to price every stage.
-    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the
+    ``concurrent``: a stage may run several groups. ``bounds``: those of concurrent stages, None to price every stage.
+    ``progress`` is told the number of units done in the current states. A KeyboardInterrupt ends the
     search: paths are whole only when all states are settled.
     """
     search = _Search(part, cost_model, concurrent, entry, bounds)

@@ -1,14 +1,14 @@
 """The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages.
 
 The states are the order ideals that hold each cluster whole or not at all, and a stage leads from one to a larger
-one. Where these pairs are too many, a stage takes only clusters that are ready, none of which follows another. The
+one. If there are too many such pairs, a stage takes only clusters that are ready, an antichain. The
 recurrence is that of :mod:`~iossim.search.block_search`, forwards; all stages are priced first, in a batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Iterable, Iterator
+from functools import partial, reduce
 from itertools import combinations
 from math import inf, isfinite
 from operator import or_
@@ -20,17 +20,18 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.lattice import MergedStages
+from iossim.search.lattice import MergedStages, no_merges, price_merges
+from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import StageSpace
 
-#: Where more pairs of states are stages, a stage takes only ready clusters; if still more, the block is too wide.
+#: With more stages than this, a stage takes only ready clusters; if there are still more, the block is too wide.
 MOST_TRANSITIONS = 20_000
 #: Up to this many states, pairs are counted exactly.
 _FEW_STATES = 2_000
 
 
 def cluster_states(problem: ScheduleProblem) -> tuple[int, ...] | None:
-    """The masks of all states, fewest units first; None where more than :data:`MOST_TRANSITIONS` lead from them."""
+    """The masks of all states, fewest units first; None if more than :data:`MOST_TRANSITIONS` lead from them."""
     needs = _needs(problem)
     found: list[int] = []
     level, transitions = [0], 0
@@ -55,6 +56,32 @@ def cluster_transitions(states: tuple[int, ...]) -> int:
     return sum(int(((masks & mask) == mask).sum()) - 1 for mask in masks)
 
 
+def solve_in_clusters(
+    problem: ScheduleProblem,
+    entries: Iterable[int],
+    cost_model: CostModel,
+    space: StageSpace,
+    memo: SearchMemo,
+    *,
+    concurrent: bool,
+    merge: bool,
+) -> dict[int, BlockSolution]:
+    """The solution of a block after a stage of each bit, with clusters kept whole; empty if it has too many states."""
+    problem = space.ordered(problem)
+    states = cluster_states(problem)
+    if states is None:
+        return {}
+    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
+    merged = merges.masks.tobytes(), merges.prices_us.tobytes()
+    solve = partial(solve_clusters, problem, states, cost_model, space, merges, concurrent=concurrent)
+    return {
+        entry: memo.solution(
+            BlockQuestion(problem.key, entry, space, concurrent, False, merged), partial(solve, entry=entry)
+        )
+        for entry in entries
+    }
+
+
 def solve_clusters(
     problem: ScheduleProblem,
     states: tuple[int, ...],
@@ -67,7 +94,7 @@ def solve_clusters(
 ) -> BlockSolution:
     """The cheapest schedules of a block after a stage of bit ``entry`` (or START), of stages of whole clusters.
 
-    ``states`` are :func:`cluster_states`. ``concurrent``: may a stage run several units?
+    ``states`` are :func:`cluster_states`. ``concurrent``: a stage may run several units.
     """
     steps = list(_steps(problem, states))
     stages = sorted({states[after] ^ states[before] for before, after in steps})
@@ -98,7 +125,7 @@ def solve_clusters(
 
 
 def _needs(problem: ScheduleProblem) -> list[int]:
-    """For each cluster what is done before it."""
+    """Units that must be done before each cluster."""
     order = problem.order.tolist()
     return [reduce(or_, (order[unit] for unit in bits(own)), 0) & ~own for own in problem.clusters]
 
@@ -108,7 +135,7 @@ def _ready(problem: ScheduleProblem, needs: list[int], done: int) -> list[int]:
 
 
 def _steps(problem: ScheduleProblem, states: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Pairs of states between which is a stage, by place; the first of a pair in ascending order."""
+    """Pairs of states that a stage connects, by index, ordered by the first of a pair."""
     if cluster_transitions(states) <= MOST_TRANSITIONS:
         masks = np.array(states, dtype=np.uint64)
         for before, mask in enumerate(masks):
@@ -132,7 +159,7 @@ def _priced(
     stages: list[int],
     concurrent: bool,
 ) -> dict[int, list[tuple[PlannedStage, int, float]]]:
-    """For each stage the ways in which it can and may run: planned, whether it runs several groups, its price."""
+    """Possible executions of each stage: the planned stage, its bit (1 for several groups), and its price."""
     ways: dict[int, list[tuple[PlannedStage, int, float]]] = {mask: [] for mask in stages}
     for mask, price_us in zip(merges.masks.tolist(), merges.prices_us.tolist(), strict=True):
         if mask in ways:

@@ -1,9 +1,9 @@
 """Schedules whose kernels are chosen for the stage that they run in (:mod:`iossim.cost.company`).
 
-Two are looked at: the stages found at prices of the fastest kernels, and those found at prices of kernels chosen for
-them. A choice is kept where its stage is no slower event by event either: it was made by prices of the fluid, and who
-takes the best of hundreds takes their errors as well. Where neither schedule is then faster in both, the first is
-returned as it was.
+Two schedules are compared: the stages found at prices of the fastest kernels, and those found at prices of kernels
+chosen for them. A choice is kept if its stage is no slower event by event either: it was made at prices of the fluid
+model, and the best of hundreds by a model is also the one with the most favourable error. If neither schedule is then
+faster in both models, the first is returned unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from iossim.search.anytime import Clock, Steps
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
 from iossim.search.options import SearchOptions
 
-#: Most kernels that a note names.
+#: Maximum number of kernels that a note names.
 MOST_NAMED = 4
 
 
@@ -35,11 +35,11 @@ def with_company(
     """The schedule that is found at prices of the fastest kernels, or a better one whose kernels are chosen for their
     stage.
 
-    ``search`` finds one at given prices; both, and what judges them event by event, share the seconds of the options.
-    Of all choices of kernels nothing is proven but the bounds of any variants. Raises OptionError for a cost model that
-    knows no variants.
+    ``search`` finds one at given prices; both searches and the event-driven runs share the seconds of the options.
+    For chosen kernels only the bounds over all variants are proven. Raises OptionError for a cost model that knows no
+    variants.
     """
-    from iossim.cost.company import chosen_for_company  # loaded by who asks for it
+    from iossim.cost.company import chosen_for_company  # loaded on request only
 
     steps = Steps(Clock(options.seconds))
     chosen = chosen_for_company(cost_model)
@@ -93,7 +93,7 @@ def with_company(
 
 
 def _said(schedule: Schedule) -> str:
-    """A sentence on the stages whose kernels were chosen, and the first of these kernels."""
+    """Sentence on the stages whose kernels were chosen, with the first of these kernels."""
     stages = [stage for block in schedule.blocks for stage in block.stages if len(stage.groups) > 1]
     named = [f"{unit} {variant}" for stage in stages for unit, variant in stage.variants.items()]
     changed = sum(bool(stage.variants) for stage in stages)

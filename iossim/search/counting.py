@@ -19,13 +19,13 @@ from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import FEW_STATES, Lattice, build_lattice
 from iossim.search.options import StageSpace
 
-#: So many states at least tell about how many transitions a larger block has.
+#: Minimum number of states from which the transitions of a larger block are estimated.
 SAMPLED_STATES = 1_000
-#: Transitions that compiled code counts at a time (0.1 s): an interrupt is heard only in between.
+#: Transitions that compiled code counts at a time (0.1 s): interrupts are handled only in between.
 _AT_A_TIME = 1_000_000
 
 
-#: Stages that are handed over at a time: one by one, handing over takes longer than growing them.
+#: Stages that are handed over at a time: handing over single ones takes longer than growing them.
 _HANDED_OVER = 256
 
 
@@ -197,7 +197,7 @@ def width(problem: ScheduleProblem) -> int:
 
 
 def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
-    """Whether the block has more than ``limit`` transitions; stops counting there."""
+    """True if the block has more than ``limit`` transitions; stops counting there."""
     if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
         return unpruned_transitions(lattice) > limit
     transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
@@ -205,9 +205,9 @@ def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice
 
 
 def about_more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
-    """Whether the block has more than about ``limit`` transitions, by every so many-th of its states.
+    """Estimate of :func:`more_transitions_than` from a sample of the states.
 
-    Counting them all takes longer than searching the block.
+    Counting all transitions takes longer than searching the block.
     """
     if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
         return unpruned_transitions(lattice) > limit
@@ -223,11 +223,11 @@ def unpruned_transitions(lattice: Lattice) -> float:
     are the set of ``u`` alone and those of ``c`` that begin after ``u``; level by level, from the last.
     """
     total = 0.0
-    behind = np.zeros((1, lattice.child.shape[1]))
+    later = np.zeros((1, lattice.child.shape[1]))
     for level in range(len(lattice.level_begin) - 3, -1, -1):
         begin, end = lattice.level_begin[level : level + 2]
-        next_behind, behind = behind, np.zeros((end - begin, lattice.child.shape[1]))
-        total += _count_level(lattice.addable, lattice.child, begin, end, next_behind, behind)
+        next_later, later = later, np.zeros((end - begin, lattice.child.shape[1]))
+        total += _count_level(lattice.addable, lattice.child, begin, end, next_later, later)
     return total
 
 
@@ -237,17 +237,17 @@ def _count_level(
     child: NDArray[np.int32],
     begin: int,
     end: int,
-    next_behind: NDArray[np.float64],
-    behind: NDArray[np.float64],
+    next_later: NDArray[np.float64],
+    later: NDArray[np.float64],
 ) -> float:
-    """All stages of a level; fills in, for each of its states and each unit, how many begin after the unit."""
+    """Number of stages of a level; fills in, for each of its states and each unit, how many begin after the unit."""
     total = 0.0
     for state in range(begin, end):
         stages = 0.0
         for unit in range(child.shape[1] - 1, -1, -1):
-            behind[state - begin, unit] = stages
+            later[state - begin, unit] = stages
             if addable[state] >> np.uint64(unit) & np.uint64(1):
-                stages += 1.0 + next_behind[child[state, unit] - end, unit]
+                stages += 1.0 + next_later[child[state, unit] - end, unit]
         total += stages
     return total
 
@@ -289,9 +289,9 @@ def _count_some(
     known: int,
     stride: int,
 ) -> tuple[int, int, int, int]:
-    """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
+    """Continue from a state and the depth that its walk has reached until more than ``most`` transitions are found.
 
-    From a state it goes to that ``stride`` before.
+    The state after a state is the one ``stride`` before it.
 
     ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns
     state and depth to go on from (state -1 at the end), and the transitions and the new stages that were found.

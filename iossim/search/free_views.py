@@ -94,7 +94,7 @@ def _in_order(problem: ScheduleProblem) -> ScheduleProblem:
 
 
 def _runs_with(problem: ScheduleProblem, views: Sequence[int]) -> list[int]:
-    """For each unit itself, or, of a view that is left out, the unit that it runs with."""
+    """Unit that each unit runs with: itself, or for a view that is left out its producer."""
     found = list(range(len(problem)))
     for view in views:
         makers = {found[unit] for unit in bits(int(problem.predecessors[view]))}

@@ -32,7 +32,7 @@ from iossim.search.scheduler import Progress, ignore
 from iossim.search.solver import Prefix, Solution, Solver
 from iossim.search.unsearched import greedy_stages
 
-#: By scheduler whether a stage may run several groups, and whether it may merge convolutions.
+#: For each scheduler: a stage may run several groups; it may merge convolutions.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
@@ -108,11 +108,11 @@ def solve(
 ) -> Solution:
     """The cheapest schedule of blocks that run one after another.
 
-    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? For blocks within a schedule,
-    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` is the
+    ``concurrent``: a stage may run several groups; ``merge``: it may merge convolutions. For blocks within a schedule,
+    ``entry`` is the bit of the stage before them (0, or 1 for several groups, or :data:`START`), and ``leaving_us`` the
     cost of the boundary after them if their last stage runs one group, and if it runs several. ``memo`` holds results
-    of earlier searches at these prices. ``before`` has stages of blocks by their keys, as :attr:`Solution.searched`
-    has, which stay where the search finds none better, or ends first.
+    of earlier searches at these prices. ``before`` has stages of blocks by their keys, as :attr:`Solution.searched`,
+    which remain if the search finds none better, or ends first.
 
     Raises ScheduleError if the cost model can run no schedule at all.
     """
@@ -138,7 +138,7 @@ def solve(
         try:
             best = solver.extend(best, problem, lambda units, done=done: progress(done + units, total))  # type: ignore[misc]
         except KeyboardInterrupt as stop:
-            # Nothing is searched from here on, so that a whole schedule is there soon.
+            # Nothing is searched from here on, so that a whole schedule is available soon.
             solver.stop(stop)
             best = solver.extend(best, problem)
         if not best and not solver.complete:
@@ -167,7 +167,7 @@ def solve(
         solver.stop(stop)
     if solver.complete and not solver.notes:
         lower_bound_us = best[last].cost_us
-    timed = solver.time_is_up and options.seconds is not None  # by its own clock, not that of whoever asks for it
+    timed = solver.time_is_up and options.seconds is not None  # by its own clock, not by that of its caller
     return Solution(
         tuple(each.with_views(stages) for each, stages in zip(originals, plans, strict=True)),
         cost_us,
@@ -193,7 +193,7 @@ def _greedily(problems: Sequence[ScheduleProblem], space: StageSpace) -> dict[st
 
 
 def _rising(progress: Progress) -> Progress:
-    """The progress, told a number that never falls."""
+    """The progress, told numbers that never fall."""
     most = 0
 
     def told(done: int, total: int) -> None:

@@ -81,7 +81,7 @@ def bounds_with_merges(bounds: StageBounds, problem: ScheduleProblem, merges: Me
 
 
 def left_out_of_merges(problem: ScheduleProblem) -> int:
-    """The most units of a merge class of which not all sets are merged, but for renumbering; 0 where all are."""
+    """Size of the largest merge class of which not all sets are merged, up to renumbering; 0 if there is none."""
     classes = [np.flatnonzero(problem.merge_class == number).tolist() for number in set(problem.merge_class.tolist())]
     large = [own for own in classes if len(own) > ALL_SUBSETS and problem.merge_class[own[0]] >= 0]
     return max((len(own) for own in large if sum(not _equal_before(problem, u, own) for u in own) > 1), default=0)
@@ -105,12 +105,12 @@ def _subsets(problem: ScheduleProblem, max_groups: int) -> list[int]:
             runs = range(3, largest + 1)
             chosen |= {tuple(members[b : b + size]) for size in runs for b in range(len(members) - size + 1)}
         masks = {units: sum(1 << unit for unit in units) for units in chosen}
-        first = {unit: unit for unit in members}  # the first of the equal units that stand before one
+        first = {unit: unit for unit in members}  # the first of the equal units before each
         for unit in members:
             first[unit] = first[before[unit].bit_length() - 1] if before[unit] else unit
 
         def follows(units: tuple[int, ...]) -> bool:
-            """Whether no equal unit is left out between two of a set, so that they can start in order."""
+            """True if no equal unit is left out between two of a set, so that they can start in order."""
             begun = [first[unit] for unit in units if not before[unit] & masks[units]]  # noqa: B023
             return len(set(begun)) == len(begun)
 
@@ -141,10 +141,10 @@ class Lattice:
 
 
 class Downwards(NamedTuple):
-    """The transitions of a lattice from where they lead to.
+    """The transitions of a lattice by their targets.
 
     ``removable[i]`` (uint64) are the units of state ``i`` that nothing else in it reads. The states without one of
-    them stand, by ascending unit, in ``parents[parent_begin[i] : parent_begin[i + 1]]`` (int32).
+    them are, by ascending unit, ``parents[parent_begin[i] : parent_begin[i + 1]]`` (int32).
     """
 
     removable: Masks
@@ -154,7 +154,7 @@ class Downwards(NamedTuple):
 
 @jit(inline="always")
 def without(state: int, unit_bit: np.uint64, down: Downwards) -> int:
-    """The state that is left of another without one of its removable units."""
+    """The state without one of its removable units."""
     place = count_bits(down.removable[state] & (unit_bit - np.uint64(1)))
     return int(down.parents[down.parent_begin[state] + place])
 
@@ -219,7 +219,7 @@ def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: 
 
 
 def _downwards(child: NDArray[np.int32]) -> Downwards:
-    """The parents of a state are in the order of the units that they lack."""
+    """The transitions by target; the parents of a state are in the order of the units that they lack."""
     units, parents = np.nonzero(child.T >= 0)
     targets = child[parents, units]
     order = np.argsort(targets, kind="stable")

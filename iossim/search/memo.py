@@ -1,7 +1,8 @@
 """A memo that several searches at the same prices share: lattices, the solutions of blocks, and proven schedules.
 
-A block has the same solution in every search that asks the same of it, whatever network it is part of. Where nothing
-of a block merges, say, ``ios-both`` and ``ios-parallel`` do; and a study compares schedulers on hundreds of points.
+A block has the same solution in every search that asks the same of it, whatever network it is part of. For example,
+``ios-both`` and ``ios-parallel`` ask the same of a block in which nothing merges; and a study compares schedulers on
+hundreds of points.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class BlockQuestion(NamedTuple):
 
 @dataclass(eq=False)
 class SearchMemo:
-    """Belongs to one cost model; a search at other prices passes it by.
+    """Belongs to one cost model; a search at other prices does not use it.
 
     Each entry is kept with the seconds that it took; ``saved_s`` adds them up whenever an entry is used again, so
     that a search can say what it would have taken alone. Lattices are kept by the order of the problem.
@@ -48,9 +49,9 @@ class SearchMemo:
 
     cost_model: CostModel
     saved_s: float = 0.0
-    #: By network, scheduler and options those that are proven to be optimal, within whatever limits they were found.
+    #: Schedules proven to be optimal, within whatever limits, by network, scheduler and options.
     schedules: dict[tuple[Network, str, SearchOptions], Schedule] = field(default_factory=dict, repr=False)
-    #: Those of the last network alone: a search of rewritings asks for hundreds.
+    #: The problems of the last network only: a search of rewritings asks for those of hundreds.
     _problems: tuple[Network, list[ScheduleProblem]] | None = field(default=None, repr=False)
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
     _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)

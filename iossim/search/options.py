@@ -45,11 +45,11 @@ class StageSpace:
         return replace(problem, not_before=None) if self.single_root and problem.not_before is not None else problem
 
     def limits(self, units: int) -> tuple[int, int]:
-        """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""
+        """r and s in a problem of that many units, which are their maximum and their default."""
         return min(self.max_group_size or units, units), min(self.max_groups or units, units)
 
     def holds(self, problem: ScheduleProblem, mask: int) -> bool:
-        """Whether a concurrent stage of these units is one of the space, if it can run at all."""
+        """True if a concurrent stage of these units is in the space, provided that it can run at all."""
         groups = problem.groups(mask)
         most_units, most_groups = self.limits(len(problem))
         if len(groups) > most_groups or any(group.bit_count() > most_units for group in groups):
@@ -59,7 +59,7 @@ class StageSpace:
         return not self.single_root or all(count == 1 for count in roots)
 
     def walk_limits(self, units: int, concurrent: bool = True) -> tuple[int, int, bool]:
-        """r, s and whether a group has one root, in a problem of that many units.
+        """r, s and whether groups have a single root, in a problem of that many units.
 
         Unless ``concurrent``, a stage is a single unit.
         """
@@ -71,7 +71,7 @@ class StageSpace:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Most states and transitions of a block that is solved as a whole."""
+    """Maximum states and transitions of a block that is solved as a whole."""
 
     max_states: int = 400_000
     max_transitions: int = 60_000_000
@@ -83,13 +83,13 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """Options of every scheduler; each takes what concerns it."""
+    """Options of all schedulers; each uses those that concern it."""
 
     space: StageSpace = field(default_factory=StageSpace)
     limits: SearchLimits = field(default_factory=SearchLimits)
     #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
     bounded: bool = True
-    #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
+    #: Limit on the total workspace of concurrent kernels, in bytes; None: no limit.
     workspace_limit_bytes: int | None = None
     #: Choose the kernels of units for their stage, instead of those that are fastest alone.
     company: bool = False
@@ -112,7 +112,7 @@ class SearchOptions:
             raise OptionError("`company` chooses kernels without a `workspace_limit`; leave one of them out")
 
     def to_json(self) -> dict[str, Any]:
-        """The options that a schedule records: the stages, a limit where there is one, and a choice for company."""
+        """The options that a schedule records: the stages, the workspace limit if any, and ``company`` if set."""
         company = {"company": True} if self.company else {}
         limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}
         return self.space.to_json() | limit | company

@@ -28,30 +28,30 @@ StartProgress = Callable[[str], Progress]
 
 
 def ignore(done: int, total: int) -> None:
-    """A progress that reports to nobody."""
+    """Progress that is not reported."""
 
 
 def silent(label: str) -> Progress:
-    """Starts progress that nobody looks at."""
+    """Starts progress that is not reported."""
     return ignore
 
 
 class MeasuredProgress(Protocol):
-    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best
-    measured schedule so far and the least that, optimistically, any may cost; microseconds.
+    """Told after each round: the measurements made, their maximum (None: no limit), the latency of the best measured
+    schedule so far, and an optimistic bound of all schedules; microseconds.
     """
 
     def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
 
 
 def ignore_measuring(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
-    """A progress of measurements that reports to nobody."""
+    """Progress of measurements that is not reported."""
 
 
 class Scheduler(Protocol):
-    """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found.
+    """Schedules a network on a cost model; ``memo`` holds results of earlier searches at its prices.
 
-    One of streams may return stages, where no streams are faster; every other returns stages.
+    A scheduler of streams returns stages if no streams are faster; all others return stages.
     """
 
     def __call__(
@@ -64,10 +64,10 @@ class Scheduler(Protocol):
     ) -> AnySchedule: ...
 
 
-#: From no search to the most strategies, as in figure 4.1 of the thesis.
+#: Schedulers from no search to most strategies, as in figure 4.1 of the thesis.
 _WITHOUT_SEARCH = ("sequential", "greedy")
 _ORDER = (*_WITHOUT_SEARCH, "ios-merge", "ios-parallel", "ios-both")
-#: The schedulers of streams, which :func:`schedule_any` alone asks for.
+#: The schedulers of streams, which only :func:`schedule_any` calls.
 _OF_STREAMS = ("ios-streams",)
 #: The schedulers of iossim, in the order in which they are listed.
 _PLACES = Places[Scheduler](
@@ -156,7 +156,7 @@ def schedule(
     """Schedule a network in stages; raises OptionError for an unknown scheduler, or one of streams.
 
     Searches one after another at the same prices share a ``memo``; the schedules are the same without.
-    KeyboardInterrupt ends a search with the best schedule that it knows (:mod:`iossim.search.anytime`), which then is
+    KeyboardInterrupt ends a search with the best schedule so far (:mod:`iossim.search.anytime`), which then is
     not ``complete``.
     """
     try:
@@ -208,10 +208,10 @@ def _within_workspace(cost_model: CostModel, network: Network, options: SearchOp
 def without_search(
     network: Network, cost_model: CostModel, name: str, options: SearchOptions | None = None
 ) -> Schedule:
-    """The schedule of a scheduler that was interrupted before it knew any: the better of those that take no search,
-    under the limit on workspace of the options.
+    """The schedule of a scheduler that was interrupted before it found any: the better of those that need no search,
+    under the workspace limit of the options.
 
-    Prices that measure measure units alone, and schedulers of one group a stage have none of several.
+    Measuring prices measure only single units for it, and schedulers of one group per stage get no concurrent stages.
     """
     cost_model = _within_workspace(cost_model, network, options or SearchOptions())
     names = ["sequential"]

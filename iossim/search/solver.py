@@ -16,11 +16,11 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
-from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block, prepare_window
+from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
 
 #: Told how many units of a block are done.
@@ -29,14 +29,14 @@ UnitProgress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The best stages of each block, what they cost together, and what any schedule costs at least.
+    """The best stages of each block, their total cost, and lower bounds of all schedules.
 
-    ``lower_bound_us`` is what the search proves of all schedules of its space: the sum over blocks of what the best
-    costs, where a block was solved as a whole, else of its bound. ``relaxed_bound_us`` is that of bounds alone. Either
-    is None where no bound is known. ``endings`` is how many pairs of states were looked at. ``complete`` is False if
-    the search was interrupted, ``time_is_up`` whether by its own clock: then the stages may cost less than
-    ``cost_us``, since what was improved last was not carried to the end. ``saved_s`` are the seconds that were saved
-    by what an earlier search had found (``memo``).
+    ``lower_bound_us`` is proven by the search for all schedules of its space: the sum over blocks of the optimum, if a
+    block was solved as a whole, else of its bound. ``relaxed_bound_us`` is the sum of the bounds alone. Either is None
+    if no bound is known. ``endings`` counts the pairs of states that were considered. ``complete`` is False if the
+    search was interrupted, ``time_is_up`` True if by its own clock: then the stages may cost less than ``cost_us``,
+    since the last improvement was not carried to the end. ``saved_s`` is the time saved by results of earlier searches
+    (``memo``).
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -51,13 +51,13 @@ class Solution:
     #: The stages of each distinct problem as it was searched, without views, by its key: those of the first block.
     searched: Mapping[str, Sequence[PlannedStage]] = field(default_factory=dict)
     time_is_up: bool = False
-    #: The stages that were searched: fewer than were asked for, where the time was up before.
+    #: The space that was searched: smaller than requested if the time was up before.
     space: StageSpace = field(default_factory=StageSpace)
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The best way found to have run all blocks so far, ending in a stage of a given bit."""
+    """The best schedule found of all blocks so far that ends in a stage of a given bit."""
 
     cost_us: float
     plans: tuple[tuple[PlannedStage, ...], ...] = ()
@@ -69,14 +69,14 @@ class Prefix:
 
 
 def _part_progress(report: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
-    """Reports units that follow ``before`` others, where all are gone through ``rounds`` times."""
+    """Progress of units that follow ``before`` others, if all are processed ``rounds`` times."""
     return lambda units: report((before + units) // rounds)
 
 
 class Solver:
     """Solves blocks, each distinct one once, and joins their solutions.
 
-    Once it is not ``complete`` any more, it searches no more: what is not solved yet runs greedily or unit by unit.
+    Once it is no longer ``complete``, it stops searching: what is not solved yet runs greedily or unit by unit.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Solver:
         self._plainer, self._before = plainer, before
 
     def stop(self, by: KeyboardInterrupt) -> None:
-        """Search no more."""
+        """Stop searching."""
         self.complete, self.time_is_up = False, isinstance(by, TimeIsUp)
 
     @cached_property
@@ -124,10 +124,23 @@ class Solver:
         begun = _begun(best)
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
-        if problem.clusters and not problem.is_wide and (reached := self._extend_clusters(begun, problem)):
-            kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
-            self.notes.append((problem.name, BlockNote(kept)))
-            return reached
+        if problem.clusters and not problem.is_wide:
+            from iossim.search.clusters import solve_in_clusters  # few blocks have clusters
+
+            solutions = solve_in_clusters(
+                problem,
+                begun,
+                self.cost_model,
+                self.options.space,
+                self._memo,
+                concurrent=self.concurrent,
+                merge=self.merge,
+            )
+            if solutions:
+                kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
+                self.notes.append((problem.name, BlockNote(kept)))
+                units = range(len(problem))
+                return _cheapest(*(_followed(begun[entry], found, units) for entry, found in solutions.items()))
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
                 problem,
@@ -148,7 +161,7 @@ class Solver:
         self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
     ) -> dict[int, Prefix]:
         """Append a block that is too wide to be solved as a whole, after one prefix."""
-        from iossim.search.windows import improve
+        from iossim.search.windows import improve, prepare_window  # few blocks are so wide
 
         (entry,) = best
         units = range(len(problem))
@@ -168,26 +181,25 @@ class Solver:
         try:
             for number, limits in enumerate(WINDOWS if self.complete else (), 1):
                 told = _part_progress(report, number * len(problem), 1 + len(WINDOWS))
-                prepare = partial(self._window, problem, limits)
+                options = replace(self.options, limits=limits.least(self.options.limits))
+                prepare = partial(
+                    prepare_window,
+                    problem,
+                    self.cost_model,
+                    options,
+                    self._memo.lattice,
+                    concurrent=self.concurrent,
+                    merge=self.merge,
+                )
                 improve(problem, stages, self.cost_model, entry, prepare, self._solve, told)
         except KeyboardInterrupt as stop:
             self.stop(stop)  # what was improved so far stands
         return _cheapest(reached, self._append(begun, problem, units, stages))
 
-    def _window(self, problem: ScheduleProblem, limits: SearchLimits, units: Sequence[int]) -> Part | None:
-        return prepare_window(
-            problem.restrict(units),
-            self.cost_model,
-            replace(self.options, limits=limits.least(self.options.limits)),
-            concurrent=self.concurrent,
-            merge=self.merge,
-            build=self._memo.lattice,
-        )
-
     def _extend_greedily(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
     ) -> dict[int, Prefix]:
-        """Append greedy stages, if the space of stages has them: what is split may have lost them."""
+        """Append greedy stages, if they are in the space: a split may have lost them."""
         stages = greedy_stages(problem)
         if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
             return {}
@@ -196,7 +208,7 @@ class Solver:
     def _extend_plainly(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
     ) -> dict[int, Prefix]:
-        """Append greedy stages, or all units one by one: what needs no search."""
+        """Append greedy stages, or all units one by one, which need no search."""
         alone = self._append(best, problem, units, sequential_stages(problem))
         return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
 
@@ -221,28 +233,9 @@ class Solver:
         ways = []
         for index, (entry, prefix) in enumerate(best.items()):
             solution = self._solve(part, entry, _part_progress(report, index * len(part.problem), len(best)))
-            ways.append(_behind(prefix, solution, part.units))
+            ways.append(_followed(prefix, solution, part.units))
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
-
-    def _extend_clusters(self, best: dict[int, Prefix], problem: ScheduleProblem) -> dict[int, Prefix]:
-        """Append a block whose stages keep clusters whole; nothing where these have too many states."""
-        from iossim.search.clusters import cluster_states, solve_clusters
-
-        problem = self.options.space.ordered(problem)
-        states = cluster_states(problem)
-        if states is None:
-            return {}
-        most = self.options.space.max_groups or len(problem)
-        merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
-        merged = merges.masks.tobytes(), merges.prices_us.tobytes()
-        ways = []
-        for entry, prefix in best.items():
-            solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
-            question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
-            solution = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
-            ways.append(_behind(prefix, solution, range(len(problem))))
-        return _cheapest(*ways)
 
     def _solve(self, part: Part, entry: int, report: UnitProgress = lambda units: None) -> BlockSolution | None:
         key = (part.problem.key, entry)
@@ -260,10 +253,10 @@ class Solver:
         return self._solutions.get(key)
 
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
-        """Lower bounds of any schedule of the blocks: proven by the search of its space, and relaxed.
+        """Lower bounds of all schedules of the blocks: proven by the search for its space, and relaxed.
 
-        The latter holds split and pruned or not. None after an interrupt where merged stages would have to be priced
-        for it.
+        The latter holds for split and pruned blocks, too. None after an interrupt if merged stages would have to be
+        priced for it.
         """
         if not self.complete and not self.time_is_up and self.merge:
             unseen = [problem for problem in problems if problem.key not in self._parts]
@@ -312,7 +305,7 @@ def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
     return {bit: Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
 
 
-def _behind(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
+def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
     """Prefix followed by the solution of a problem, for each bit of its last stage."""
     paths = () if solution is None else enumerate((solution.single, solution.concurrent))
     return {

@@ -7,7 +7,7 @@ greedy schedule's stages hold all units that are ready (IOS thesis, section 4.2)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 
 from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
@@ -24,7 +24,7 @@ from iossim.search.scheduler import Progress
 
 
 def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:
-    """Every unit is a stage."""
+    """One stage for each unit."""
     return [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))]
 
 
@@ -38,36 +38,38 @@ def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
     return stages
 
 
-def _schedule(
-    name: str,
-    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
-    concurrent: bool,
-    network: Network,
-    cost_model: CostModel,
-    options: SearchOptions,
-    progress: Progress,
-    memo: SearchMemo | None,
-) -> Schedule:
-    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they be several
-    groups?
-    """
-    started = working_s()
-    problems = SearchMemo.of(memo, cost_model).problems(network)
-    relaxed_us = sum_of_bounds_us(
-        block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, concurrent)
-    )
-    return build_schedule(
-        network,
-        problems,
-        [stages_of(problem) for problem in problems],
-        cost_model,
-        name,
-        lower_bound_us=relaxed_us,
-        relaxed_bound_us=relaxed_us,
-        notes=list(network.notes),
-        search_s=working_s() - started,
-    )
+@dataclass(frozen=True)
+class Unsearched:
+    """Scheduler that takes the stages that ``stages_of`` returns; ``concurrent``: these may have several groups."""
+
+    name: str
+    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]]
+    concurrent: bool
+
+    def __call__(
+        self,
+        network: Network,
+        cost_model: CostModel,
+        options: SearchOptions,
+        progress: Progress,
+        memo: SearchMemo | None,
+    ) -> Schedule:
+        started = working_s()
+        problems = SearchMemo.of(memo, cost_model).problems(network)
+        bounds_us = block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, self.concurrent)
+        relaxed_us = sum_of_bounds_us(bounds_us)
+        return build_schedule(
+            network,
+            problems,
+            [self.stages_of(problem) for problem in problems],
+            cost_model,
+            self.name,
+            lower_bound_us=relaxed_us,
+            relaxed_bound_us=relaxed_us,
+            notes=list(network.notes),
+            search_s=working_s() - started,
+        )
 
 
-sequential = partial(_schedule, "sequential", sequential_stages, False)
-greedy = partial(_schedule, "greedy", greedy_stages, True)
+sequential = Unsearched("sequential", sequential_stages, concurrent=False)
+greedy = Unsearched("greedy", greedy_stages, concurrent=True)

@@ -1,11 +1,11 @@
 """A schedule of a block that is too wide to be solved as a whole, made better window by window.
 
 A *window* is a run of stages. Its units are a problem of their own, small enough to be solved exactly between the
-stages before and after it, and take the place of the run where they cost less. Windows overlap by half, and the block
-is gone through until none of them improves: so no stage is held to where the block happened to be split. This is large
+stages before and after it, and the solution replaces the run if it costs less. Windows overlap by half, and passes go
+on until none of them improves: so no stage is bound by where the block happened to be split. This is large
 neighbourhood search (Shaw, CP 1998) with the dynamic programming of a block as the search of a neighbourhood.
 
-What the block costs at least is the most that parts in series add up to (:func:`parts_bound_us`).
+The lower bound of the block is the most that parts in series add up to (:func:`parts_bound_us`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import numpy as np
 from iossim.cost.model import CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.search.block_parts import Part
+from iossim.search.block_parts import Part, solvable_space
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.lattice import MergedStages, bounds_with_merges
+from iossim.search.lattice import FEW_STATES, Lattice, MergedStages, bounds_with_merges, no_merges, price_merges
+from iossim.search.options import SearchOptions
 
-#: Some units of the block as a problem that can be solved, None where they are too many.
+#: Some units of the block as a problem that can be solved, None if they are too many.
 Prepare = Callable[[Sequence[int]], Part | None]
 #: The solution of such a problem after a stage of a bit (or START).
 Solve = Callable[[Part, int], BlockSolution | None]
@@ -41,10 +42,10 @@ def improve(
     solve: Solve,
     report: Callable[[int], None],
 ) -> None:
-    """Put cheaper stages in place of those of a block, which runs after a stage of bit ``entry`` (or START).
+    """Replace stages of a block, which runs after a stage of bit ``entry`` (or START), by cheaper ones.
 
-    ``stages`` is a schedule of the block at any time, also when an interrupt ends this. ``report`` is told how many
-    units were gone through, each time.
+    ``stages`` is a schedule of the block at any time, also when an interrupt ends this. ``report`` is told the number
+    of units that were processed in each pass.
     """
     tried: set[tuple[tuple[int, ...], int, int | None]] = set()
     improved = True
@@ -53,17 +54,17 @@ def improve(
         while first < len(stages) - 1:
             before = entry if first == 0 else int(stages[first - 1].is_concurrent(problem))
             last, units, part = _largest_window(stages, first, prepare)
-            behind = int(stages[last].is_concurrent(problem)) if last < len(stages) else None
-            if part is not None and (units, before, behind) not in tried:
-                tried.add((units, before, behind))
+            after = int(stages[last].is_concurrent(problem)) if last < len(stages) else None
+            if part is not None and (units, before, after) not in tried:
+                tried.add((units, before, after))
                 own = price_path(problem, stages[first:last], cost_model, before)
-                own_us = own.cost_us() + _boundary_us(cost_model, own.leaving, behind)
-                found = _cheapest(solve(part, before), cost_model, behind)
+                own_us = own.cost_us() + _boundary_us(cost_model, own.leaving, after)
+                found = _cheapest(solve(part, before), cost_model, after)
                 if found is not None and found[0] < own_us * (1.0 - _LEAST_GAIN):
                     stages[first:last] = [stage.spread(units) for stage in found[1].stages]
                     last = first + len(found[1].stages)
                     improved = True
-            # The next window begins in the middle of this one, and holds its last stage: each two neighbours share one.
+            # The next window begins in the middle of this one and includes its last stage.
             passed = stages[first].mask.bit_count()
             first += 1
             while first < last - 1 and 2 * passed < len(units):
@@ -73,10 +74,32 @@ def improve(
             report(done)
 
 
+def prepare_window(
+    problem: ScheduleProblem,
+    cost_model: CostModel,
+    options: SearchOptions,
+    build: Callable[[ScheduleProblem, int], Lattice | None],
+    units: Sequence[int],
+    *,
+    concurrent: bool,
+    merge: bool,
+) -> Part | None:
+    """Some units of a block as one part, unpruned; None if it has too many states or transitions."""
+    part = problem.restrict(units)
+    lattice = build(part, options.limits.max_states)
+    if lattice is None:
+        return None
+    space = solvable_space(part, lattice, options, concurrent, FEW_STATES, False)
+    if space is None:
+        return None
+    merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
+    return Part(part, lattice, tuple(range(len(part))), space, merges)
+
+
 def _largest_window(
     stages: Sequence[PlannedStage], first: int, prepare: Prepare
 ) -> tuple[int, tuple[int, ...], Part | None]:
-    """The longest run of stages from ``first`` on that can be solved: where it ends, its units, and as a problem."""
+    """The longest run of stages from ``first`` on that can be solved: its end, its units, and the problem."""
     last, units, part = first + 1, tuple(bits(stages[first].mask)), None
     for end in range(first + 2, len(stages) + 1):
         longer = tuple(bits(reduce(or_, (stage.mask for stage in stages[first:end]))))
@@ -88,16 +111,16 @@ def _largest_window(
 
 
 def _cheapest(
-    solution: BlockSolution | None, cost_model: CostModel, behind: int | None
+    solution: BlockSolution | None, cost_model: CostModel, after: int | None
 ) -> tuple[float, BlockPath] | None:
     """Cheapest path including its trailing boundary, and its cost, us."""
     paths = () if solution is None else enumerate((solution.single, solution.concurrent))
-    costs = [(path.cost_us + _boundary_us(cost_model, bit, behind), path) for bit, path in paths if path is not None]
+    costs = [(path.cost_us + _boundary_us(cost_model, bit, after), path) for bit, path in paths if path is not None]
     return min(costs, key=lambda each: each[0], default=None)
 
 
-def _boundary_us(cost_model: CostModel, left: int, behind: int | None) -> float:
-    return 0.0 if behind is None else cost_model.price_boundary(bool(left), bool(behind))
+def _boundary_us(cost_model: CostModel, left: int, after: int | None) -> float:
+    return 0.0 if after is None else cost_model.price_boundary(bool(left), bool(after))
 
 
 def parts_bound_us(problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel) -> float:

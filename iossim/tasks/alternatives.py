@@ -1,11 +1,11 @@
-"""What else a stage of a schedule could have been, and what the whole schedule would cost with it.
+"""Alternatives to a stage of a schedule, and the cost of the whole schedule with them.
 
-All other blocks stay as they are. Within the block three questions are answered exactly, by the search itself:
+All other blocks stay as they are. Within the block three schedules are found exactly, by the search itself:
 
-- the *next best* schedule: the cheapest one that does not hold this stage (the same units, run the same way);
-- the cheapest one in which the units of this stage run otherwise, and all other stages are as they are;
-- the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single
-  group run one after another, so that cutting them elsewhere changes little: this is what was decided against.
+- the *next best* schedule: the cheapest one without this stage (the same units, run the same way);
+- the cheapest one in which the units of this stage run otherwise, and all other stages are unchanged;
+- the cheapest one in which some unit of a stage of a single group runs concurrently with others, or merged. Units of a
+  single group run one after another, so that other cuts between them change little: concurrency was decided against.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Plan = tuple[PlannedStage, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """The stages that the alternatives of a schedule may be made of: those that its own search could form."""
+    """The stages of which the alternatives of a schedule may consist: those that its own search could form."""
 
     stages: StageSpace
     concurrent: bool = True
@@ -42,7 +42,7 @@ class Space:
 
     @staticmethod
     def of(schedule: Schedule) -> Space:
-        """The space of a schedule's search; all stages where its scheduler does not search."""
+        """The space of a schedule's search; all stages if its scheduler does not search."""
         options = schedule.options
         if "stages" not in options:
             return Space(StageSpace())
@@ -52,10 +52,10 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class BlockContext:
-    """A block of a schedule: its stages, and the two stages around it, of which the boundaries depend.
+    """A block of a schedule: its stages, and the two stages around it, on which its boundaries depend.
 
-    ``entry`` is the bit of the stage before (:data:`START` where there is none), ``leaving_us`` the boundary behind
-    the block for each bit of its last stage.
+    ``entry`` is the bit of the stage before (:data:`START` if there is none), ``leaving_us`` the boundary after the
+    block for each bit of its last stage.
     """
 
     problem: ScheduleProblem
@@ -64,7 +64,7 @@ class BlockContext:
     leaving_us: tuple[float, float]
 
     def cost_us(self, plan: Sequence[PlannedStage], cost_model: CostModel) -> float:
-        """What a plan of the block costs, boundaries on both sides included; inf if a stage cannot run."""
+        """Cost of a plan of the block, including the boundaries on both sides; inf if a stage cannot run."""
         path = price_path(self.problem, plan, cost_model, self.entry)
         return path.cost_us() + self.leaving_us[path.leaving]
 
@@ -92,7 +92,7 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
 
 @dataclass(eq=False)
 class _Forbidding(WrappedCostModel):
-    """Prices of ``inner``, but stages that are forbidden cannot run; its bounds still hold."""
+    """Prices of ``inner``, except that forbidden stages cannot run; its bounds still hold."""
 
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
 
@@ -102,18 +102,18 @@ class _Forbidding(WrappedCostModel):
 
 @dataclass
 class Alternatives:
-    """Asks a search for the alternatives of the stages of one schedule; equal questions are asked once."""
+    """Searches the alternatives of the stages of one schedule; equal ones are searched once."""
 
     cost_model: CostModel
     space: Space
     _known: dict[object, Plan | None] = field(default_factory=dict)
 
     def best(self, context: BlockContext) -> Plan | None:
-        """The cheapest stages of the block; None where the cost model can run none."""
+        """The cheapest stages of the block; None if no schedule has a price."""
         return self._solve(context, self.cost_model, "best")
 
     def next_best(self, context: BlockContext, index: int) -> Plan | None:
-        """The cheapest stages of the block without stage ``index``; None where there are no others."""
+        """The cheapest stages of the block without stage ``index``; None if there are no others."""
         stage = context.plan[index]
         names = frozenset(context.problem.unit_names[unit] for unit in bits(stage.mask))
 
@@ -127,9 +127,7 @@ class Alternatives:
         return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
 
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
-        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged, or
-        None.
-        """
+        """The cheapest stages of the block in which a unit of stage ``index`` runs concurrently or merged, or None."""
         plans: list[Plan] = []
         for unit in bits(context.plan[index].mask):
             name = context.problem.unit_names[unit]
@@ -155,8 +153,10 @@ class Alternatives:
             return None
         units = bits(stage.mask)
         before = self._bit(context, index - 1)
-        behind = [self.cost_model.price_boundary(bit, self._bit(context, index + 1) == 1) for bit in (False, True)]
-        leaving = context.leaving_us if index == len(context.plan) - 1 else (behind[0], behind[1])
+        single, several = (
+            self.cost_model.price_boundary(bit, self._bit(context, index + 1) == 1) for bit in (False, True)
+        )
+        leaving = context.leaving_us if index == len(context.plan) - 1 else (single, several)
         part = BlockContext(
             context.problem.restrict(units), (PlannedStage((1 << len(units)) - 1, stage.strategy),), before, leaving
         )
@@ -197,7 +197,7 @@ def one_by_one(context: BlockContext, index: int) -> Plan:
 
 
 def is_small(problem: ScheduleProblem, space: Space, most: int) -> bool:
-    """Whether a block has at most ``most`` transitions, so that it is solved again and again in no time."""
+    """True if a block has at most ``most`` transitions, so that solving it repeatedly takes little time."""
     if not space.concurrent:
         return True
     problem = space.stages.ordered(problem)

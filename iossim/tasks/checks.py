@@ -49,7 +49,7 @@ def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
 
 
 def valid(schedule: AnySchedule, network: Network) -> Check:
-    """Whether the schedule runs each unit of the network once, after its predecessors."""
+    """Check that the schedule runs each unit of the network once, after its predecessors."""
     try:
         in_units_of(schedule, network)
     except ScheduleError as error:
@@ -60,7 +60,7 @@ def valid(schedule: AnySchedule, network: Network) -> Check:
 
 
 def race_free(plan: Plan) -> Check:
-    """Whether a plan computes the same under every interleaving of its queues; its memory is planned if need be."""
+    """Check that a plan computes the same under every interleaving of its queues; its memory is planned if need be."""
     try:
         check_happens_before(with_memory(plan))
     except ScheduleError as error:
@@ -80,7 +80,7 @@ def runs_without_races(schedule: AnySchedule, network: Network, engine: str = ""
 
 
 def latency_at_most(schedule: AnySchedule, limit_ms: float) -> Check:
-    """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for an invalid time."""
+    """Check that the schedule takes no longer than ``limit_ms``; raises OptionError for an invalid time."""
     check_limits(limit_ms)
     found_ms = schedule.latency_us / 1e3
     values = {"latency_us": schedule.latency_us, "limit_us": 1e3 * limit_ms}
@@ -127,7 +127,7 @@ def no_slower_than(
     tolerance: float = 0.0,
     changed_model: bool = False,
 ) -> Check:
-    """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two percent).
+    """Check that the schedule takes no longer than ``baseline``, up to a ``tolerance`` (0.02: two percent).
 
     A baseline of the same graph is priced again, as the schedule was; if one has stages and the other streams, both as
     whole plans. For a ``changed_model`` the saved latency counts. Raises OptionError for a baseline of another question

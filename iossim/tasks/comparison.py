@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any, TypeVar
 
@@ -93,7 +93,7 @@ def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
 
 
 def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
-    """Whether a row differs from the best one, and by less than the noise."""
+    """True if a row differs from the best one, and by less than the noise."""
     return best is not None and row is not best and row.scheduler in best.ties
 
 
@@ -292,79 +292,15 @@ class Comparison(Printed):
         return comparable_published_us(self[scheduler], self.network.source.model)
 
     def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the published figure took part in the fit, or a number of the simulator was set by it."""
+        """True if the published figure took part in the fit, or determined a number of the simulator."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler))
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""
-        rows = iter(self.rows)
-        given = [
-            self._told(
-                row,
-                found,
-                published_us=row.published_us,
-                in_sample=self.is_in_sample(found.scheduler),
-                left_out_us=row.left_out_us,
-            )
-            for found, row in zip(self.schedules, rows, strict=False)
-        ]
-        streams = [self._streams_told(row, found) for found, row in zip(self.streams, rows, strict=False)]
-        changed = [
-            (each.transform, self._changed_told(row, each)) for each, row in zip(self.changed, rows, strict=True)
-        ]
-        outcomes = {
-            one.name: {**one.to_json(), "schedules": [told for name, told in changed if name == one.name]}
-            for one in self.outcomes
-        }
-        return {
-            "model": self.network.name,
-            "device": self.device,
-            "batch": self.batch,
-            "dtype": str(self.network.precision),
-            "engine": self.engine,
-            "cost_model": self.cost_model,
-            "complete": self.complete,
-            "schedules": given,
-            **({"streams": streams} if streams else {}),
-            **dict.fromkeys(("rewriting", "joins", "micro_batches")),
-            **outcomes,
-            "other_engine": self.other_engine and asdict(self.other_engine),
-        }
+        from iossim.tasks.comparison_document import document  # printed on request only
 
-    def _told(self, row: ComparisonRow, found: Schedule, **more: Any) -> dict[str, Any]:
-        """A row, ``more`` of it, and what the search says of its schedule; bounds and proofs are of sums of stages."""
-        in_sums = row.scheduler not in self.plans_us
-        return {
-            "scheduler": found.scheduler,
-            "latency_us": row.latency_us,
-            "interval_us": row.interval_us and list(row.interval_us),
-            "ties": list(row.ties),
-            **{name: getattr(row, name) for name in ("speedup", "stages", "streams", "search_s", "lower_bound_us")},
-            "relaxed_bound_us": found.relaxed_bound_us if in_sums else None,
-            **more,
-            "complete": found.complete,
-            "proven": found.proven and in_sums,
-            "notes": found.notes,
-            "remarks": found.remarks,
-            **({} if in_sums else {"sum_of_stages_us": found.latency_us}),
-        }
-
-    def _changed_told(self, row: ComparisonRow, each: ChangedSchedule) -> dict[str, Any]:
-        rules: dict[str, int] = {}
-        if "rewriting" in dict(each.network.source.options):
-            from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
-
-            rules = applied_rules(each.network)
-        told = {"way": each.how, **self._told(row, each.schedule, rules=rules)}
-        return {name: value for name, value in told.items() if name != "ties"}
-
-    def _streams_told(self, row: ComparisonRow, found: AnySchedule) -> dict[str, Any]:
-        told = {**found.model_dump(mode="json"), "speedup": row.speedup}
-        if row.scheduler in self.plans_us:
-            told |= dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us"))
-            told |= {"latency_us": row.latency_us, "ties": [], "proven": False, "sum_of_stages_us": found.latency_us}
-        return told
+        return document(self)
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:

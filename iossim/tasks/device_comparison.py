@@ -72,11 +72,11 @@ class DeviceComparison:
         said = f"Fastest: {fastest.device}, {row.latency_us / 1e3:.3f} ms by {row.scheduler}"
         if not others:
             return said
-        second, behind = others[0]
-        said += f", {behind.latency_us / row.latency_us:.2f}x as fast as {second.device}"
-        if row.interval_us is None or behind.interval_us is None:
+        second, next_row = others[0]
+        said += f", {next_row.latency_us / row.latency_us:.2f}x as fast as {second.device}"
+        if row.interval_us is None or next_row.interval_us is None:
             return said
-        apart = row.interval_us[1] < behind.interval_us[0]
+        apart = row.interval_us[1] < next_row.interval_us[0]
         return f"{said}; their 90% intervals {'do not overlap' if apart else 'overlap, so that either may be'}"
 
     def limit_sentence(self) -> str:
@@ -112,7 +112,7 @@ class DeviceComparison:
 
 
 def _within(row: ComparisonRow, limit_ms: float) -> str:
-    """Whether a latency is within the limit: surely, if its whole interval is."""
+    """Answer whether a latency is within the limit: yes if its whole interval is, else likely or no."""
     if row.latency_us > 1e3 * limit_ms:
         return "no"
     return "yes" if row.interval_us is None or row.interval_us[1] <= 1e3 * limit_ms else "likely"

@@ -166,7 +166,7 @@ class MeasuredNetwork:
 
     @property
     def complete(self) -> bool:
-        """Whether no search was interrupted; otherwise a schedule may be the best so far."""
+        """True if no search was interrupted; otherwise a schedule may be the best so far."""
         return all(found.complete for found in self.schedules.values())
 
 

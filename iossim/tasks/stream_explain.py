@@ -148,13 +148,13 @@ def explain_streams(
     in_graph = prices.engine.is_recorded
     causes = [_cause(number, times, before[number], waited[number], problem, in_graph) for number in range(len(order))]
     slack_us = _slack_us(times, before, waited, causes)
-    critical = _critical(times, [behind for _, behind in causes])
+    critical = _critical(times, [latest for _, latest in causes])
     found = []
     for number, (stream, launch) in enumerate(order):
-        cause, behind = causes[number]
+        cause, latest = causes[number]
         start_us, end_us = times[number]
-        wait_us = start_us - (0.0 if behind is None else times[behind][1])
-        told = cause, None if behind is None else names[behind], wait_us, slack_us[number], number in critical
+        wait_us = start_us - (0.0 if latest is None else times[latest][1])
+        told = cause, None if latest is None else names[latest], wait_us, slack_us[number], number in critical
         ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
         found.append(LaunchExplanation(*ran, *told))
     return StreamExplanation(
@@ -210,10 +210,10 @@ def _cause(
     awaited = [*waited, *([] if before is None else [before])]
     if not awaited:
         return (Cause.HOST if start_us > _ROUNDING_US else Cause.BEGIN), None
-    behind = max(awaited, key=lambda one: (times[one][1], one in problem.reads[number]))
-    if not in_graph and start_us > times[behind][1] + _ROUNDING_US:
-        return Cause.HOST, behind
-    return (Cause.DATA if behind in waited or behind in problem.reads[number] else Cause.STREAM), behind
+    latest = max(awaited, key=lambda one: (times[one][1], one in problem.reads[number]))
+    if not in_graph and start_us > times[latest][1] + _ROUNDING_US:
+        return Cause.HOST, latest
+    return (Cause.DATA if latest in waited or latest in problem.reads[number] else Cause.STREAM), latest
 
 
 def _slack_us(
@@ -226,21 +226,21 @@ def _slack_us(
     end_us = max((end for _, end in times), default=0.0)
     slack = [end_us - end for _, end in times]
     for number in reversed(range(len(times))):
-        cause, behind = causes[number]
+        cause, latest = causes[number]
         # The time that a stream takes to wait is no slack.
-        due_us = times[number][0] if cause is Cause.HOST or behind is None else times[behind][1]
+        due_us = times[number][0] if cause is Cause.HOST or latest is None else times[latest][1]
         own = before[number]
         for one in (*waited[number], *(() if own is None else (own,))):
             slack[one] = min(slack[one], slack[number] + max(0.0, due_us - times[one][1]))
     return slack
 
 
-def _critical(times: Sequence[tuple[float, float]], behind: Sequence[int | None]) -> set[int]:
+def _critical(times: Sequence[tuple[float, float]], latest: Sequence[int | None]) -> set[int]:
     found: set[int] = set()
     at: int | None = max(range(len(times)), key=lambda number: times[number][1], default=None)
     while at is not None:
         found.add(at)
-        at = behind[at]
+        at = latest[at]
     return found
 
 

@@ -76,7 +76,7 @@ def under_other_engine(
         max_groups=min(given.max_groups or PAPER_GROUPS, PAPER_GROUPS),
     )
     of_streams = isinstance(found, StreamSchedule)
-    searching = found.scheduler if found.scheduler.startswith("ios") and not of_streams else "ios-both"
+    searching = found.scheduler if found.scheduler in STRATEGIES else "ios-both"
     try:
         seconds = None if options is None or options.seconds is None else _PART * options.seconds
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
@@ -211,7 +211,7 @@ class Task:
 
     @property
     def _is_measured(self) -> bool:
-        """Whether stages are measured within the budget; schedulers that do not search price each of their stages."""
+        """True if stages are measured within the budget; schedulers without a search price each of their stages."""
         return self.budget is not None and self.scheduler in STRATEGIES
 
 

@@ -1,7 +1,7 @@
 """Joins of branches fused into products or apart, chosen with the schedule: whichever makes it faster, block by block.
 
 A residual sum that a convolution computes as it writes its result costs next to nothing, but the convolution waits for
-the other branch, which might run beside it. What the model says, or fuses by itself, is the one or the other.
+the other branch, which might run beside it. A model as it is loaded has one or the other.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from iossim.search.options import SearchLimits
 from iossim.transforms.choices import LEAST_GAIN, BySchedule, Choices, GraphCost
 from iossim.transforms.transform import Outcome, Setting, Transform, with_option
 
-#: Blocks with more states or transitions are improved in windows, here: a choice is no reason to search for minutes.
+#: Larger blocks are improved in windows here: a choice does not justify minutes of search.
 _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
-#: The option of a source that names the joins that are otherwise than the model has them.
+#: Option of a source that names the joins that differ from the model's.
 OPTION = "joins"
-#: For each join, whether it is otherwise than in the given network.
+#: For each join, True if it differs from the given network's.
 Way = tuple[bool, ...]
 
 
 class JoinChoices(Choices[bool]):
-    """The cost of a network with its joins as they are best: as given, all fused, all apart, those of each block as
-    that block is faster in schedules ``by_schedule``, and if it climbs, each by itself.
+    """Cost of a network with its best joins. It tries the given ones, all joins fused, all apart, in each block
+    whichever of these is faster in schedules ``by_schedule``, and, if it climbs, single joins changed.
     """
 
     climbs = False
@@ -55,11 +55,11 @@ class JoinChoices(Choices[bool]):
         return [(False, True)] * len(self.joins(network))
 
     def every(self, network: Network) -> list[Way]:
-        """Those of the fewest changes first."""
+        """All ways, those with the fewest changes first."""
         return sorted(super().every(network), key=lambda way: (sum(way), [not other for other in way]))
 
     def otherwise(self, network: Network, way: Way) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The joins to fuse, and those to set apart, that are otherwise in the given network."""
+        """Joins to fuse and joins to set apart, relative to the given network."""
         changed = list(compress(self.keys(network), way))
         fused, apart = (tuple(sorted(name for to, name in changed if to == each)) for each in ("fused", "apart"))
         return fused, apart
@@ -85,7 +85,7 @@ class JoinChoices(Choices[bool]):
 
 
 def _gains_us(fused: tuple[Network, Schedule], apart: tuple[Network, Schedule]) -> dict[str, float]:
-    """By unit of the network with all joins apart, how much longer its block takes there than with all fused."""
+    """Excess time of each unit's block with all joins apart over that with all fused, by unit of the former network."""
     network, _ = apart
     block_of_node = {
         node: index
@@ -187,7 +187,7 @@ class ChooseJoins(Transform):
 
 
 def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
-    """The network, whose source says which joins are otherwise than the model has them."""
+    """The network, whose source names the joins that differ from the model's."""
     if not fused and not apart:
         return network
     return with_option(network, OPTION, {"fused": fused, "apart": apart})

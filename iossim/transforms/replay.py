@@ -13,8 +13,8 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
 from iossim.transforms.rewriting import rewritten
 
-#: For each option by which a source names a transform, what repeats it from the option's text, in order; after these
-#: come transforms of guests, ``again`` of a module ``OPTION_transform``.
+#: Functions that repeat transforms from the texts of a source's options, by option, in the order of application; after
+#: these come transforms of guests, ``again`` of a module ``OPTION_transform``.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
     fused_joins.OPTION: fused_joins.joined_again,
@@ -45,8 +45,8 @@ def network_of(saved: AnySchedule, model: str | None = None) -> Network:
 
 
 def at_batch(saved: AnySchedule, batch: int, model: str | None = None) -> tuple[AnySchedule, Network]:
-    """The network of another batch size, and the same stages or streams of it, which still tell what they took at
-    their own. Raises as :func:`network_of`, of their own network too.
+    """A schedule and its network at another batch size; latencies in the schedule are still those at its own. Raises as
+    :func:`network_of`, also for the network at its own batch size.
     """
     network_of(saved, model)
     network = network_of_source(replace(saved.source.to_source(model), batch=batch))
@@ -56,8 +56,8 @@ def at_batch(saved: AnySchedule, batch: int, model: str | None = None) -> tuple[
 
 
 def in_units_of(saved: AnySchedule, network: Network | None) -> Network:
-    """A network as it was loaded, its joins of branches fused or apart as they are in the schedule, which fits it; by
-    default the schedule's own. Raises as :func:`network_of`.
+    """A loaded network with its joins fused or apart as in the schedule, which has to fit it; by default the schedule's
+    own network. Raises as :func:`network_of`.
     """
     if network is None:
         return network_of(saved)

@@ -36,7 +36,7 @@ class Setting:
     memo: SearchMemo | None = None
 
     def limited(self, network: Network) -> Setting:
-        """The setting with the options' limit on workspace, if there is one, as part of the prices of a network."""
+        """The setting with any workspace limit of its options moved into the prices of a network."""
         if (limit := self.options.workspace_limit_bytes) is None:
             return self
         from iossim.cost.workspace_limit import workspace_limited  # most settings have no limit
@@ -46,7 +46,7 @@ class Setting:
 
 
 class Outcome:
-    """A network as a transform leaves it, and what there is to say of it.
+    """A network as a transform leaves it, and a report of the change.
 
     ``name`` is that of the transform in machine-readable results. ``interrupted``: a KeyboardInterrupt ended the
     search, and the network is the best that was found until then.
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def with_option(network: Network, name: str, value: Any) -> Network:
-    """The network, an option of whose source says as JSON how a transform made it."""
+    """The network with an option in its source that says, as JSON, how a transform made it."""
     option = (name, json.dumps(value, separators=(",", ":")))
     return replace(network, source=replace(network.source, options=(*network.source.options, option)))
 
@@ -100,7 +100,7 @@ class Transform(Protocol):
         return
 
     def apply(self, network: Network, setting: Setting) -> Outcome:
-        """The network that the scheduler makes the most of; raises OptionError where it cannot be changed."""
+        """Change the network for the scheduler; raises OptionError if that is impossible."""
         ...
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_backend import COPY_US, SYNCHRONISE_US, FakeBackend
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
 
@@ -27,6 +29,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.planned_stage import PlannedStage, batch_of, planned_of
 from iossim.schedule.problem import ScheduleProblem, bits
 
 QUICK = Timing(rounds=3, warm_up=0)
@@ -60,12 +63,10 @@ def problem_of(network: Network, block: int = 0) -> ScheduleProblem:
     return ScheduleProblem.of_block(network, network.blocks[block])
 
 
-def stages(problem: ScheduleProblem, *chosen: tuple[int, Strategy]) -> StageBatch:
-    return StageBatch(
-        problem,
-        np.array([mask for mask, _ in chosen], dtype=np.uint64),
-        np.array([strategy.code for _, strategy in chosen], dtype=np.uint8),
-    )
+def stages(problem: ScheduleProblem, *masks: int, merged: Sequence[int] = ()) -> StageBatch:
+    """Concurrent stages, then merged ones."""
+    both = (Strategy.CONCURRENT, masks), (Strategy.MERGE, merged)
+    return batch_of(problem, [PlannedStage(mask, strategy) for strategy, own in both for mask in own])
 
 
 def test_prices_are_of_stages_without_what_stands_around_them(tmp_path: Path) -> None:
@@ -73,54 +74,26 @@ def test_prices_are_of_stages_without_what_stands_around_them(tmp_path: Path) ->
     problem = problem_of(network)
     backend = FakeBackend()
     model = model_of(tmp_path, backend)
-    alone_us = [backend.launch_us(network, [name], Strategy.CONCURRENT) for name in ("a", "b", "c", "last")]
-    assert alone_us[0] == alone_us[1]
-    batch = stages(
-        problem,
-        (0b00001, Strategy.CONCURRENT),
-        (0b00010, Strategy.CONCURRENT),
-        (0b00101, Strategy.CONCURRENT),
-        (0b00111, Strategy.MERGE),
-        (0b01000, Strategy.CONCURRENT),  # the concat alone: its terms lie in it already
-        (0b11000, Strategy.CONCURRENT),
-        (0b11111, Strategy.CONCURRENT),
-    )
+    a, b, c, last = (backend.launch_us(network, [name], Strategy.CONCURRENT) for name in ("a", "b", "c", "last"))
+    assert a == b
     assert problem.unit_names == ("a", "b", "c", "joined", "last")
-    prices = model.price_stages(batch)
-    expected = [
-        alone_us[0],
-        alone_us[0],
-        max(alone_us[0], alone_us[2]),
-        0.7 * (2 * alone_us[0] + alone_us[2]),
-        0.0,
-        alone_us[3],
-        2 * alone_us[0] + alone_us[2] + alone_us[3],
-    ]
-    assert prices == pytest.approx(expected, rel=1e-9)
+    # The fourth is the concat alone: its terms lie in it already.
+    batch = stages(problem, 0b00001, 0b00010, 0b00101, 0b01000, 0b11000, 0b11111, merged=[0b00111, 0b10001, 0b00001])
+    expected = [a, a, max(a, c), 0.0, last, 2 * a + c + last, 0.7 * (2 * a + c), np.inf, np.inf]
+    assert model.price_stages(batch) == pytest.approx(expected, rel=1e-9)
     assert model.price_boundary(False, False) == 0.0
     for left, right in ((True, False), (False, True), (True, True)):
         assert model.price_boundary(left, right) == pytest.approx(SYNCHRONISE_US)
-    # a and b are equal work, joined is none, and last behind joined is last alone: not 7 but 5 measurements.
+    # a and b are equal work, joined is none, last after joined is last alone, and two cannot run: not 9 but 5.
     assert model.measured == 5
     assert model.bounds(problem) is None
 
 
-def test_what_does_not_merge_cannot_run(tmp_path: Path) -> None:
-    backend = FakeBackend()
-    problem = problem_of(inception_module())
-    model = model_of(tmp_path, backend)
-    batch = stages(problem, (0b10001, Strategy.MERGE), (0b00001, Strategy.MERGE))
-    assert model.price_stages(batch).tolist() == [np.inf, np.inf]
-    assert model.measured == 0
-
-
-def test_copies_behind_a_merge_are_measured(tmp_path: Path) -> None:
+def test_copies_after_a_merge_are_measured(tmp_path: Path) -> None:
     """Units that lie apart in a concat merge at the price of two copies, and are other work than those that do not."""
-    network = inception_module()
-    problem = problem_of(network)
-    backend = FakeBackend()
+    network, backend = inception_module(), FakeBackend()
     model = model_of(tmp_path, backend)
-    apart = stages(problem, (0b101, Strategy.MERGE), (0b110, Strategy.MERGE))
+    apart = stages(problem_of(network), merged=[0b101, 0b110])
     signatures = model.signatures(apart)
     assert signatures[0] != signatures[1]
     merged_us = backend.launch_us(network, ["a", "c"], Strategy.MERGE)
@@ -128,10 +101,8 @@ def test_copies_behind_a_merge_are_measured(tmp_path: Path) -> None:
 
 
 def test_short_stages_run_many_times(tmp_path: Path) -> None:
-    backend = FakeBackend()
-    problem = problem_of(inception_module())
-    model = model_of(tmp_path, backend)
-    model.price_stages(stages(problem, (0b1, Strategy.CONCURRENT), (0b101, Strategy.CONCURRENT)))
+    model = model_of(tmp_path)
+    model.price_stages(stages(problem_of(inception_module()), 0b1, 0b101))
     with MeasurementStore(tmp_path / "store.sqlite", read_only=True) as store:
         records = {record.kind: record for record in store.records()}
     for kind in (Kind.UNIT, Kind.STAGE):
@@ -147,8 +118,7 @@ def test_short_stages_run_many_times(tmp_path: Path) -> None:
 
 
 def test_cold_stages_run_once_and_are_kept_apart(tmp_path: Path) -> None:
-    problem = problem_of(inception_module())
-    batch = stages(problem, (0b1, Strategy.CONCURRENT))
+    batch = stages(problem_of(inception_module()), 0b1)
     warm = model_of(tmp_path)
     warm.price_stages(batch)
     cold = model_of(tmp_path)
@@ -162,24 +132,21 @@ def test_cold_stages_run_once_and_are_kept_apart(tmp_path: Path) -> None:
 
 def test_graph_engine_has_no_boundary(tmp_path: Path) -> None:
     """A stage forks and joins by itself, within its price."""
-    backend = FakeBackend(engine="graph")
-    network = inception_module()
-    problem = problem_of(network)
+    backend, network = FakeBackend(engine="graph"), inception_module()
+    batch = stages(problem_of(network), 0b101)
     model = model_of(tmp_path, backend)
     assert model.price_boundary(True, True) == 0.0
-    (price,) = model.price_stages(stages(problem, (0b101, Strategy.CONCURRENT)))
+    (price,) = model.price_stages(batch)
     slowest = max(backend.launch_us(network, [name], Strategy.CONCURRENT) for name in "ac")
-    (record,) = model.measure(stages(problem, (0b101, Strategy.CONCURRENT))).values()
+    (record,) = model.measure(batch).values()
     assert record.synchronises == 1
     assert price == pytest.approx(slowest + SYNCHRONISE_US / record.copies)
-    assert replay_of(tmp_path).price_stages(stages(problem, (0b101, Strategy.CONCURRENT))).tolist() == [price]
+    assert replay_of(tmp_path).price_stages(batch).tolist() == [price]
 
 
 def test_the_store_is_asked_first(tmp_path: Path) -> None:
-    network = iossim.load("squeezenet")
-    problem = problem_of(network, 2)
-    masks = np.array([1 << unit for unit in range(len(problem))], dtype=np.uint64)
-    batch = StageBatch.concurrent(problem, masks)
+    problem = problem_of(iossim.load("squeezenet"), 2)
+    batch = stages(problem, *(1 << unit for unit in range(len(problem))))
     first = model_of(tmp_path)
     prices = first.price_stages(batch)
     assert first.measured > 0
@@ -197,7 +164,7 @@ def test_the_store_is_asked_first(tmp_path: Path) -> None:
     "other", [FakeBackend(engine="graph"), FakeBackend(driver="2"), FakeBackend(options=(("threads", "2"),))]
 )
 def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path, other: FakeBackend) -> None:
-    batch = stages(problem_of(inception_module()), (0b1, Strategy.CONCURRENT))
+    batch = stages(problem_of(inception_module()), 0b1)
     model_of(tmp_path).price_stages(batch)
     model = model_of(tmp_path, other)
     model.price_stages(batch)
@@ -206,24 +173,18 @@ def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path, other: Fa
 
 def test_the_algorithm_is_recorded_and_not_asked_for(tmp_path: Path) -> None:
     """A backend chooses among near equals by timing them, and may choose otherwise in the next process."""
-    problem = problem_of(inception_module())
-    batch = stages(problem, (0b101, Strategy.CONCURRENT), (0b11000, Strategy.CONCURRENT), (0b111, Strategy.MERGE))
-    first = model_of(tmp_path, FakeBackend(algorithm="winograd"))
-    records = first.measure(batch)
+    batch = stages(problem_of(inception_module()), 0b101, 0b11000, merged=[0b111])
+    records = model_of(tmp_path, FakeBackend(algorithm="winograd")).measure(batch)
     assert [record.algorithm for record in records.values()] == ["winograd|winograd", "winograd", "winograd"]
     second = model_of(tmp_path, FakeBackend(algorithm="fft"))
     second.price_stages(batch)
     assert second.measured == 0
-    assert [record.algorithm for record in model_of(tmp_path, FakeBackend(), again=True).measure(batch).values()] == [
-        ""
-    ] * 3
+    records = model_of(tmp_path, FakeBackend(), again=True).measure(batch)
+    assert {record.algorithm for record in records.values()} == {""}
 
 
 def test_an_interrupt_costs_one_chunk(tmp_path: Path) -> None:
-    network = iossim.load("inception_v3")
-    problem = problem_of(network, 3)
-    masks = np.arange(1, 200, dtype=np.uint64)
-    batch = StageBatch.concurrent(problem, masks)
+    batch = stages(problem_of(iossim.load("inception_v3"), 3), *range(1, 200))
     whole = model_of(tmp_path / "whole")
     expected = whole.price_stages(batch)
     assert whole.measured > 2 * CHUNK
@@ -241,7 +202,7 @@ def test_an_interrupt_costs_one_chunk(tmp_path: Path) -> None:
 def test_a_chunk_that_takes_long_is_committed_in_parts(tmp_path: Path) -> None:
     """A thousand rounds of 1.5 ms or more: a commit for each stage."""
     problem = problem_of(iossim.load("squeezenet"), 2)
-    batch = StageBatch.concurrent(problem, np.array([1 << unit for unit in range(len(problem))], dtype=np.uint64))
+    batch = stages(problem, *(1 << unit for unit in range(len(problem))))
     heard: list[int] = []
     model = model_of(tmp_path, progress=lambda done, total: heard.append(done))
     model.timing = Timing(rounds=1000, warm_up=0)
@@ -251,8 +212,7 @@ def test_a_chunk_that_takes_long_is_committed_in_parts(tmp_path: Path) -> None:
 
 
 def test_progress_tells_what_is_committed(tmp_path: Path) -> None:
-    problem = problem_of(iossim.load("inception_v3"), 3)
-    batch = StageBatch.concurrent(problem, np.arange(1, 100, dtype=np.uint64))
+    batch = stages(problem_of(iossim.load("inception_v3"), 3), *range(1, 100))
     heard: list[tuple[int, int, int]] = []
 
     def hear(done: int, total: int) -> None:
@@ -267,37 +227,30 @@ def test_progress_tells_what_is_committed(tmp_path: Path) -> None:
     assert len(heard) == -(-model.measured // CHUNK)
 
 
-def test_a_machine_that_is_never_idle_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     class Disturbed(FakeBackend):
         def measure(self, network, plans, timing, progress=lambda done, total: None):  # type: ignore[no-untyped-def]
             return [Samples((), rejected=9) for _ in plans]
 
-    model = model_of(tmp_path, Disturbed(engine="graph"))
     with pytest.raises(BackendError, match="accepted no round of a: 9 were disturbed"):
-        model.price_stages(stages(problem_of(inception_module()), (0b1, Strategy.CONCURRENT)))
-
-
-def test_a_problem_without_a_network_is_refused(tmp_path: Path) -> None:
-    problem = ScheduleProblem.of_edges(2, [])
+        model_of(tmp_path, Disturbed(engine="graph")).price_stages(stages(problem_of(inception_module()), 0b1))
     with pytest.raises(ScheduleError, match="only units of a network"):
-        model_of(tmp_path).price_stages(stages(problem, (0b1, Strategy.CONCURRENT)))
+        model_of(tmp_path).price_stages(stages(ScheduleProblem.of_edges(2, []), 0b1))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10_000), order=st.randoms(use_true_random=False))
 def test_prices_do_not_depend_on_the_batch(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, order: st.randoms
-) -> None:  # type: ignore[valid-type]
+    tmp_path_factory: pytest.TempPathFactory, seed: int, order: random.Random
+) -> None:
     """Nor do replayed ones, nor does it matter which of equal stages is measured."""
-    network = random_network(seed, blocks=1)
-    problem = problem_of(network)
-    chosen = [(mask, Strategy.CONCURRENT) for mask in range(1, problem.full + 1)]
-    chosen += [(mask, Strategy.MERGE) for mask in range(1, problem.full + 1)]
+    problem = problem_of(random_network(seed, blocks=1))
+    every = range(1, problem.full + 1)
+    chosen = stages(problem, *every, merged=every)
     folder = tmp_path_factory.mktemp("store")
-    straight = model_of(folder / "a").price_stages(stages(problem, *chosen))
-    shuffled = order.sample(range(len(chosen)), len(chosen))  # type: ignore[attr-defined]
-    model = model_of(folder / "b", FakeBackend())
-    batch = stages(problem, *(chosen[index] for index in shuffled))
+    straight = model_of(folder / "a").price_stages(chosen)
+    shuffled = np.array(order.sample(range(len(chosen)), len(chosen)))
+    model, batch = model_of(folder / "b"), chosen.take(shuffled)
     prices = model.price_stages(batch)
     assert prices.tolist() == straight[shuffled].tolist()
     assert replay_of(folder / "b").price_stages(batch).tolist() == prices.tolist()
@@ -312,17 +265,16 @@ def test_equal_signatures_are_equal_work(seed: int) -> None:
     """The plans of stages of equal signature launch the same, group by group, and copy the same."""
     network = random_network(seed, blocks=1)
     problem = problem_of(network)
-    chosen = [(mask, strategy) for mask in range(1, problem.full + 1) for strategy in Strategy]
+    every = range(1, problem.full + 1)
+    batch = stages(problem, *every, merged=every)
     model = MeasuredCostModel(FakeBackend(), None)  # type: ignore[arg-type]
     found: dict[str, object] = {}
-    for (mask, strategy), signature in zip(chosen, model.signatures(stages(problem, *chosen)), strict=True):
+    for stage, signature in zip(planned_of(batch), model.signatures(batch), strict=True):
         if signature == "impossible":
-            assert strategy is Strategy.MERGE
+            assert stage.strategy is Strategy.MERGE
             continue
-        groups = problem.groups(mask) if strategy is Strategy.CONCURRENT else [mask]
-        plan = lower_stage(
-            network, [[problem.units[u] for u in bits(group)] for group in groups], strategy, in_place=True
-        )
+        groups = [[problem.units[unit] for unit in bits(group)] for group in stage.groups(problem)]
+        plan = lower_stage(network, groups, stage.strategy, in_place=True)
         work: dict[int, list[str]] = {}
         for command in plan.commands:
             if isinstance(command, Launch):
@@ -335,10 +287,10 @@ def test_equal_signatures_are_equal_work(seed: int) -> None:
         assert (signature == "free") == (not work)
 
 
-def test_the_boundarys_network_runs_everywhere() -> None:
-    for precision in ("fp32", "fp16"):
-        network = boundary_network(precision)
-        assert [network.graph.types[name].dtype for name in network.graph.inputs] == [precision] * 5
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_network_of_the_boundary_is_of_the_measured_precision(precision: str) -> None:
+    graph = boundary_network(precision).graph
+    assert {graph.types[name].dtype for name in graph.inputs} == {precision}
 
 
 def test_schedules_are_reproduced_from_the_store(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,13 +70,16 @@ def test_a_record_comes_back_as_it_went_in(
     assert found.digest == record.digest
 
 
-def test_the_same_measurement_is_kept_once(tmp_path: Path) -> None:
+def test_the_same_measurement_is_kept_once_and_all_or_none_of_what_is_added_together(tmp_path: Path) -> None:
     with store_in(tmp_path) as store:
         record, other = made(), made()
         assert record.digest != other.digest  # another moment
         assert store.add([record, other]) == 2
         assert store.add([record]) == 0
+        with pytest.raises(TypeError):
+            store.add([made("good"), made("bad", subject={"words": object()})])
         assert len(store.records()) == 2
+        assert store.add([made("good")]) == 1
 
 
 def test_the_newest_counts_whatever_the_order(tmp_path: Path) -> None:
@@ -90,20 +95,15 @@ def test_the_newest_counts_whatever_the_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("field", "value"),
     [
-        {"backend": "x"},
-        {"device": "x"},
-        {"precision": "fp16"},
-        {"engine": "graph"},
-        {"layout": "nhwc"},
-        {"driver": "2"},
-        {"libraries": (("a", "1"),)},
-        {"options": (("threads", "1"),)},
+        *((name, "x") for name in ("backend", "device", "precision", "engine", "layout", "driver")),
+        ("libraries", (("a", "1"),)),
+        ("options", (("threads", "1"),)),
     ],
 )
-def test_all_of_the_context_counts(tmp_path: Path, change: dict[str, object]) -> None:
-    other = replace(HERE, **change)  # type: ignore[arg-type]
+def test_all_of_the_context_counts(tmp_path: Path, field: str, value: object) -> None:
+    other = replace(HERE, **{field: value})  # type: ignore[arg-type]
     with store_in(tmp_path) as store:
         store.add([made()])
         assert store.newest(other, ["s"]) == {}
@@ -146,31 +146,28 @@ def test_filters_and_removal(tmp_path: Path) -> None:
         assert len(store.records(Filter(device="there"))) == 1
 
 
-def test_what_a_boundary_takes() -> None:
-    def pair(
-        date: str, with_us: float, without_us: float, copies: int = 5, signature: str = "b"
-    ) -> list[MeasurementRecord]:
-        return [
-            made(signature, (us,), kind=Kind.BOUNDARY, copies=copies, synchronises=count, date=date)
-            for us, count in ((with_us, copies), (without_us, 1))
-        ]
-
-    assert boundary_us([]) is None
-    assert boundary_us([made()]) is None
-    assert boundary_us(pair("1", 120.0, 100.0)) == 5.0
-    assert boundary_us(pair("1", 90.0, 100.0)) == 0.0
-    assert boundary_us(pair("1", 120.0, 100.0)[:1]) is None
-    assert boundary_us([*pair("2", 140.0, 100.0), *pair("1", 120.0, 100.0)]) == 10.0
-    assert boundary_us([*pair("1", 120.0, 100.0), *pair("2", 110.0, 100.0, 11, "c")]) == 1.0
+def pair(date: str, with_us: float, copies: int = 5, signature: str = "b") -> list[MeasurementRecord]:
+    """The records of a boundary, of which the one without synchronises takes 100 us."""
+    both = ((with_us, copies), (100.0, 1))
+    return [
+        made(signature, (us,), kind=Kind.BOUNDARY, copies=copies, synchronises=count, date=date) for us, count in both
+    ]
 
 
-def test_all_or_none_of_what_is_added_together(tmp_path: Path) -> None:
-    with store_in(tmp_path) as store:
-        bad = made("bad", subject={"words": object()})
-        with pytest.raises(TypeError):
-            store.add([made("good"), bad])
-        assert store.records() == []
-        assert store.add([made("good")]) == 1
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([], None),
+        ([made()], None),
+        (pair("1", 120.0)[:1], None),
+        (pair("1", 120.0), 5.0),
+        (pair("1", 90.0), 0.0),
+        ([*pair("2", 140.0), *pair("1", 120.0)], 10.0),
+        ([*pair("1", 120.0), *pair("2", 110.0, 11, "c")], 1.0),
+    ],
+)
+def test_what_a_boundary_takes(records: list[MeasurementRecord], expected: float | None) -> None:
+    assert boundary_us(records) == expected
 
 
 def test_where_the_default_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,60 +180,52 @@ def test_where_the_default_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_schema_is_versioned(tmp_path: Path) -> None:
     store_in(tmp_path).close()
-    connection = sqlite3.connect(tmp_path / "store.sqlite")
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert connection.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
-    versions = connection.execute("SELECT version, program FROM schema_version").fetchall()
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection:
+        expected = {"journal_mode": "wal", "user_version": len(MIGRATIONS), "application_id": APPLICATION_ID}
+        for name, value in expected.items():
+            assert connection.execute(f"PRAGMA {name}").fetchone() == (value,)
+        versions = connection.execute("SELECT version, program FROM schema_version").fetchall()
     assert versions == [(number + 1, iossim.__version__) for number in range(len(MIGRATIONS))]
-    connection.close()
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
-    with store_in(tmp_path) as store:
-        store.add([made()])
-    connection = sqlite3.connect(tmp_path / "store.sqlite")
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
-    connection.close()
-    before = (tmp_path / "store.sqlite").read_bytes()
-    with pytest.raises(StoreError, match=rf"has schema {len(MIGRATIONS) + 1}, .* update iossim") as caught:
-        store_in(tmp_path, read_only)
-    assert "\n" not in str(caught.value)
-    assert (tmp_path / "store.sqlite").read_bytes() == before
+def newer(path: Path) -> None:
+    MeasurementStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("contents", [b"not a database, but long enough to look like one" * 100, b"x"])
-def test_a_file_that_is_no_store(tmp_path: Path, contents: bytes, read_only: bool) -> None:
-    (tmp_path / "store.sqlite").write_bytes(contents)
-    with pytest.raises(StoreError, match=r"store.sqlite: file is not a database") as caught:
-        store_in(tmp_path, read_only)
-    assert "\n" not in str(caught.value)
-    assert (tmp_path / "store.sqlite").read_bytes() == contents
+def of_another_program(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_database_of_another_program(tmp_path: Path, read_only: bool) -> None:
-    connection = sqlite3.connect(tmp_path / "store.sqlite")
-    connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    connection.close()
-    before = (tmp_path / "store.sqlite").read_bytes()
-    with pytest.raises(StoreError, match="of another program"):
-        store_in(tmp_path, read_only)
-    assert (tmp_path / "store.sqlite").read_bytes() == before
-
-
-def test_a_damaged_store(tmp_path: Path) -> None:
-    with store_in(tmp_path) as store:
+def damaged(path: Path) -> None:
+    with MeasurementStore(path) as store:
         store.add([made(f"s{number}") for number in range(200)])
+    path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"\xff"))
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (newer, rf"has schema {len(MIGRATIONS) + 1}, .* update iossim"),
+        (lambda path: path.write_bytes(b"not a database, but long enough to look like one" * 100), "is not a database"),
+        (lambda path: path.write_bytes(b"x"), "store.sqlite: file is not a database"),
+        (of_another_program, "of another program"),
+        (damaged, "no SQLite file or is damaged"),
+    ],
+)
+def test_what_is_no_store_is_refused_in_a_line_and_left_alone(
+    tmp_path: Path, write: Callable[[Path], object], message: str, read_only: bool
+) -> None:
     path = tmp_path / "store.sqlite"
-    contents = bytearray(path.read_bytes())
-    contents[4096:] = b"\xff" * (len(contents) - 4096)
-    path.write_bytes(contents)
-    with pytest.raises(StoreError, match="no SQLite file or is damaged") as caught, store_in(tmp_path) as store:
+    write(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=message) as caught, MeasurementStore(path, read_only) as store:
         store.records()
     assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
@@ -297,19 +286,19 @@ def test_writers_at_the_same_time(tmp_path: Path) -> None:
         assert len(store.contexts()) == 1
 
 
-def _check_killed(folder: Path, kills: int) -> None:
-    found = kill_writers(folder, kills)
+@pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
+def test_killed_writers_lose_nothing_that_was_reported(kills: int, tmp_path: Path) -> None:
+    found = kill_writers(tmp_path, kills)
     print(f"{found.kills} kills: {len(found.reported):,} reported, {len(found.found):,} found, {len(found.lost)} lost")
     assert found.kills == kills
     assert len(found.reported) > kills
     assert found.lost == frozenset()
-    connection = sqlite3.connect(folder / "store.sqlite")
-    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    connection.close()
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     # Resume: whatever is kept is not measured again, and all is measured in the end.
     network = iossim.load("squeezenet")
     backend = FakeBackend()
-    with store_in(folder) as store:
+    with store_in(tmp_path) as store:
         model = MeasuredCostModel(backend, store, Timing(rounds=5, warm_up=0))
         parts = profile_parts(network, model, ProfileOptions())
         batches = [batch for part in parts for batch in part.batches]
@@ -320,12 +309,3 @@ def _check_killed(folder: Path, kills: int) -> None:
         assert model.measured == len(held) - kept
         assert sum(part.kept for part in resumed.parts) == kept
         assert sum(len(part.records) for part in resumed.parts) == len(held)
-
-
-def test_killed_writers_lose_nothing_that_was_reported(tmp_path: Path) -> None:
-    _check_killed(tmp_path, kills=6)
-
-
-@pytest.mark.slow
-def test_forty_kills(tmp_path: Path) -> None:
-    _check_killed(tmp_path, kills=40)

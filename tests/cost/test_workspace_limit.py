@@ -1,8 +1,9 @@
-"""A limit on the workspace of what runs at the same time, and the stand-in for hardware, whose errors are of the size asked for."""
+"""A limit on the workspace of concurrent kernels, and the stand-in for hardware, whose errors are of the size asked for."""
 
 from __future__ import annotations
 
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,13 @@ from iossim.base.errors import OptionError
 from iossim.cost import workspace_limit
 from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.perturbed import PerturbedCostModel
-from iossim.cost.workspace_limit import WorkspaceLimited, workspace_limited
+from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.assemble import reprice
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
@@ -31,21 +31,15 @@ SIMULATOR = cost_model(device="v100-sxm2")
 assert isinstance(SIMULATOR, VariantCostModel)
 
 
-def branches(channels: tuple[int, ...] = (64, 96, 128)) -> Network:
-    """Convolutions of one input, one of them with another behind it, and a concat."""
+def branches() -> Network:
+    """Convolutions of one input, one of them followed by another, and a concat."""
     b = GraphBuilder("branches")
     x = b.input("x", (8, 64, 28, 28))
     with b.block("branches"):
-        ends = [_convolution(b, f"c{index}", x, 64, width) for index, width in enumerate(channels)]
-        ends[0] = _convolution(b, "d", ends[0], channels[0], 48)
-        with b.unit("join", "Concat"):
-            joined = b.add(Concat(1), *ends)
+        ends = [b.conv(x, width, kernel=3, padding=1, name=f"c{width}") for width in (64, 96, 128)]
+        ends[0] = b.conv(ends[0], 48, kernel=3, padding=1, name="d")
+        joined = b.add(Concat(1), *ends, name="join")
     return b.network([joined])
-
-
-def _convolution(b: GraphBuilder, name: str, x: str, channels: int, width: int) -> str:
-    with b.unit(name, "Conv"):
-        return b.add(Conv((1, 1), (1, 1, 1, 1)), x, b.constant(f"w_{name}", (width, channels, 3, 3)))
 
 
 NETWORK = branches()
@@ -58,28 +52,24 @@ LIMITS = sorted({0, *LEVELS, *(a + b for a in LEVELS for b in LEVELS)})
 
 def needed(stage: PlannedStage) -> int:
     """The workspace of a stage as it names its variants: added over groups, the most of a group's units."""
-    if stage.strategy is Strategy.MERGE:
-        return SIMULATOR.merged_workspace_bytes(PROBLEM, stage.mask)
     chosen = dict(stage.variants)
     need = [
-        {one.name: one.workspace_bytes for one in variants}[chosen.get(unit, "")]
-        for unit, variants in enumerate(VARIANTS)
+        next(one for one in own if one.name == chosen.get(unit, "")).workspace_bytes
+        for unit, own in enumerate(VARIANTS)
     ]
-    return sum(
-        max(need[unit] for unit in range(len(PROBLEM)) if group >> unit & 1) for group in PROBLEM.groups(stage.mask)
-    )
+    if stage.strategy is Strategy.MERGE:
+        return SIMULATOR.merged_workspace_bytes(PROBLEM, stage.mask)
+    return sum(max(need[unit] for unit in bits(group)) for group in PROBLEM.groups(stage.mask))
 
 
 def front(variants: tuple[UnitVariant, ...]) -> list[UnitVariant]:
-    return [one for one in variants if not any(_beats(other, one) for other in variants)]
-
-
-def _beats(one: UnitVariant, other: UnitVariant) -> bool:
-    return (
-        one != other
-        and (one.alone_us, one.workspace_bytes, one.name) < (other.alone_us, other.workspace_bytes, other.name)
-        and (one.workspace_bytes <= other.workspace_bytes)
-    )
+    """Those for which no other is as small and faster, or equal and named before."""
+    key = attrgetter("alone_us", "workspace_bytes", "name")
+    return [
+        one
+        for one in variants
+        if not any(key(other) < key(one) and other.workspace_bytes <= one.workspace_bytes for other in variants)
+    ]
 
 
 @pytest.mark.parametrize("limit_bytes", LIMITS[:: max(1, len(LIMITS) // 6)])
@@ -87,23 +77,17 @@ def test_a_stage_has_the_best_of_all_choices(limit_bytes: int) -> None:
     limited = workspace_limited(SIMULATOR, NETWORK, limit_bytes)
     apart = [mask for mask in range(1, 16) if all(group.bit_count() == 1 for group in PROBLEM.groups(mask))]
     for mask in apart:
-        units = [unit for unit in range(4) if mask >> unit & 1]
+        fronts = [[(unit, one.name) for one in front(VARIANTS[unit])] for unit in bits(mask)]
         tried = [
-            PlannedStage(
-                mask,
-                Strategy.CONCURRENT,
-                tuple((unit, one.name) for unit, one in zip(units, variants, strict=True) if one.name),
-            )
-            for variants in product(*(front(VARIANTS[unit]) for unit in units))
+            PlannedStage(mask, Strategy.CONCURRENT, tuple(each for each in choice if each[1]))
+            for choice in product(*fronts)
         ]
-        allowed = [stage for stage in tried if needed(stage) <= limit_bytes]
-        least = SIMULATOR.price_stages(batch_of(PROBLEM, allowed)).min()
         fastest = PlannedStage(mask, Strategy.CONCURRENT)
-        own = limited.price_stages(batch_of(PROBLEM, [fastest]))
-        if needed(fastest) <= limit_bytes:
-            assert own == SIMULATOR.price_stages(batch_of(PROBLEM, [fastest]))
-        else:
-            assert own == least
+        allowed = (
+            [fastest] if needed(fastest) <= limit_bytes else [each for each in tried if needed(each) <= limit_bytes]
+        )
+        least = SIMULATOR.price_stages(batch_of(PROBLEM, allowed)).min()
+        assert limited.price_stages(batch_of(PROBLEM, [fastest])) == least
 
 
 @pytest.mark.parametrize("most_divisions", [1, 256])
@@ -122,12 +106,18 @@ def test_what_is_chosen_keeps_the_limit_and_has_the_price(
 
 
 def test_a_stage_that_names_too_much_has_no_price() -> None:
-    masks = np.array([0b1111], dtype=np.uint64)
-    assert np.isfinite(SIMULATOR.price_stages(StageBatch.concurrent(PROBLEM, masks))).all()
+    """Units of one group, which run one after another, need no more than the one that needs most."""
     greedy = max(VARIANTS[0], key=lambda one: one.workspace_bytes)
     limited = workspace_limited(SIMULATOR, NETWORK, greedy.workspace_bytes - 1)
     named = PlannedStage(1, Strategy.CONCURRENT, ((0, greedy.name),))
     assert limited.price_stages(batch_of(PROBLEM, [named])) == np.inf
+    group = (0, 3)
+    most = [max(VARIANTS[unit], key=lambda one: one.workspace_bytes) for unit in group]
+    named = PlannedStage(
+        0b1001, Strategy.CONCURRENT, tuple((unit, one.name) for unit, one in zip(group, most, strict=True))
+    )
+    limited = workspace_limited(SIMULATOR, NETWORK, max(one.workspace_bytes for one in most))
+    assert np.isfinite(limited.price_stages(batch_of(PROBLEM, [named]))).all()
 
 
 def test_schedules_under_limits() -> None:
@@ -155,27 +145,26 @@ def test_a_whole_network_without_any_workspace() -> None:
     assert tight.latency_us > optimize("squeezenet", "v100-sxm2").latency_us
 
 
-class _Needy:
+class Needy:
     """The simulator, but every unit needs a kilobyte more."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(SIMULATOR, name)
 
-    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        return tuple(
-            tuple(one._replace(workspace_bytes=one.workspace_bytes + 1024) for one in variants)
-            for variants in SIMULATOR.variants(problem)
-        )
+    def variants(self, problem: ScheduleProblem) -> list[list[UnitVariant]]:
+        return [
+            [one._replace(workspace_bytes=one.workspace_bytes + 1024) for one in own]
+            for own in SIMULATOR.variants(problem)
+        ]
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(OptionError, match=r"unit 'join' of 'branches' needs 1024 bytes .* give 1024 or more"):
-        workspace_limited(_Needy(), NETWORK, 1023)  # type: ignore[arg-type]
+        workspace_limited(Needy(), NETWORK, 1023)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="'random' does not know the workspaces"):
         schedule(NETWORK, cost_model("random:1"), "greedy", SearchOptions(workspace_limit_bytes=1))
     with pytest.raises(OptionError, match="is negative"):
         SearchOptions(workspace_limit_bytes=-1)
-    assert isinstance(workspace_limited(SIMULATOR, NETWORK, 0), WorkspaceLimited)
 
 
 DEVICE = "t4"
@@ -264,12 +253,13 @@ def test_a_structured_error_is_that_of_the_units() -> None:
     assert beyond[~single].any()
 
 
-@pytest.mark.parametrize("argument", ["", "much", "-0.1", "1.5", "nan", "structure"])
-def test_an_error_that_is_none_is_refused(argument: str) -> None:
-    with pytest.raises(OptionError, match="standard deviation from 0 to 1, or 'structured'"):
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        *((text, "deviation from 0 to 1, or 'structured'") for text in ("", "much", "-0.1", "1.5", "nan", "structure")),
+        ("0.1,x", "the seed is not a whole number"),
+    ],
+)
+def test_an_error_that_is_none_is_refused(argument: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         model(argument)
-
-
-def test_a_seed_that_is_none_is_refused() -> None:
-    with pytest.raises(OptionError, match="the seed is not a whole number"):
-        model("0.1,x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +19,11 @@ from iossim.edge.access import AS_IT_LIES, Order
 from iossim.edge.linking import AS_MADE, Bands, Layout, Visit, visit, wanted
 from iossim.edge.operators import operators
 from iossim.edge.optimize import SplitSearch, arithmetic_us, plan
-from iossim.edge.plan import OperatorStep, OutputSlice, Variant, slice_load
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
@@ -31,7 +32,7 @@ shapes = st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 7), st.integers
 
 
 def counts(partition: Partition) -> np.ndarray:
-    """How often each element is given out."""
+    """Number of times that each element is given out."""
     given_out = np.zeros(partition.space.shape, int)
     for unit in range(partition.units):
         for box in partition.boxes(unit):
@@ -40,20 +41,14 @@ def counts(partition: Partition) -> np.ndarray:
 
 
 def loads(partition: Partition) -> list[int]:
-    return [sum(math.prod(box.shape) for box in partition.boxes(unit)) for unit in range(partition.units)]
+    return [partition.elements(unit) for unit in range(partition.units)]
 
 
 @given(shapes, st.integers(1, 12))
-def test_the_priority_gives_out_all_and_balances_to_one_piece(shape: tuple[int, ...], units: int) -> None:
-    partition = Even(Box.whole(shape), units, (1, 2, 3))
-    assert (counts(partition) == 1).all()
-    assert max(loads(partition)) - min(loads(partition)) <= 1
-    assert loads(partition)[0] == max(loads(partition))
-
-
-@given(shapes, st.integers(1, 12))
-def test_so_does_every_grid(shape: tuple[int, ...], units: int) -> None:
-    for partition in grids(Box.whole(shape), units, (1, 2)):
+def test_every_split_gives_out_all_and_the_priority_balances_to_one_piece(shape: tuple[int, ...], units: int) -> None:
+    priority = Even(Box.whole(shape), units, (1, 2, 3))
+    assert max(loads(priority)) - min(loads(priority)) <= 1
+    for partition in (priority, *grids(Box.whole(shape), units, (1, 2))):
         assert (counts(partition) == 1).all()
         assert loads(partition)[0] == max(loads(partition))
 
@@ -92,17 +87,6 @@ def test_parameters_are_cut_along_filters_first_then_into_partial_sums() -> None
     assert {chunk.part.channels[1] for chunk in partial if chunk.part} == {4}
     assert [chunk.first for chunk in partial[:4]] == [True, False, False, False]
     assert sum(chunk.demand.multiply_adds for chunk in partial) == 8 * 16 * 9 * 36
-
-
-def test_what_fits_no_way_is_named() -> None:
-    b = GraphBuilder("net")
-    x = b.input("x", (4, 64))
-    with b.unit("fc", "Gemm"):
-        x = b.add(Gemm(), x, b.constant("w", (64, 8)), b.constant("c", (8,)))
-    (operator,) = operators(b.network([x]))
-    assert len(chunks(operator, Box.whole((4, 8)), 64)) > 8
-    with pytest.raises(DeviceError, match=r"operator 'fc' needs .* bytes of parameters at once, and half of .* is 4;"):
-        chunks(operator, Box.whole((4, 8)), 8)
 
 
 SHAPE = (1, 64, 28, 28)
@@ -150,73 +134,65 @@ def test_every_row_is_in_a_band_and_every_window_in_one(
     assert sorted(row for _, start, size in seen for row in range(start, start + size)) == list(range(height))
 
 
-def grids_of(space: Box, units: int, axes: tuple[int, ...]) -> list[Partition]:
-    return [Even(space, units, axes), *grids(space, units, axes)]
-
-
 @pytest.mark.parametrize(("model", "device", "every"), [("squeezenet", "c6678", 3), ("ios_sample", "zcu102", 400)])
 def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_finds_the_best(
     model: str, device: str, every: int
 ) -> None:
-    network, board = load(model), made(device)
-    found = plan(network, board, Variant.HORIZONTAL)
-    units, tried = board.units.value, 0
-    for operator in operators(network)[:3]:
-        step = OperatorStep(operator, found.steps[operator.index].slices[:1])
-        (part,) = step.slices
+    found = plan(load(model), made(device), Variant.HORIZONTAL)
+    units = found.device.units.value
+    for operator in operators(found.network)[:3]:
+        (part, *_) = found.steps[operator.index].slices
+        step = OperatorStep(operator, (part,))
         space = part.partition.space
         whole_us = arithmetic_us(found, operator, space)
 
         def price_us(partition: Partition, step: OperatorStep = step, part: OutputSlice = part) -> float:
-            nonlocal tried
-            tried += 1
             return slice_load(found, step, replace(part, partition=partition)).us
 
-        every_one = grids_of(space, units, operator.axes)
-        for partition in every_one[::every]:
+        splits = [Even(space, units, operator.axes), *grids(space, units, operator.axes)]
+        for partition in splits[::every]:
             share = partition.elements(0) / math.prod(space.shape)
             assert price_us(partition) >= whole_us * share * (1 - 1e-9)
-        tried = 0
         chosen = SplitSearch("exhaustive").split(found, operator, space, units, price_us)
-        assert tried <= len(every_one)
         if every < 10:
-            assert price_us(chosen) == min(map(price_us, every_one))
+            assert price_us(chosen) == min(map(price_us, splits))
 
 
-def test_so_many_splits_are_tried_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimize, "MOST_TRIED", 7)
-    network, board = load("squeezenet"), made()
-    found = plan(network, board, Variant.HORIZONTAL)
-    prices: list[Partition] = []
+class Falling:
+    """Prices each less than the one before; after ``most`` of them an interrupt comes."""
 
-    def price_us(partition: Partition) -> float:
-        prices.append(partition)
-        return 1e9 - len(prices)
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.priced: list[Partition] = []
 
-    operator = operators(network)[0]
-    chosen = SplitSearch("exhaustive").split(found, operator, Box.whole(operator.output.shape), 8, price_us)
-    assert len(prices) == 7
-    assert chosen == prices[-1]
-
-
-def test_an_interrupt_leaves_the_best_so_far_and_the_priority_behind_it() -> None:
-    network, board = load("squeezenet"), made()
-    found = plan(network, board, Variant.HORIZONTAL)
-    first, second = operators(network)[:2]
-    prices: list[Partition] = []
-
-    def price_us(partition: Partition) -> float:
-        if len(prices) == 3:
+    def __call__(self, partition: Partition) -> float:
+        if len(self.priced) == self.most:
             raise KeyboardInterrupt
-        prices.append(partition)
-        return 1e9 - len(prices)
+        self.priced.append(partition)
+        return 1e9 - len(self.priced)
 
-    search = SplitSearch("exhaustive")
-    assert search.split(found, first, Box.whole(first.output.shape), 8, price_us) == prices[2]
-    assert isinstance(prices[2], Grid)
+
+@pytest.fixture
+def horizontal() -> EdgePlan:
+    return plan(load("squeezenet"), made(), Variant.HORIZONTAL)
+
+
+def test_so_many_splits_are_tried_and_no_more(horizontal: EdgePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimize, "MOST_TRIED", 7)
+    operator, prices = operators(horizontal.network)[0], Falling(1000)
+    chosen = SplitSearch("exhaustive").split(horizontal, operator, Box.whole(operator.output.shape), 8, prices)
+    assert len(prices.priced) == 7
+    assert chosen == prices.priced[-1]
+
+
+def test_an_interrupt_leaves_the_best_so_far_and_the_priority_afterwards(horizontal: EdgePlan) -> None:
+    first, second = operators(horizontal.network)[:2]
+    search, prices = SplitSearch("exhaustive"), Falling(3)
+    assert search.split(horizontal, first, Box.whole(first.output.shape), 8, prices) == prices.priced[2]
+    assert isinstance(prices.priced[2], Grid)
     assert search.was_interrupted
     space = Box.whole(second.output.shape)
-    assert search.split(found, second, space, 8, price_us) == Even(space, 8, second.axes)
+    assert search.split(horizontal, second, space, 8, prices) == Even(space, 8, second.axes)
 
 
 def test_progress_counts_all_operators_of_all_plans() -> None:
@@ -237,7 +213,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_searched(monkeypatch: pyt
 
     monkeypatch.setattr(SplitSearch, "split", never)
     for private, words in (
-        (8, "no split makes them fit"),
+        (8, r"operator '\w+' needs .* bytes of parameters at once, and half of .* is 4; no split makes them fit"),
         (100, "would be cut into 42,025 parts; give units at least 130 bytes"),
     ):
         with pytest.raises(DeviceError, match=words):
@@ -252,14 +228,13 @@ def test_the_check_says_what_the_search_would(private: int) -> None:
     x = b.conv(x, 8, 1, groups=4)
     x = b.add(MatMul(), b.add(Reshape((9, 8)), x), b.constant("weight", (8, 3)))
     for operator in operators(b.network([x])):
-        refused = []
-        for fits in (
-            lambda operator=operator: chunks(operator, Box.whole(operator.output.shape), private),
-            lambda operator=operator: check_fits(operator, private),
-        ):
-            try:
-                fits()
-                refused.append("")
-            except DeviceError as error:
-                refused.append(str(error))
-        assert refused[0] == refused[1]
+        searched = refusal(chunks, operator, Box.whole(operator.output.shape), private)
+        assert refusal(check_fits, operator, private) == searched
+
+
+def refusal(fits: Callable[..., object], *given: object) -> str:
+    try:
+        fits(*given)
+    except DeviceError as error:
+        return str(error)
+    return ""

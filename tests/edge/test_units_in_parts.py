@@ -20,7 +20,7 @@ from iossim.edge.plan import EdgePlan, Lane, one_by_one
 from iossim.edge.simulator.events import simulate
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
 
@@ -47,13 +47,13 @@ def branches(size: int = 16) -> Network:
         left = b.conv(x, 4, 3, padding=1)
     with b.unit("right", "Conv"):
         right = b.conv(x, 4, 3, padding=1)
-    with b.unit("behind", "Conv"):
-        behind = b.conv(left, 4, 1)
-    return b.network([behind, right])
+    with b.unit("after", "Conv"):
+        after = b.conv(left, 4, 1)
+    return b.network([after, right])
 
 
 def lanes_of(network: Network, **device: int) -> EdgePlan:
-    """``left`` and ``behind`` beside ``right``."""
+    """``left`` and ``after`` beside ``right``."""
     own = made(**device)
     stages = ((Lane((0, 2), 0, 5), Lane((1,), 5, 3)),)
     return plan(network, own, stages=stages)
@@ -73,10 +73,10 @@ def test_lanes_compute_what_the_network_does(shared: int) -> None:
 def test_what_lanes_may_not_do_is_found() -> None:
     found = lanes_of(branches())
     shared_units = replace(found, stages=((Lane((0, 2), 0, 6), Lane((1,), 5, 3)),))
-    with pytest.raises(PlanError, match="'right' runs on units that others have"):
+    with pytest.raises(PlanError, match="'right' runs on units of another lane"):
         check(shared_units)
     too_early = replace(found, stages=((Lane((0,), 0, 4), Lane((2,), 4, 2), Lane((1,), 6, 2)),))
-    with pytest.raises(PlanError, match=r"'behind' reads .* before it is made"):
+    with pytest.raises(PlanError, match=r"'after' reads .* before it is made"):
         check(too_early)
     sliced = lanes_of(branches(), shared__bytes=30_000)
     clashing = [
@@ -104,6 +104,8 @@ def test_bounds_hold_and_a_group_alone_takes_all_units(seed: int) -> None:
     assert (prices >= (held @ bounds.work_us).max(axis=1) * (1 - 1e-9)).all()
     alone = held.sum(axis=1) == 1
     assert prices[alone] == pytest.approx(held[alone] @ bounds.single_us)
+    batch = StageBatch.concurrent(problem, masks)
+    assert np.isinf(model.price_stages(replace(batch, strategies=np.full(len(batch), Strategy.MERGE.code)))).all()
 
 
 def test_the_search_finds_branches_that_had_better_run_side_by_side() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_contents import accepted
 from plan_races import Races
-from random_networks import random_inputs, random_network, random_schedule, unscheduled
+from random_networks import random_inputs, random_network, random_schedule
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
@@ -35,35 +36,23 @@ def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choi
     return Choice("some", 300 * (len("".join(units)) % 2))
 
 
-@settings(max_examples=40, deadline=None)
-@given(SEEDS, SEEDS, ENGINES, st.booleans())
+@settings(max_examples=40)
+@given(SEEDS, SEEDS, ENGINES, st.booleans(), st.booleans())
 def test_every_synchronisation_that_is_needed_is_missed(
-    network: int, schedule: int, engine: str, in_place: bool
+    network: int, schedule: int, engine: str, in_place: bool, in_arena: bool
 ) -> None:
+    """With memory planned, storages that overlap at all count as one: the checker may object to more, never to less."""
     drawn = random_network(network, movers=in_place)
-    chosen = random_schedule(drawn, schedule)
-    plan = lower_schedule(chosen, drawn, engine, in_place=in_place, choices=workspaces)
+    plan = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=in_place, choices=workspaces)
+    plan = plan_memory(plan) if in_arena else plan
     races = Races(plan)
     assert accepted(plan)
     assert not races.exist()
     for mutilated, is_race in races.mutations():
-        assert accepted(mutilated) == (not is_race)
+        assert accepted(mutilated) <= (not is_race) if in_arena else accepted(mutilated) == (not is_race)
 
 
-@settings(max_examples=30, deadline=None)
-@given(SEEDS, SEEDS, ENGINES)
-def test_and_so_is_one_that_only_shared_memory_needs(network: int, schedule: int, engine: str) -> None:
-    """With memory planned, storages that overlap at all count as one: the checker may object to more, never to less."""
-    drawn = random_network(network, movers=True)
-    chosen = random_schedule(drawn, schedule)
-    plan = plan_memory(lower_schedule(chosen, drawn, engine, in_place=True, choices=workspaces))
-    races = Races(plan)
-    assert accepted(plan)
-    assert not races.exist()
-    assert not any(is_race and accepted(mutilated) for mutilated, is_race in races.mutations())
-
-
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SEEDS, SEEDS, ENGINES, SEEDS)
 def test_values_in_boxes_race_where_they_did(network: int, schedule: int, engine: str, boxes: int) -> None:
     """Boxes along the batch, rows and columns as well as channels."""
@@ -74,7 +63,7 @@ def test_values_in_boxes_race_where_they_did(network: int, schedule: int, engine
         assert accepted(mutilated) == (not is_race)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS)
 def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
     """Any boxes of one storage, such as overlapping halos, read and written in any order of queues, events and synchronises."""
@@ -103,20 +92,6 @@ def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
         assert accepted(mutilated) == (not is_race)
 
 
-def test_most_synchronisations_are_needed() -> None:
-    needed = total = 0
-    for seed in range(20):
-        network = random_network(seed)
-        for engine in ("paper", "graph"):
-            plan = lower_schedule(random_schedule(network, seed), network, engine)
-            for index, command in enumerate(plan.commands):
-                if isinstance(command, Synchronize | Wait):
-                    mutilated = replace(plan, commands=plan.commands[:index] + plan.commands[index + 1 :])
-                    total += 1
-                    needed += not accepted(mutilated)
-    assert needed > total / 3
-
-
 def runs_into_a_race(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int) -> bool:
     try:
         execute(plan, network, inputs, seed)
@@ -141,6 +116,7 @@ def test_a_race_that_the_checker_reports_is_one_that_execution_can_run_into() ->
 A, B = Queue(0, 0), Queue(0, 1)
 WHOLE = Buffer("whole", TensorType((1, 4, 2, 2)))
 LEFT, RIGHT = (Buffer(n, TensorType((1, 2, 2, 2)), "whole", (0, c, 0, 0)) for n, c in (("left", 0), ("right", 2)))
+OTHER, SCRATCH = Buffer("other", TensorType((1, 1, 2, 2))), Buffer("scratch", TensorType((64,), DType.UINT8))
 
 
 def launch(name: str, queue: Queue, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> Launch:
@@ -148,110 +124,71 @@ def launch(name: str, queue: Queue, reads: Sequence[str] = (), writes: Sequence[
 
 
 def plan_of(*commands: Command, outputs: Sequence[str] = ()) -> Plan:
-    return Plan("hash", {b.name: b for b in (WHOLE, LEFT, RIGHT)}, (), tuple(outputs), commands)
+    return Plan("hash", {b.name: b for b in (WHOLE, LEFT, RIGHT, OTHER, SCRATCH)}, (), tuple(outputs), commands)
 
 
-def test_the_pair_is_named() -> None:
-    plan = plan_of(launch("f", A, writes=["whole"]), launch("g", B, reads=["right"]))
-    with pytest.raises(
-        ScheduleError,
-        match=r"^g on queue 0:1 reads 'right', f on queue 0:0 writes 'whole', and nothing orders the two; put an event",
-    ):
+F, G, H = (
+    launch(name, A, reads, writes)
+    for name, reads, writes in (("f", (), ["left"]), ("g", (), ["right"]), ("h", ["left"], ()))
+)
+EVENT = (Record(0, A), Wait(0, B))
+READ_LEFT, WRITE_LEFT = launch("r", B, reads=["left"]), launch("w", B, writes=["left"])
+COPY = Copy("left", "right", "g", B)
+
+
+@pytest.mark.parametrize(
+    ("commands", "message"),
+    [
+        (
+            [launch("f", A, writes=["whole"]), launch("g", B, reads=["right"])],
+            "^g on queue 0:1 reads 'right', f on queue 0:0 writes 'whole', and nothing orders the two; put an event",
+        ),
+        ([F, launch("g", B, writes=["right"])], ""),
+        ([F, launch("g", B, writes=["whole"])], "g on queue 0:1 writes 'whole', f on queue 0:0 writes 'left'"),
+        ([F, Synchronize(), H, WRITE_LEFT], "w on queue 0:1 writes 'left', h on queue 0:0 reads 'left'"),
+        ([F, Synchronize(), H, *EVENT, WRITE_LEFT], ""),
+        ([F, launch("g", A, reads=["whole"])], "g on queue 0:0 reads 'whole', which nothing has written before"),
+        ([F, G, launch("h", A, reads=["whole"])], ""),
+        # An event orders what came before it, and no more; events order transitively.
+        ([F, Record(0, A), G, Wait(0, B), READ_LEFT], ""),
+        (
+            [F, Record(0, A), G, Wait(0, B), launch("r", B, reads=["right"])],
+            "r .* reads 'right', g on queue 0:0 writes 'right'",
+        ),
+        ([F, *EVENT, Record(1, B), Wait(1, Queue(0, 2)), launch("h", Queue(0, 2), reads=["left"])], ""),
+        ([Wait(7, B), Record(7, A)], "queue 0:1 waits for event 7, which is recorded nowhere before"),
+        ([Record(7, A), Record(7, A)], "event 7 is recorded twice"),
+        ([F, *EVENT, COPY], ""),
+        ([F, COPY], "the copy of 'left' to 'right' on queue 0:1 reads 'left', f on queue 0:0"),
+        (
+            [replace(F, workspace="scratch"), replace(G, queue=B, workspace="scratch")],
+            "g on queue 0:1 writes 'scratch', f on queue 0:0 writes 'scratch'",
+        ),
+    ],
+)
+def test_plans_by_hand(commands: list[Command], message: str) -> None:
+    refused(plan_of(*commands), message)
+
+
+def refused(plan: Plan, message: str) -> None:
+    """Checks a plan, which is accepted if nothing is said of it."""
+    with pytest.raises(ScheduleError, match=message) if message else nullcontext():
         check_happens_before(plan)
 
 
-def test_writes_to_different_slices_do_not_conflict() -> None:
-    check_happens_before(plan_of(launch("f", A, writes=["left"]), launch("g", B, writes=["right"])))
-
-
-def test_two_unordered_writes_conflict() -> None:
-    with pytest.raises(ScheduleError, match="g on queue 0:1 writes 'whole', f on queue 0:0 writes 'left'"):
-        check_happens_before(plan_of(launch("f", A, writes=["left"]), launch("g", B, writes=["whole"])))
-
-
-def test_a_write_must_come_after_an_earlier_read() -> None:
-    commands = (launch("f", A, writes=["left"]), Synchronize(), launch("g", A, reads=["left"]))
-    with pytest.raises(ScheduleError, match="h on queue 0:1 writes 'left', g on queue 0:0 reads 'left'"):
-        check_happens_before(plan_of(*commands, launch("h", B, writes=["left"])))
-    check_happens_before(plan_of(*commands, Record(0, A), Wait(0, B), launch("h", B, writes=["left"])))
-
-
-def test_a_read_of_what_nothing_wrote() -> None:
-    with pytest.raises(ScheduleError, match="g on queue 0:0 reads 'whole', which nothing has written before"):
-        check_happens_before(plan_of(launch("f", A, writes=["left"]), launch("g", A, reads=["whole"])))
-
-
-def test_an_event_orders_what_came_before_it_and_no_more() -> None:
-    early = (launch("f", A, writes=["left"]), Record(0, A))
-    late = (launch("g", A, writes=["right"]), Wait(0, B))
-    check_happens_before(plan_of(*early, *late, launch("h", B, reads=["left"])))
-    with pytest.raises(ScheduleError, match="h on queue 0:1 reads 'right', g on queue 0:0 writes 'right'"):
-        check_happens_before(plan_of(*early, *late, launch("h", B, reads=["right"])))
-
-
-def test_events_order_transitively() -> None:
-    third = Queue(0, 2)
-    check_happens_before(
-        plan_of(
-            launch("f", A, writes=["left"]), Record(0, A), Wait(0, B), Record(1, B), Wait(1, third),
-            launch("h", third, reads=["left"]),
-        )
-    )  # fmt: skip
-
-
 def test_the_host_reads_outputs_after_a_synchronise_only() -> None:
-    check_happens_before(plan_of(launch("f", A, writes=["left"]), Synchronize(), outputs=["left"]))
-    with pytest.raises(ScheduleError, match="the host reads 'left', f on queue 0:0 writes 'left'"):
-        check_happens_before(plan_of(launch("f", A, writes=["left"]), outputs=["left"]))
+    refused(plan_of(F, Synchronize(), outputs=["left"]), "")
+    refused(plan_of(F, outputs=["left"]), "the host reads 'left', f on queue 0:0 writes 'left'")
 
 
-def test_events_that_do_not_add_up() -> None:
-    with pytest.raises(ScheduleError, match="queue 0:1 waits for event 7, which is recorded nowhere before"):
-        check_happens_before(plan_of(Wait(7, B), Record(7, A)))
-    with pytest.raises(ScheduleError, match="event 7 is recorded twice"):
-        check_happens_before(plan_of(Record(7, A), Record(7, A)))
-
-
-def test_outputs_do_not_depend_on_the_interleaving() -> None:
-    network = random_network(11)
-    inputs = random_inputs(network)
-    plan = lower_schedule(random_schedule(network, 3), network, "graph")
-    expected = unscheduled(network, inputs)
-    for seed in range(20):
-        for name, array in execute(plan, network, inputs, seed).items():
-            assert abs(array - expected[name]).max() <= 1e-5 * max(1.0, abs(expected[name]).max())
-
-
-def test_a_workspace_that_two_queues_share() -> None:
-    plan = plan_of(
-        replace(launch("f", A, writes=["left"]), workspace="scratch"),
-        replace(launch("g", B, writes=["right"]), workspace="scratch"),
-    )
-    scratch = Buffer("scratch", TensorType((64,), DType.UINT8))
-    shared = replace(plan, buffers={**plan.buffers, "scratch": scratch})
-    with pytest.raises(ScheduleError, match="g on queue 0:1 writes 'scratch', f on queue 0:0 writes 'scratch'"):
-        check_happens_before(shared)
-
-
-def test_a_copy_reads_and_writes() -> None:
-    copy = Copy("left", "right", "g", B)
-    check_happens_before(plan_of(launch("f", A, writes=["left"]), Record(0, A), Wait(0, B), copy))
-    with pytest.raises(ScheduleError, match="the copy of 'left' to 'right' on queue 0:1 reads 'left', f on queue 0:0"):
-        check_happens_before(plan_of(launch("f", A, writes=["left"]), copy))
-
-
-def test_memory_that_another_storage_has_overwritten() -> None:
-    other = Buffer("other", TensorType((1, 1, 2, 2)))
-    commands = [launch("f", A, writes=["left"]), launch("g", A, writes=["other"]), launch("h", A, reads=["left"])]
-    plan = replace(plan_of(*commands), buffers={b.name: b for b in (WHOLE, LEFT, RIGHT, other)})
-    check_happens_before(plan)
-    check_happens_before(replace(plan, offsets={"whole": 0, "other": 256}))
-    with pytest.raises(
-        ScheduleError, match="h on queue 0:0 reads 'left', to whose memory g on queue 0:0 writes 'other'"
-    ):
-        check_happens_before(replace(plan, offsets={"whole": 0, "other": 0}))
-
-
-def test_a_whole_is_written_by_parts() -> None:
-    parts = [launch("f", A, writes=["left"]), launch("g", A, writes=["right"])]
-    check_happens_before(plan_of(*parts, launch("h", A, reads=["whole"])))
+@pytest.mark.parametrize(
+    ("offsets", "message"),
+    [
+        (None, ""),
+        ({"whole": 0, "other": 256}, ""),
+        ({"whole": 0, "other": 0}, "h on queue 0:0 reads 'left', to whose memory g on queue 0:0 writes 'other'"),
+    ],
+)
+def test_memory_that_another_storage_has_overwritten(offsets: dict[str, int] | None, message: str) -> None:
+    offsets = offsets and {**offsets, "scratch": 512}
+    refused(replace(plan_of(F, launch("g", A, writes=["other"]), H), offsets=offsets), message)

@@ -68,7 +68,7 @@ def test_outputs_are_the_same_bit_for_bit_and_plans_are_proved(seed: int, which:
 
 @dataclass(frozen=True)
 class OfCopies(ScrambledTable):
-    """Prices that do not tell the copies of a unit apart: unit ``i`` is a copy of operator ``i // parts``."""
+    """Prices that are equal for copies of a unit: unit ``i`` is a copy of operator ``i // parts``."""
 
     parts: int = 2
 
@@ -123,13 +123,9 @@ def test_the_operator_that_orders_copies_leaves_out_most_states() -> None:
     own = next(each for each in divided.blocks if each.name == f"{block.name} in 2")
     lattice = build_lattice(ScheduleProblem.of_block(divided, own), 10**6)
     assert lattice is not None
-    # Of four operators in a row: 5 x 5 less the 2 x 3 in which the second copy is ahead; more where the block joins.
-    assert len(lattice) == 25 - 6 + _joined(divided, own.units)
-
-
-def _joined(network: iossim.Network, units: tuple[int, ...]) -> int:
-    """A join follows both copies: one state more."""
-    return sum(network.units[unit].kind == BATCH_VIEW for unit in units)
+    # Four operators in a row: 5 x 5 states less the 2 x 3 in which the second copy is ahead, and one for each join.
+    joins = sum(divided.units[unit].kind == BATCH_VIEW for unit in own.units)
+    assert len(lattice) == 25 - 6 + joins
 
 
 def test_what_combines_images_is_not_divided() -> None:
@@ -217,13 +213,19 @@ def test_the_command_divides_and_says_so(tmp_path: Path) -> None:
     told = printed(f"explain {tmp_path / 'schedule.json'} -d v100-sxm2")
     assert told.startswith("squeezenet on v100-sxm2")
     assert " in 2" in told
-    refusals = {
-        "3": "error: --micro-batch 3: a batch of 2 has no 3 equal parts; give auto or one of 2\n",
-        "some": "error: --micro-batch 'some' is not known; give auto, or how many micro-batches, as 2\n",
-        "0": "error: --micro-batch '0' is not known; give auto, or how many micro-batches, as 2\n",
-    }
-    for given_, line in refusals.items():
-        assert refused(f"optimize squeezenet --batch 2 -d v100-sxm2 --micro-batch {given_}") == line
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        ("3", "3: a batch of 2 has no 3 equal parts; give auto or one of 2"),
+        ("some", "'some' is not known; give auto, or how many micro-batches, as 2"),
+        ("0", "'0' is not known; give auto, or how many micro-batches, as 2"),
+    ],
+)
+def test_numbers_of_micro_batches_that_are_refused(count: str, reason: str) -> None:
+    line = refused(f"optimize ios_sample --batch 2 -d v100-sxm2 --micro-batch {count}")
+    assert line == f"error: --micro-batch {reason}\n"
 
 
 def test_a_network_without_a_batch_in_common_is_refused() -> None:

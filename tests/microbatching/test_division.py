@@ -16,7 +16,7 @@ Fronts = dict[str, tuple[Configuration, ...]]
 
 
 def random_fronts(rng: random.Random) -> Fronts:
-    """Of up to five kernels, some of them alike."""
+    """Fronts of up to five kernels, some of them alike."""
     found: Fronts = {}
     for number in range(rng.randint(1, 5)):
         rows = [
@@ -30,41 +30,40 @@ def random_fronts(rng: random.Random) -> Fronts:
     return found
 
 
-def holds_against_all(seed: int) -> None:
-    rng = random.Random(seed)
-    fronts, limit = random_fronts(rng), rng.randint(0, 60)
-    found = divide(fronts, limit)
-    best_us = min(
-        sum(one.time_us for one in way)
-        for way in product(*fronts.values())
-        if sum(one.workspace_bytes for one in way) <= limit
-    )
-    assert list(found.chosen) == list(fronts)
-    assert all(one in fronts[kernel] for kernel, one in found.chosen.items())
-    assert found.workspace_bytes <= limit
-    assert found.time_us == pytest.approx(best_us, rel=1e-12)
-    assert found.proved
-    assert found.relaxed_us <= found.lower_bound_us * (1 + 1e-12)
-    assert found.lower_bound_us <= found.time_us <= found.greedy_us * (1 + 1e-12)
+def seeds(quick: int, parts: int, size: int) -> list[object]:
+    """Each of some seeds by itself, and many more in the slow tier, in parts."""
+    slow = [
+        pytest.param(range(1000 + size * part, 1000 + size * (part + 1)), marks=pytest.mark.slow)
+        for part in range(parts)
+    ]
+    return [*([seed] for seed in range(quick)), *slow]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_against_every_choice(seed: int) -> None:
-    holds_against_all(seed)
+@pytest.mark.parametrize("tried", seeds(20, 4, 50), ids=str)
+def test_against_every_choice(tried: Sequence[int]) -> None:
+    for seed in tried:
+        rng = random.Random(seed)
+        fronts, limit = random_fronts(rng), rng.randint(0, 60)
+        found = divide(fronts, limit)
+        best_us = min(
+            sum(one.time_us for one in way)
+            for way in product(*fronts.values())
+            if sum(one.workspace_bytes for one in way) <= limit
+        )
+        assert list(found.chosen) == list(fronts)
+        assert all(one in fronts[kernel] for kernel, one in found.chosen.items())
+        assert found.workspace_bytes <= limit
+        assert found.time_us == pytest.approx(best_us, rel=1e-12)
+        assert found.proved
+        assert found.relaxed_us <= found.lower_bound_us * (1 + 1e-12)
+        assert found.lower_bound_us <= found.time_us <= found.greedy_us * (1 + 1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_against_every_choice_two_hundred_times(part: int) -> None:
-    for seed in range(50 * part, 50 * part + 50):
-        holds_against_all(1000 + seed)
-
-
-def many(kernels: int, seed: int = 3) -> tuple[Fronts, int]:
+def test_thousands_of_kernels_are_proved_to_the_byte() -> None:
     """Kernels of fronts of their own, gibibytes together; the limit is an eighth of what the fastest need."""
-    rng = random.Random(seed)
+    rng = random.Random(3)
     fronts: Fronts = {}
-    for number in range(kernels):
+    for number in range(2000):
         time_us, size = rng.uniform(50, 100), int(rng.uniform(1e7, 1e8))
         own = []
         for _ in range(rng.randint(2, 20)):
@@ -73,11 +72,7 @@ def many(kernels: int, seed: int = 3) -> tuple[Fronts, int]:
             if size < 0:
                 break
         fronts[f"k{number}"] = tuple(own)
-    return fronts, sum(own[0].workspace_bytes for own in fronts.values()) // 8
-
-
-def test_thousands_of_kernels_are_proved_to_the_byte() -> None:
-    fronts, limit = many(2000)
+    limit = sum(own[0].workspace_bytes for own in fronts.values()) // 8
     found = divide(fronts, limit)
     assert found.proved
     assert found.workspace_bytes <= limit
@@ -94,21 +89,8 @@ def test_too_little_is_refused() -> None:
 MIB = 1 << 20
 #: The front that `facts/micro_batching.md` gives: time, bytes, micro-batches.
 PUBLISHED = [
-    (25.68, 33554432, 8),
-    (25.76, 16777216, 16),
-    (25.92, 8388608, 32),
-    (26.24, 4194304, 64),
-    (26.88, 2097152, 128),
-    (28.16, 1048576, 256),
-    (2560.10, 256, 1),
-    (2560.20, 128, 2),
-    (2560.40, 64, 4),
-    (2560.80, 32, 8),
-    (2561.60, 16, 16),
-    (2563.20, 8, 32),
-    (2566.40, 4, 64),
-    (2572.80, 2, 128),
-    (2585.60, 1, 256),
+    *((25.6 + 0.01 * count, 256 // count * MIB, count) for count in (8, 16, 32, 64, 128, 256)),
+    *((2560 + 0.1 * count, 256 // count, count) for count in (1, 2, 4, 8, 16, 32, 64, 128, 256)),
 ]
 
 
@@ -118,16 +100,22 @@ def fastest(
     return within(front(rows, batch, policy), limit_bytes, batch, kernel)
 
 
-def two_algorithms(batches: Sequence[int]) -> list[BenchmarkRow]:
-    """Fast ones of a mebibyte an image, usable below 64 MiB, and slow ones of a byte an image."""
-    fast = [BenchmarkRow(b, "fast", 0.1 * b + 0.01, b * MIB) for b in batches if b < 64]
-    return [*fast, *(BenchmarkRow(b, "slow", 10 * b + 0.1, b) for b in batches)]
-
-
 def test_the_exact_front() -> None:
-    found = front(two_algorithms(micro_batch_sizes("power-of-two", 256)), 256, "power-of-two")
-    assert [(round(one.time_us, 6), one.workspace_bytes, one.micro_batches) for one in found] == PUBLISHED
+    """A fast algorithm takes a mebibyte an image, usable below 64 MiB, and a slow one a byte an image."""
+    sizes = micro_batch_sizes("power-of-two", 256)
+    rows = [BenchmarkRow(b, "fast", 0.1 * b + 0.01, b * MIB) for b in sizes if b < 64]
+    rows += [BenchmarkRow(b, "slow", 10 * b + 0.1, b) for b in sizes]
+    found = front(rows, 256, "power-of-two")
+    assert [(one.time_us, one.workspace_bytes, one.micro_batches) for one in found] == [
+        (pytest.approx(time_us), *others) for time_us, *others in PUBLISHED
+    ]
     assert str(found[0]) == "8x32 fast"
+
+
+def test_sizes_of_micro_batches_and_the_fewest_of_equal_times() -> None:
+    assert micro_batch_sizes("power-of-two", 12) == [1, 2, 4, 8, 12]
+    (one,) = front([BenchmarkRow(size, "a", float(size), 0) for size in (1, 3, 4)], 6)
+    assert str(one) == "2x3 a"
 
 
 def partitions(batch: int, largest: int) -> Iterator[tuple[int, ...]]:
@@ -148,7 +136,7 @@ def random_rows(rng: random.Random, batch: int, algorithms: int) -> list[Benchma
     ]
 
 
-def front_holds(seed: int, batches: tuple[int, int]) -> None:
+def check_front(seed: int, batches: tuple[int, int]) -> None:
     """Against all partitions of the batch: of each size only the fastest row within a limit counts."""
     rng = random.Random(seed)
     batch = rng.randint(*batches)
@@ -168,17 +156,13 @@ def front_holds(seed: int, batches: tuple[int, int]) -> None:
         assert fastest(rows, batch, one.workspace_bytes) == one
 
 
-@pytest.mark.parametrize("seed", range(44))
-def test_against_all_partitions(seed: int) -> None:
-    front_holds(seed, (1, 6) if seed < 40 else (12, 24))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_a_thousand_tables_against_all_partitions(part: int) -> None:
-    for seed in range(100 * part, 100 * part + 100):
-        front_holds(1000 + seed, (1, 6))
-        front_holds(1000 + seed, (12, 20))
+@pytest.mark.parametrize("tried", seeds(44, 10, 100), ids=str)
+def test_against_all_partitions(tried: Sequence[int]) -> None:
+    for seed in tried:
+        if not 40 <= seed < 44:
+            check_front(seed, (1, 6))
+        if seed >= 40:
+            check_front(seed, (12, 24 if seed < 44 else 20))
 
 
 @pytest.mark.parametrize("policy", ["all", "power-of-two"])

@@ -48,7 +48,7 @@ def random_fronts(rng: random.Random, kernels: Kernels) -> Fronts:
 
 
 def best_us(fronts: Fronts, plan: Plan, kernels: Kernels, limit: int) -> float:
-    """Of all choices whose arena fits, the fastest."""
+    """The fastest of all choices whose arena fits."""
     ways = sorted(product(*fronts.values()), key=lambda way: sum(one.time_us for one in way))
     for way in ways:
         chosen = dict(zip(fronts, way, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,7 +50,7 @@ class Roofline:
         return problem.signatures
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        """Groups take what they take alone; what merges cannot run."""
+        """The longest group, each as long as alone; merged stages cannot run."""
         problem, network = batch.problem, batch.problem.network
         assert network is not None
         us = [self.unit_us(network, unit) for unit in problem.units]
@@ -74,37 +74,34 @@ class Roofline:
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         return None
 
+    def runs(self, network: Network, stage: Stage) -> Iterator[tuple[str, int, float, float, dict[Limit, float]]]:
+        """Each unit of a stage with its stream, start and end, and what limits it."""
+        for stream, group in enumerate(stage.groups):
+            end_us = 0.0
+            for name in group:
+                limits = self.limits_us(network, network.unit_index[name])
+                start_us, end_us = end_us, end_us + sum(limits.values())
+                yield name, stream, start_us, end_us, limits
+
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
-        spans, begin_us = [], 0.0
+        spans, at_us = [], 0.0
         for number, stage in enumerate(schedule.stages):
-            begin_us += stage.boundary_us
-            for stream, group in enumerate(stage.groups):
-                start_us = begin_us
-                for name in group:
-                    end_us = start_us + self.unit_us(network, network.unit_index[name])
-                    spans.append(Span("roofline", name, number, stream, start_us, end_us))
-                    start_us = end_us
-            begin_us += stage.latency_us
+            at_us += stage.boundary_us
+            for name, stream, start_us, end_us, _ in self.runs(network, stage):
+                spans.append(Span("roofline", name, number, stream, at_us + start_us, at_us + end_us))
+            at_us += stage.latency_us
         return tuple(spans)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
-        kernels = []
-        for stream, group in enumerate(stage.groups):
-            start_us = 0.0
-            for name in group:
-                limits = self.limits_us(network, network.unit_index[name])
-                alone_us = sum(limits.values())
-                end_us = start_us + alone_us
-                kernels.append(
-                    KernelFacts("roofline", name, stream, start_us, end_us, alone_us, 1, 1, 1.0, 1.0, limits)
-                )
-                start_us = end_us
+        kernels = tuple(
+            KernelFacts("roofline", name, stream, start_us, end_us, end_us - start_us, 1, 1, 1.0, 1.0, limits)
+            for name, stream, start_us, end_us, limits in self.runs(network, stage)
+        )
         longest = max(kernels, key=lambda one: one.end_us).stream
         chain = [one for one in kernels if one.stream == longest]
         limits = {limit: sum(one.limits_us.get(limit, 0.0) for one in chain) for limit in Limit}
-        return StageFacts(
-            stage.latency_us, {limit: us for limit, us in limits.items() if us}, stage.latency_us, 0.0, 1.0, 0.5, 0.5, tuple(kernels)
-        )  # fmt: skip
+        limits = {limit: us for limit, us in limits.items() if us}
+        return StageFacts(stage.latency_us, limits, stage.latency_us, 0.0, 1.0, 0.5, 0.5, kernels)
 
 
 def create(device: DeviceProfile | None, precision: Precision, engine: str, argument: str) -> Roofline:

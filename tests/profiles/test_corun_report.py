@@ -1,11 +1,13 @@
-"""What kernels side by side took as text, as CSV, and as a trace."""
+"""Concurrent kernels as text, CSV, trace and picture."""
 
 from __future__ import annotations
 
 import csv
 import io
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_coruns import LONG_NAME, fake_corun
 from trace_format import check_trace, counters
@@ -13,6 +15,7 @@ from trace_format import check_trace, counters
 from iossim.base.tables import plain_text
 from iossim.profiles.corun_report import (
     corun_csv,
+    corun_figure,
     corun_table,
     corun_trace,
     inferred_words,
@@ -21,6 +24,7 @@ from iossim.profiles.corun_report import (
     makespan_words,
     short_name,
 )
+from iossim.report.figures.pictures import picture_files, whole_specification
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,6 @@ def test_of_many_rows_those_that_lost_most_are_shown() -> None:
     table = corun_table(fake_corun(), most=1)
     assert table.row_count == 1
     assert "copy" in plain_text(table)
-    assert corun_table(fake_corun(), most=3).row_count == 3
 
 
 def test_sentences() -> None:
@@ -102,3 +105,42 @@ def test_the_trace_has_a_track_a_stream_and_counters() -> None:
     assert event["args"]["waited_us"] == 20
     assert event["args"]["slowed_by"][0] == {"kernel": "gemm", "row": 0, "through": "slots", "us": 20}
     assert counters(text)["active warps"]
+
+
+def test_kernels_waits_and_labels_are_drawn() -> None:
+    figure = corun_figure(fake_corun(), "title")
+    lanes, *strips = figure.panels
+    drawn = figure.records_of(lanes, {})
+    bars = [(one["kind"], one["stream"], one["end_ms"]) for one in drawn if one["what"] == "kernel"]
+    assert bars == [("gemm", 7, 0.04), ("elementwise_kernel", 7, 0.043), ("copy", 9, 0.1)]
+    assert [(one["start_ms"], one["end_ms"]) for one in drawn if one["what"] == "wait"] == [(0.0, 0.02)]
+    assert [one["text"] for one in drawn if one["what"] == "label"] == ["0 gemm", "1", "2 copy"]
+    assert len(strips) == 5  # SMs, and four resources
+    assert {entry.label for entry in figure.legend} >= {"gemm", "waits", "busy SMs"}
+
+
+def test_unused_resources_are_not_shown() -> None:
+    run = fake_corun()
+    idle = replace(run.execution, power=np.zeros(3), l2=np.zeros(3))
+    assert len(corun_figure(replace(run, execution=idle), "title").panels) == 4
+
+
+def test_many_names_share_a_colour() -> None:
+    run = fake_corun()
+    copy = run.kernels[2]
+    rows = tuple(
+        replace(copy, kernel=replace(copy.kernel, name=f"kernel {number}", stream=number)) for number in range(10)
+    )
+    figure = corun_figure(replace(run, kernels=rows), "title")
+    assert [entry.label for entry in figure.legend][6:8] == ["kernel 6", "3 others"]
+
+
+def test_it_is_drawn_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    figure = corun_figure(fake_corun(), "title")
+    assert whole_specification(figure, {}) == whole_specification(corun_figure(fake_corun(), "title"), {})
+    for name, write in picture_files([figure], "svg", titled=True).items():
+        write(tmp_path / name)
+    text = (tmp_path / "timeline.svg").read_text()
+    assert "2 copy" in text
+    assert "waits" in text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.profilers.layer_times import TimedLayer, layer_times
+from iossim.measurements.profilers.layer_times import TimedLayer
 from iossim.profiles.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
 
 NETWORK = iossim.load("squeezenet")
@@ -57,14 +56,14 @@ def kernels_of(classes: list[str]) -> list[TimedLayer]:
 
 
 def classes_of(network: Network, unit: int) -> list[str]:
-    """What the ops of a unit do that a library has kernels for, or that it is element-wise."""
+    """Classes of the ops of a unit for which a library has kernels; ``elementwise`` without any."""
     found = [op_class(network.graph, node) for node in network.unit_nodes(network.units[unit])]
     return [one for one in found if one not in ("view", "elementwise")] or ["elementwise"]
 
 
 @given(st.lists(st.integers(0, 2), min_size=len(NETWORK.units), max_size=len(NETWORK.units)))
 def test_in_order_each_unit_finds_its_kernels(joined: list[int]) -> None:
-    """A kernel of its class for each unit, and some that are element-wise behind."""
+    """Each unit has a kernel of its class, and up to two element-wise ones after it."""
     layers: list[TimedLayer] = []
     expected: list[int] = []
     for unit, more in enumerate(joined):
@@ -84,7 +83,7 @@ CLASSES = st.sampled_from(["product", "window", "norm", "move", "elementwise", "
 
 
 def score(layers: list[str], ops: list[str], places: list[int | None]) -> float:
-    """What an alignment is worth; minus infinity for one that is not in order."""
+    """Score of an alignment; minus infinity for one that is not in order."""
     total, last = 0.0, -1
     for layer, place in zip(layers, places, strict=True):
         if place is None:
@@ -103,7 +102,7 @@ def test_the_alignment_is_the_best_there_is(layers: list[str], ops: list[str]) -
 
 
 def test_a_unit_is_where_its_product_is_not_where_it_ends() -> None:
-    """A branch's convolution runs before that of the shortcut, though the sum that it is fused with runs behind."""
+    """A branch's convolution runs before that of the shortcut, though the sum that it is fused with runs later."""
     build = GraphBuilder("g")
     x = build.input("x", (1, 8, 4, 4))
     branch, shortcut = build.conv(x, 8, 3, padding=1), build.conv(x, 8)
@@ -114,18 +113,17 @@ def test_a_unit_is_where_its_product_is_not_where_it_ends() -> None:
     assert by_order(network, kernels_of(["product", "product", "elementwise"]), range(2)) == [1, 0, 1]
 
 
-def test_what_a_runtime_fused_is_of_the_unit_that_no_name_told() -> None:
+def test_a_fused_layer_belongs_to_the_unit_that_no_name_matched() -> None:
     first, *others = range(len(NETWORK.units))
     names = [TimedLayer(NETWORK.units[unit].name, "", 5.0) for unit in others]
-    assert matched(NETWORK, [TimedLayer("fused_1", "FusedConv", 1.0), *names]) == [first, *others]
-    assert matched(NETWORK, [TimedLayer("odd", "Reshape", 1.0), *names]) == [None, *others]
+    for layer, unit in ((TimedLayer("fused_1", "FusedConv", 1.0), first), (TimedLayer("odd", "Reshape", 1.0), None)):
+        assert matched(NETWORK, [layer, *names]) == [unit, *others]
 
 
-def test_nodes_that_a_network_renames_are_found_by_their_values() -> None:
-    value = NETWORK.units[3].outputs[0]
-    for added in ("/MatMulAddFusion", "/MatMulScaleFusion//MatmulTransposeFusion/"):
-        layers = [TimedLayer(f"node_MatMul_9{added}", "Gemm", 1.0)]
-        assert matched(NETWORK, layers, {"node_MatMul_9": ("gone", value)}) == [3]
+@pytest.mark.parametrize("added", ["/MatMulAddFusion", "/MatMulScaleFusion//MatmulTransposeFusion/"])
+def test_nodes_that_a_network_renames_are_found_by_their_values(added: str) -> None:
+    layers = [TimedLayer(f"node_MatMul_9{added}", "Gemm", 1.0)]
+    assert matched(NETWORK, layers, {"node_MatMul_9": ("gone", NETWORK.units[3].outputs[0])}) == [3]
 
 
 def test_no_layers_and_no_likeness() -> None:
@@ -171,8 +169,9 @@ def test_what_a_kernel_does_by_its_name(name: str, told: str) -> None:
     assert layer_class(TimedLayer(name, "", 1.0)) == told
 
 
-def trace_with_grids(kernels: Sequence[str]) -> str:
-    """As PyTorch's profiler writes two equal runs on a GPU."""
+def test_a_network_on_a_gpu_is_matched_whole(tmp_path: Path) -> None:
+    """Each op is a kernel, as in eager PyTorch, except for the ops that launch nothing."""
+    kernels = [KERNELS[one] for one in (op_class(NETWORK.graph, node) for node in NETWORK.graph.nodes) if one != "view"]
     events = [
         {
             "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 9000 * run + 10 * place, "dur": 5 + run,
@@ -181,26 +180,12 @@ def trace_with_grids(kernels: Sequence[str]) -> str:
         for run in range(2)
         for place, name in enumerate(kernels)
     ]  # fmt: skip
-    return json.dumps({"deviceProperties": [], "traceEvents": events})
-
-
-def test_a_network_on_a_gpu_is_matched_whole(tmp_path: Path) -> None:
-    """Each op a kernel, as eager PyTorch has it, but for the ops that launch nothing."""
-    graph = NETWORK.graph
-    classes = [op_class(graph, node) for node in graph.nodes]
     path = tmp_path / "trace.json"
-    path.write_text(trace_with_grids([KERNELS[one] for one in classes if one != "view"]))
+    path.write_text(json.dumps({"deviceProperties": [], "traceEvents": events}))
     found = printed_json(f"profile-report squeezenet {path} --device h100-sxm --runs 2 --json")
+    assert found["source"] == "PyTorch (kernels)"
     assert found["matched_share"] == pytest.approx(1.0)
     units = {row["unit"]: row["layers"] for row in found["units"]}
     for unit in NETWORK.units:
-        own = [op_class(graph, node) for node in NETWORK.unit_nodes(unit)]
+        own = [op_class(NETWORK.graph, node) for node in NETWORK.unit_nodes(unit)]
         assert units[unit.name] == [KERNELS[one] for one in own if one != "view"]
-
-
-def test_kernels_of_a_trace_with_grids() -> None:
-    """Of two equal runs the medians of the second."""
-    text = trace_with_grids([KERNELS["product"], KERNELS["elementwise"]])
-    times = layer_times(text, 2)
-    assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch (kernels)", [6, 6])
-    assert times.overlap == pytest.approx(1.0)

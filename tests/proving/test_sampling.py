@@ -144,6 +144,9 @@ WRONG = {
         "y1 = average_pool(x, kernel=k, strides=s, pads=p)",
         "y: y1",
     ),
+    "a thousandth more": rule(
+        "y = relu(x)", "t = relu(x); y1 = mul(t, c)", "y: y1", filled=("c = filled(shape=(1,), value=1.001)",)
+    ),
     "bias lost": rule("y = conv(x, w, b?)", "y1 = conv(x, w)", "y: y1"),
     "pads of the other side": rule("y = conv(x, w, pads=p)", "y1 = conv(x, w, pads=(p[2], p[3], p[0], p[1]))", "y: y1"),
     "groups": MERGED,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 from math import inf
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, cheapest
+from brute_force import ScrambledTable, cheapest, stages_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
-from test_ios_optimal import problems, spaces
+from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, PlanError
@@ -54,22 +56,13 @@ def random_bounds(units: int, seed: int) -> StageBounds:
     return StageBounds(draw.random(units), 1 + draw.random(units), draw.random((units, 3)), draw.random(units), late)
 
 
-def in_space(problem: ScheduleProblem, stage: int, space: StageSpace) -> bool:
-    groups = problem.groups(stage)
-    most_units, most_groups = space.limits(len(problem))
-    if len(groups) > most_groups or max(group.bit_count() for group in groups) > most_units:
-        return False
-    roots = [sum(not int(problem.predecessors[unit]) & group for unit in bits(group)) for group in groups]
-    return not space.single_root or max(roots) == 1
-
-
 def lattice_of(problem: ScheduleProblem) -> Lattice:
     lattice = build_lattice(problem, 1 << 12)
     assert lattice is not None
     return lattice
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(problems(7), spaces, st.integers(0, 99))
 def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: StageSpace, seed: int) -> None:
     lattice, bounds = lattice_of(problem), random_bounds(len(problem), seed)
@@ -88,33 +81,38 @@ def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: Stage
         found[int(endings.source[index]), target] = bit, int(endings.stage[index]), float(endings.least_us[index])
     assert len(found) == filled
     masks = lattice.masks.tolist()
+    edges = {(before, unit) for unit, own in enumerate(problem.predecessors.tolist()) for before in bits(own)}
     expected = {}
-    for source, target in combinations(range(len(masks)), 2):
-        stage = masks[target] & ~masks[source]
-        if not masks[source] & ~masks[target] and in_space(problem, stage, space):
-            groups = problem.groups(stage)
-            bit = int(len(groups) > 1)
-            least_us = labels.leaving[source, bit] + least_price_us(bounds, groups)
-            expected[source, target] = bit, stage, pytest.approx(least_us, rel=1e-12)
+    for target, mask in enumerate(masks):
+        for ending, _, several in stages_of(frozenset(bits(mask)), edges, [-1] * len(problem), space, True, False):
+            stage = sum(1 << unit for unit in ending)
+            source = masks.index(mask & ~stage)
+            least_us = labels.leaving[source, int(several)] + least_price_us(bounds, problem.groups(stage))
+            expected[source, target] = int(several), stage, pytest.approx(least_us, rel=1e-12)
     assert found == expected
+    general = [
+        sum(1 << unit for unit in ending)
+        for mask in masks
+        for ending, _, _ in stages_of(frozenset(bits(mask)), edges, [-1] * len(problem), StageSpace(), True, False)
+    ]
+    assert {stage for stage in general if space.holds(problem, stage)} == {stage for _, stage, _ in found.values()}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(problems(12), spaces, st.integers(0, 99), st.floats(0, 20))
 def test_bounds_change_what_is_priced_and_not_what_it_costs(
     problem: ScheduleProblem, space: StageSpace, seed: int, barrier_us: float
 ) -> None:
-    costs, priced = [], []
-    for bounded in (True, False):
-        model = RandomCostModel(seed=seed, spread=0.0, barrier_us=barrier_us)
-        solution = solve_block(
-            Part(problem, lattice_of(problem), tuple(range(len(problem))), space, no_merges()), model, concurrent=True, entry=0,
-            bounds=model.bounds(problem) if bounded else None,
-        )  # fmt: skip
-        costs.append(min(path.cost_us for path in (solution.single, solution.concurrent) if path is not None))
-        priced.append(solution.priced_stages)
+    model = RandomCostModel(seed=seed, spread=0.0, barrier_us=barrier_us)
+    part = Part(problem, lattice_of(problem), tuple(range(len(problem))), space, no_merges())
+    bounded, plain = (
+        solve_block(part, model, concurrent=True, entry=0, bounds=bounds) for bounds in (model.bounds(problem), None)
+    )
+    costs = [
+        min(path.cost_us for path in (each.single, each.concurrent) if path is not None) for each in (bounded, plain)
+    ]
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
-    assert priced[0] <= priced[1]
+    assert bounded.priced_stages <= plain.priced_stages
 
 
 SPACES = (StageSpace(), StageSpace(max_group_size=2, max_groups=2), StageSpace("paper"))
@@ -147,7 +145,7 @@ def clustered(draw: st.DrawFn) -> ScheduleProblem:
 _MERGED_BEYOND_PRUNING = replace(ScheduleProblem.of_edges(4, [], [1, 1, 0, 1]), clusters=(3, 4, 8))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @example(_MERGED_BEYOND_PRUNING, 0, SPACES[1], False, True)
 @given(clustered(), st.integers(0, 99), st.sampled_from(SPACES), st.booleans(), st.booleans())
 def test_the_best_of_whole_clusters_is_found(
@@ -212,30 +210,27 @@ def test_masks_of_a_wide_problem_are_what_they_say() -> None:
     assert wide.key != _ladder(51).key
 
 
-def test_some_units_of_a_wide_problem_are_a_problem_of_their_own() -> None:
-    part = _ladder(50).restrict(range(30, 70))
+def test_what_a_wide_problem_is_not_taken_for() -> None:
+    """It is not priced as a whole; some of its units are a problem of their own, and a stage holds no more than fit."""
+    wide = _ladder(50)
+    part = wide.restrict(range(30, 70))
     assert part.predecessors.dtype == np.uint64
-    assert part.predecessors.tolist() == [int(mask) >> 30 for mask in _ladder(50).predecessors[30:70].tolist()]
-
-
-def test_a_wide_problem_is_not_priced_as_a_whole() -> None:
+    assert part.predecessors.tolist() == [int(mask) >> 30 for mask in wide.predecessors[30:70].tolist()]
     with pytest.raises(ValueError, match="is wide: restrict it"):
-        StageBatch.concurrent(_ladder(50), np.ones(1, dtype=np.uint64))
+        StageBatch.concurrent(wide, np.ones(1, dtype=np.uint64))
     with pytest.raises(PlanError, match="a stage has 70 units, and may have 64; split it in two"):
         list(batches_of(ScheduleProblem.of_edges(70, []), [PlannedStage((1 << 70) - 1, Strategy.CONCURRENT)]))
+    ready = greedy_stages(ScheduleProblem.of_edges(100, []))
+    assert [stage.mask.bit_count() for stage in ready] == [64, 36]
 
 
-def test_more_units_than_a_stage_may_hold_are_ready() -> None:
-    stages = greedy_stages(ScheduleProblem.of_edges(100, []))
-    assert [stage.mask.bit_count() for stage in stages] == [64, 36]
-
-
-@pytest.fixture
-def narrow_code(monkeypatch: pytest.MonkeyPatch) -> int:
+@contextmanager
+def narrow_code() -> Iterator[None]:
     """As if compiled code took eight units at most: then small networks, solved otherwise, have wide blocks."""
-    for each in (problem, planned_stage, lattice, unsearched):
-        monkeypatch.setattr(each, "MAX_UNITS", 8)
-    return 8
+    with pytest.MonkeyPatch.context() as patch:
+        for each in (problem, planned_stage, lattice, unsearched):
+            patch.setattr(each, "MAX_UNITS", 8)
+        yield
 
 
 @given(st.integers(0, 2**20))
@@ -244,9 +239,7 @@ def test_wide_blocks_are_searched_as_well_as_they_can_be(seed: int) -> None:
     network = cut_blocks(random_network(seed, blocks=1, units=14))
     prices = RandomCostModel(seed=seed)
     exact = {name: schedule(network, prices, name) for name in STRATEGIES}
-    with pytest.MonkeyPatch.context() as patch:
-        for each in (problem, planned_stage, lattice, unsearched):
-            patch.setattr(each, "MAX_UNITS", 8)
+    with narrow_code():
         found = {name: schedule(network, prices, name) for name in STRATEGIES}
         plain = [schedule(network, prices, name) for name in ("sequential", "greedy")]
     for name, best in exact.items():
@@ -261,17 +254,18 @@ def test_wide_blocks_are_searched_as_well_as_they_can_be(seed: int) -> None:
         assert found["ios-both"].latency_us <= worse.latency_us * (1 + 1e-12)
 
 
-def test_a_path_costs_the_same_in_runs_of_few_units(narrow_code: int) -> None:
-    network = random_network(13, blocks=1, units=30)
-    whole = ScheduleProblem.of_block(network, network.blocks[0])
-    assert whole.is_wide
-    prices = RandomCostModel(seed=2)
-    stages = greedy_stages(whole)
-    path = price_path(whole, stages, prices)
+def test_a_path_costs_the_same_in_runs_of_few_units() -> None:
+    network, prices = random_network(13, blocks=1, units=30), RandomCostModel(seed=2)
+    with narrow_code():
+        whole = ScheduleProblem.of_block(network, network.blocks[0])
+        assert whole.is_wide
+        stages = greedy_stages(whole)
+        path = price_path(whole, stages, prices)
     for stage, price_us in zip(stages, path.prices_us, strict=True):
         units = bits(stage.mask)
-        alone = StageBatch.concurrent(whole.restrict(units), np.array([(1 << len(units)) - 1], dtype=np.uint64))
-        assert prices.price_stages(alone).tolist() == [price_us]
+        alone = whole.restrict(units)
+        masks = np.array([alone.full], dtype=np.uint64)
+        assert prices.price_stages(StageBatch.concurrent(alone, masks)).tolist() == [price_us]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModel, Prices, WrappedCostModel, problems_of
-from iossim.cost.named_alike import NamedAlike
+from iossim.cost.named_alike import NamedAlike, _alike
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Timing
@@ -117,20 +118,19 @@ def test_a_schedule_names_its_kernels_and_is_found_again() -> None:
     assert found.options["estimated_us"] == pytest.approx(reprice(found, network, simulator()).latency_us)
 
 
+@dataclass(eq=False)
 class Renamed(WrappedCostModel):
-    """The simulator's variants under other names, in another order, and with fewer facts where ``dumb``."""
+    """The simulator's variants under other names, in another order, and without ``facts`` of their blocks if not given."""
 
-    dumb = False
+    facts: bool = True
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         assert isinstance(self.inner, VariantCostModel)
-        return tuple(
-            (own[0], *(self._renamed(place, one) for place, one in reversed(list(enumerate(own[1:], 1)))))
-            for own in self.inner.variants(problem)
-        )
-
-    def _renamed(self, place: int, one: UnitVariant) -> UnitVariant:
-        return UnitVariant(f"plan{place}", one.alone_us, 0, *((0, 0.0) if self.dumb else one[3:]))
+        found = []
+        for own in self.inner.variants(problem):
+            told = [UnitVariant(f"plan{at}", one.alone_us, 0, *one[3:] * self.facts) for at, one in enumerate(own)]
+            found.append((own[0], *reversed(told[1:])))
+        return tuple(found)
 
 
 @pytest.mark.parametrize("device", [DEVICE, "h100-sxm"])
@@ -164,10 +164,11 @@ def test_variants_of_other_names_have_the_prices_of_those_that_are_alike(device:
 
 def test_variants_of_which_only_the_name_is_known_are_like_none() -> None:
     own = simulator()
-    named = Renamed(own)
-    named.dumb = True
     (problem, *_) = problems_of(iossim.load("squeezenet"), own)
-    assert [len(each) for each in NamedAlike(own, named).variants(problem)] == [1] * len(problem)
+    assert [len(each) for each in NamedAlike(own, Renamed(own, facts=False)).variants(problem)] == [1] * len(problem)
+    # Nor is one that is like the fastest in all but its name.
+    fastest, twin, other = (UnitVariant(*each, 0, 5, 0.5) for each in ((FASTEST, 1.0), ("twin", 1.0), ("other", 2.0)))
+    assert [one.name for one, _ in _alike((fastest, twin, other), (fastest, twin, other))] == [FASTEST, "other"]
 
 
 def test_who_knows_one_kernel_of_each_unit_is_refused() -> None:
@@ -207,9 +208,7 @@ def test_a_backend_is_asked_for_little(tmp_path: Path) -> None:
 def test_all_stages_of_a_backend_measured(scheduler: str, tmp_path: Path) -> None:
     network = iossim.load("squeezenet")
     truth = backend_model(tmp_path)
-    found = iossim.optimize(
-        network, "v100-sxm2", cost_model=truth, scheduler=scheduler, options=PRUNED, budget=Budget(everything=True)
-    )
+    found = iossim.optimize(network, DEVICE, cost_model=truth, scheduler=scheduler, options=PRUNED, budget="all")
     exact = iossim.optimize(network, None, cost_model=truth, scheduler=scheduler, options=PRUNED)
     assert found.latency_us == pytest.approx(exact.latency_us, rel=1e-9)
     assert truth.measured == found.options["measurements"]
@@ -234,11 +233,8 @@ def test_command_line(tmp_path: Path) -> None:
     assert "60 stages measured, until the budget of 60 was spent; simulator of t4 predicts" in text
     assert "proven" not in text
     saved = Schedule.read(tmp_path / "schedule.json")
-    assert saved.options["measurements"] == 60
-    assert saved.options["budget"] == "60"
-    assert not saved.options["settled"]
-    said = f"{saved.options['estimated_us'] / 1e3:.3f} ms for this schedule"
-    assert said in text
+    assert [saved.options[name] for name in ("measurements", "budget", "settled")] == [60, "60", False]
+    assert f"{saved.options['estimated_us'] / 1e3:.3f} ms for this schedule" in text
     again = printed_json(command.replace(f"--out {tmp_path}", "--json"))
     assert again == {**json.loads(saved.model_dump_json()), "search_s": again["search_s"]}
 

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring_model import Measuring, by_place
+from random_problems import boundaries, layered, problems, spaces
 from stage_signature import stage_signature
-from test_ios_optimal import boundaries, layered, problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, ScheduleError
@@ -23,6 +25,7 @@ from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.planned_stage import batch_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
@@ -34,13 +37,10 @@ EVERYTHING = Budget(everything=True)
 
 
 def search(
-    blocks: Sequence[ScheduleProblem],
-    estimate: CostModel,
-    truth: Measuring,
-    budget: Budget,
-    options: SearchOptions | None = None,
+    blocks: Sequence[ScheduleProblem], estimate: CostModel, truth: MeasuringCostModel, budget: Budget, **given: Any
 ) -> MeasuredSolution:
-    return measured_search(blocks, estimate, truth, options or SearchOptions(), budget, concurrent=True, merge=True)
+    named: dict[str, Any] = {"options": SearchOptions(), "concurrent": True, "merge": True, **given}
+    return measured_search(blocks, estimate, truth, named.pop("options"), budget, **named)
 
 
 def cost_of(blocks: Sequence[ScheduleProblem], found: MeasuredSolution, truth: Measuring) -> float:
@@ -65,15 +65,11 @@ def test_all_measured_is_the_optimum_of_brute_force(
     """Whatever the estimates say; and so it is with a number of measurements that suffices for all."""
     inner = ScrambledTable(seed, boundaries_us)
     truth = Measuring(inner, by_place)
-    found = measured_search(
-        [problem],
+    estimate, budget = (
         ScrambledTable(seed + 100, boundaries_us),
-        truth,
-        SearchOptions(space),
         Budget(measurements=100_000) if by_number else EVERYTHING,
-        concurrent=concurrent,
-        merge=merge,
     )
+    found = search([problem], estimate, truth, budget, options=SearchOptions(space), concurrent=concurrent, merge=merge)
     assert found.cost_us == pytest.approx(cheapest(problem, inner, space, concurrent, merge), rel=1e-9)
     assert cost_of([problem], found, truth) == pytest.approx(found.cost_us, rel=1e-12)
     assert found.complete
@@ -114,9 +110,7 @@ def test_a_budget_is_kept_and_each_signature_measured_once(
     assert set(truth.asked.values()) == {1}
     assert cost_of(blocks, found, truth) == pytest.approx(found.cost_us, rel=1e-12)
     for block, plan in zip(blocks, found.plans, strict=True):
-        masks = np.array([stage.mask for stage in plan], dtype=np.uint64)
-        strategies = np.array([stage.strategy.code for stage in plan], dtype=np.uint8)
-        assert set(truth.signatures(StageBatch(block, masks, strategies))) <= set(truth.asked)
+        assert set(truth.signatures(batch_of(block, plan))) <= set(truth.asked)
     made, costs = zip(*found.curve, strict=True)
     assert list(made) == sorted(made)
     assert list(costs) == sorted(costs, reverse=True)
@@ -167,9 +161,7 @@ def test_equal_stages_of_several_blocks_are_one_measurement() -> None:
 def test_stages_that_the_truth_tells_apart_are_measured_apart() -> None:
     """Stages of one class whose price depends on more than the units: no assumption is left in the result."""
     block = ScheduleProblem.of_edges(8, [(0, 2), (1, 3), (4, 6), (5, 7)])
-    alike = ScheduleProblem(
-        "alike", block.unit_names, block.predecessors, block.merge_class, ("a", "a", "b", "b", "a", "a", "b", "b")
-    )
+    alike = replace(block, signatures=tuple("aabbaabb"))
 
     class Places(RandomCostModel):
         def price_stages(self, batch: StageBatch) -> Prices:
@@ -187,13 +179,16 @@ def test_stages_that_the_truth_tells_apart_are_measured_apart() -> None:
     assert cost_of([alike], found, truth) == pytest.approx(found.cost_us, rel=1e-12)
 
 
+@dataclass(frozen=True)
 class Forbidding(RandomCostModel):
-    """Stages of several groups cannot run, but for some."""
+    """Stages cannot run, but those of masks that ``of`` divides, and, if ``alone``, those of one unit."""
+
+    of: int = 5
+    alone: bool = True
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        prices = super().price_stages(batch)
-        forbidden = (np.bitwise_count(batch.masks) > 1) & (batch.masks % np.uint64(5) != 0)
-        return np.where(forbidden, np.inf, prices)
+        able = (batch.masks % np.uint64(self.of) == 0) | (self.alone & (np.bitwise_count(batch.masks) == 1))
+        return np.where(able, super().price_stages(batch), np.inf)
 
 
 def test_stages_that_cannot_run_after_all_are_avoided() -> None:
@@ -202,15 +197,8 @@ def test_stages_that_cannot_run_after_all_are_avoided() -> None:
     found = search([block], RandomCostModel(1), truth, Budget(measurements=400))
     assert np.isfinite(found.cost_us)
     assert cost_of([block], found, truth) == pytest.approx(found.cost_us)
-
-
-def test_what_cannot_run_at_all_is_said() -> None:
-    class Nothing(RandomCostModel):
-        def price_stages(self, batch: StageBatch) -> Prices:
-            return np.full(len(batch), np.inf)
-
     with pytest.raises(ScheduleError, match="no schedule was found"):
-        search([ScheduleProblem.of_edges(3, [])], RandomCostModel(), Measuring(Nothing()), Budget())
+        search([block], RandomCostModel(1), Measuring(Forbidding(1, of=1 << 40, alone=False)), Budget())
 
 
 def test_a_budget_too_small_for_any_schedule_is_refused() -> None:
@@ -234,16 +222,8 @@ def test_seconds_end_a_search_but_not_before_there_is_a_schedule() -> None:
 def test_progress_tells_of_each_round() -> None:
     heard: list[tuple[int, int | None, float, float]] = []
     block = layered(np.random.default_rng(6), layers=4, width=4)
-    found = measured_search(
-        [block],
-        RandomCostModel(1),
-        Measuring(RandomCostModel(2)),
-        SearchOptions(),
-        Budget(measurements=80),
-        concurrent=True,
-        merge=True,
-        progress=lambda *told: heard.append(told),
-    )
+    truth, budget = Measuring(RandomCostModel(2)), Budget(measurements=80)
+    found = search([block], RandomCostModel(1), truth, budget, progress=lambda *told: heard.append(told))
     assert heard[-1][0] == found.measurements
     assert all(most == 80 and bound_us <= best_us for _, most, best_us, bound_us in heard)
     assert [best_us for _, _, best_us, _ in heard] == sorted((one[2] for one in heard), reverse=True)
@@ -253,8 +233,8 @@ def test_blocks_too_large_are_pruned_or_split_and_noted() -> None:
     chains = ScheduleProblem.of_edges(35, [(u, u + 1) for u in range(34) if u % 7 != 6])
     options = SearchOptions(limits=SearchLimits(max_states=5_000))
     truth = Measuring(RandomCostModel(1))
-    found = search([chains], RandomCostModel(2), truth, Budget(measurements=100), options)
-    assert any("split into runs of" in note for note in found.notes)
+    found = search([chains], RandomCostModel(2), truth, Budget(measurements=100), options=options)
+    assert any("split into runs of 15, 20 units" in note for note in found.notes)
     assert cost_of([chains], found, truth) == pytest.approx(found.cost_us)
 
 
@@ -263,15 +243,9 @@ def measured_squeezenet(error: str) -> str:
     network = iossim.load("squeezenet")
     truth = iossim.cost_model(f"perturbed:{error},5", "t4")
     assert isinstance(truth, MeasuringCostModel)
-    found = measured_search(
-        [ScheduleProblem.of_block(network, block) for block in network.blocks],
-        iossim.cost_model("simulator", "t4"),
-        truth,
-        SearchOptions(StageSpace("general", 3, 8)),
-        Budget(measurements=70),
-        concurrent=True,
-        merge=True,
-    )
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    options = SearchOptions(StageSpace("general", 3, 8))
+    found = search(problems, iossim.cost_model("simulator", "t4"), truth, Budget(measurements=70), options=options)
     return f"{found.curve} {found.plans} {found.deviation}"
 
 
@@ -295,9 +269,6 @@ def test_a_budget_that_is_none_is_refused(text: str) -> None:
         Budget.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "budget"), [("12", Budget(12)), ("1.5s", Budget(seconds=1.5)), ("all", Budget(everything=True))]
-)
-def test_budgets_are_read_and_written(text: str, budget: Budget) -> None:
-    assert Budget.parse(text) == budget
-    assert str(budget) == text
+def test_budgets_are_read_and_written() -> None:
+    for text, budget in {"12": Budget(12), "1.5s": Budget(seconds=1.5), "all": Budget(everything=True)}.items():
+        assert (Budget.parse(text), str(budget)) == (budget, text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -69,14 +70,9 @@ def test_greedy_runs_all_that_is_ready(network: Network) -> None:
     for block, scheduled in zip(network.blocks, found.blocks, strict=True):
         done = {unit for unit in range(len(network.units)) if unit < block.units[0]}
         for stage in scheduled.stages:
-            ready = {
-                network.units[unit].name
-                for unit in block.units
-                if unit not in done and done.issuperset(network.predecessors[unit])
-            }
-            assert set(stage.units) == ready
-            assert all(len(group) == 1 for group in stage.groups)
-            done |= {network.unit_index[name] for name in ready}
+            ready = {unit for unit in {*block.units} - done if done.issuperset(network.predecessors[unit])}
+            assert sorted(stage.groups) == sorted([network.units[unit].name] for unit in ready)
+            done |= ready
 
 
 @pytest.mark.parametrize("name", ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both"])
@@ -130,23 +126,21 @@ def test_what_is_not_searched_as_a_whole_is_no_worse_than_plainer_schedules(
     options = SearchOptions(limits=limits)
     found = {name: schedule(network, RandomCostModel(seed), name, options) for name in scheduler_names()}
     assert any("windows" in note for note in found["ios-both"].notes)
-    latency_us = {name: one.latency_us * (1 - 1e-9) for name, one in found.items()}
     fit(found["ios-both"], network)
-    assert latency_us["ios-parallel"] <= min(found[name].latency_us for name in ("sequential", "greedy"))
-    assert latency_us["ios-both"] <= min(one.latency_us for one in found.values())
+    latency_us = {name: one.latency_us for name, one in found.items()}
+    assert latency_us["ios-parallel"] * (1 - 1e-9) <= min(latency_us["sequential"], latency_us["greedy"])
+    assert latency_us["ios-both"] * (1 - 1e-9) <= min(latency_us.values())
 
 
-def test_a_split_block_is_not_greedy_where_that_was_pruned_away(network: Network) -> None:
+def test_pruning_is_heeded_where_a_block_is_split_and_beyond_all_units_prunes_nothing(network: Network) -> None:
     options = SearchOptions(StageSpace(max_groups=2), SearchLimits(max_states=10))
     found = schedule(network, RandomCostModel(), "ios-parallel", options)
     assert max(len(stage.groups) for stage in found.stages) == 2
-
-
-def test_a_limit_beyond_all_units_prunes_nothing() -> None:
-    network = iossim.load("ios_sample")
     plain, pruned = (
-        schedule(network, RandomCostModel(), "ios-both", SearchOptions(StageSpace("general", limit, limit)))
-        for limit in (None, 10**20)
+        schedule(
+            iossim.load("ios_sample"), RandomCostModel(), "ios-both", SearchOptions(StageSpace("general", most, most))
+        )
+        for most in (None, 10**20)
     )
     assert pruned.blocks == plain.blocks
 
@@ -224,26 +218,21 @@ def test_schedules_are_the_same(space: StageSpace, limits: SearchLimits) -> None
 def test_what_was_solved_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing merges, ios-both asks for what ios-parallel has solved; another cost model for nothing of it."""
     problem = ScheduleProblem.of_edges(5, [(0, 2), (1, 3), (1, 4)])
-    solved: list[int] = []
-    solve_block = solver.solve_block
-
-    def counted(*given: object, **named: object) -> object:
-        solved.append(1)
-        return solve_block(*given, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(solver, "solve_block", counted)
-    prices, options = RandomCostModel(), SearchOptions()
+    solved = Mock(side_effect=solver.solve_block)
+    monkeypatch.setattr(solver, "solve_block", solved)
+    prices = RandomCostModel()
     memo = SearchMemo(prices)
-    first = ios.solve([problem], prices, options, concurrent=True, merge=False, memo=memo)
-    assert (len(solved), first.saved_s) == (1, 0)
-    second = ios.solve([problem], prices, options, concurrent=True, merge=True, memo=memo)
-    assert len(solved) == 1
-    assert second.plans == first.plans
-    assert second.saved_s > 0
-    ios.solve([problem], prices, options, concurrent=False, merge=True, memo=memo)
-    assert len(solved) == 2
-    ios.solve([problem], RandomCostModel(seed=1), options, concurrent=True, merge=True, memo=memo)
-    assert len(solved) == 3
+    found = []
+    for concurrent, merge, asked, calls in (
+        (True, False, prices, 1),
+        (True, True, prices, 1),
+        (False, True, prices, 2),
+        (True, True, RandomCostModel(seed=1), 3),
+    ):
+        found.append(solve([problem], asked, SearchOptions(), concurrent=concurrent, merge=merge, memo=memo))
+        assert solved.call_count == calls
+    assert found[0].saved_s == 0 < found[1].saved_s
+    assert found[1].plans == found[0].plans
 
 
 class AsTheyAre:
@@ -262,19 +251,23 @@ def some_divided(seed: int) -> Network:
     return divide_blocks(network, dict.fromkeys(names[:-1] or names, 2))
 
 
-@settings(max_examples=30, deadline=None)
+def as_it_is_and_as_it_is_searched(network: Network, **given: Any) -> tuple[Schedule, Schedule]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ios, "WithoutViews", AsTheyAre)
+        expected = api.optimize(network, "v100-sxm2", **given)
+    found = api.optimize(network, "v100-sxm2", **given)
+    assert found.latency_us == pytest.approx(expected.latency_us, rel=1e-12)
+    return expected, found
+
+
 @given(st.integers(0, 2**20), st.sampled_from(["ios-parallel", "ios-both"]))
 def test_the_optimum_stays(seed: int, scheduler: str) -> None:
     network = some_divided(seed)
-    found = api.optimize(network, "v100-sxm2", scheduler=scheduler)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ios, "WithoutViews", AsTheyAre)
-        expected = api.optimize(network, "v100-sxm2", scheduler=scheduler)
-    assert found.latency_us == pytest.approx(expected.latency_us, rel=1e-12)
+    _, found = as_it_is_and_as_it_is_searched(network, scheduler=scheduler)
     assert sorted(name for stage in found.stages for name in stage.units) == sorted(u.name for u in network.units)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**20))
 def test_what_is_left_is_the_same_problem(seed: int) -> None:
     network = some_divided(seed)
@@ -282,7 +275,9 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
         problem = ScheduleProblem.of_block(network, block)
         made = WithoutViews.of(problem)
         assert sorted(unit for own in made.members for unit in bits(own)) == list(range(len(problem)))
-        assert all(own & 1 << unit for unit, own in zip(made.units, made.members, strict=True))
+        for unit, own in zip(made.units, made.members, strict=True):
+            assert own & 1 << unit
+            assert own == 1 << unit or problem.merge_class[unit] < 0
         dropped = set(range(len(problem))) - set(made.units)
         assert all(network.units[problem.units[unit]].kind == BATCH_VIEW for unit in dropped)
         whole, small = build_lattice(problem, 10**6), build_lattice(made.problem, 10**6)
@@ -312,7 +307,7 @@ def heads(counts: list[tuple[int, int]], seed: int | None = None) -> Network:
     return b.network([y])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.sampled_from([8, 16, 24])), min_size=1, max_size=3),
     st.none() | st.integers(0, 99),
@@ -331,11 +326,7 @@ def test_equal_units_in_one_order_have_the_same_optimum(
         stages = [PlannedStage(int(mask), Strategy.MERGE) for mask in merged.masks]
         each_us = [float(priced.price_stages(one)[0]) for stage in stages for one in batches_of(problem, [stage])]
         assert merged.prices_us.tolist() == each_us
-    found = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=priced)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ios, "WithoutViews", AsTheyAre)
-        expected = api.optimize(network, "v100-sxm2", scheduler=scheduler, cost_model=priced)
-    assert found.latency_us == pytest.approx(expected.latency_us, rel=1e-12)
+    expected, found = as_it_is_and_as_it_is_searched(network, scheduler=scheduler, cost_model=priced)
     assert found.proven == expected.proven
 
 
@@ -345,7 +336,7 @@ def test_of_equal_units_there_are_as_many_states_as_may_be_done() -> None:
     lattice = build_lattice(problem, 10**6)
     assert lattice is not None
     assert len(lattice) == 37 + len(problem) - 36
-    found = ios.solve([problem], api.cost_model("simulator", "v100-sxm2"), SearchOptions(), concurrent=True, merge=True)
+    found = solve([problem], api.cost_model("simulator", "v100-sxm2"), SearchOptions(), concurrent=True, merge=True)
     assert found.lower_bound_us == found.cost_us
     assert not found.notes
     assert found.priced_stages < 800

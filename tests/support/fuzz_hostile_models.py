@@ -99,8 +99,9 @@ def external(**entries: str) -> bytes:
     return model([node("Conv", ["x", "w"], ["y"], "c")], tensors=[tensor])
 
 
-def weight(dims: Sequence[int], data_type: int = FLOAT, **fields: Any) -> bytes:
-    tensor = TensorProto(name="w", dims=dims, data_type=data_type, **fields)
+def weight(dims: Sequence[int], data_type: int = FLOAT, raw: str | None = None, **fields: Any) -> bytes:
+    bare = {} if raw is None else {"raw_data": raw.encode()}
+    tensor = TensorProto(name="w", dims=dims, data_type=data_type, **bare, **fields)
     return model([node("Add", ["x", "w"], ["y"], "sum")], tensors=[tensor])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from fuzz_mutations import Mutant, mutant_of
-from fuzz_runner import Outcome, Runner, Tally, run_all
 
 
 def mutants(count: int, seed: int, names: list[str]) -> list[Mutant]:
@@ -17,18 +16,6 @@ def parsed(name: str) -> Mutant:
     """A mutant by its name."""
     seed, *steps = name.split(" ")
     return Mutant(seed, tuple((step.rpartition(":")[0], int(step.rpartition(":")[2])) for step in steps))
-
-
-def fuzz(
-    found: list[Mutant], models: dict[str, bytes], runner: Runner
-) -> tuple[Tally, list[tuple[str, bytes, Outcome]]]:
-    """Outcomes counted, and the inputs that did not end as they should."""
-    tally, failures = Tally.empty(), []
-    for name, data, outcome in run_all(runner, ((str(each), each.data(models)) for each in found)):
-        tally.add(name, outcome)
-        if not outcome.is_fine:
-            failures.append((name, data, outcome))
-    return tally, failures
 
 
 def covered_lines(folder: Path) -> dict[str, tuple[int, int]]:

@@ -9,15 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from fuzz_seeds import EXTERNAL_BYTES, EXTERNAL_FILE
-from fuzz_worker import REBATCHED
 
 #: What a file may take before it is refused, or done.
 LIMIT_S = 60.0
@@ -30,9 +26,9 @@ class Outcome:
     """What became of an input.
 
     ``imported`` and ``refused`` (by an error of one line) are as it should be; ``unclear`` is a refusal whose line is none,
-    ``traceback`` any other exception, ``memory`` an allocation beyond the limit, ``timeout`` and ``crash`` (of the process) what
-    they say. ``kind`` is the class of the error, ``line`` its text. ``grown_bytes`` is the peak of resident memory over what the
-    process had before.
+    ``traceback`` any other exception, ``memory`` an allocation beyond the limit; ``timeout`` and ``crash`` are of the
+    process. ``kind`` is the class of the error, ``line`` its text. ``grown_bytes`` is the peak of resident memory over what
+    the process had before.
     """
 
     verdict: str
@@ -49,12 +45,8 @@ class Outcome:
 class Runner:
     """A worker that is kept for many inputs; a context manager, which ends it."""
 
-    def __init__(
-        self, subject: str = "importer", limit_s: float = LIMIT_S, coverage_folder: Path | None = None
-    ) -> None:
-        self._subject = subject
-        self._limit_s = limit_s
-        self._coverage_folder = coverage_folder
+    def __init__(self, subject: str = "importer", limit_s: float = LIMIT_S, coverage_folder: Path | str = "") -> None:
+        self._subject, self._limit_s, self._coverage_folder = subject, limit_s, str(coverage_folder)
         self._folder = tempfile.TemporaryDirectory()
         self._worker: subprocess.Popen[str] | None = None
         self._messages = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed in __exit__)
@@ -65,9 +57,7 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         if self._worker is not None and self._worker.stdin is not None:
             self._worker.stdin.close()
             self._worker.wait(timeout=30)
@@ -87,9 +77,8 @@ class Runner:
     def _start(self) -> subprocess.Popen[str]:
         self._messages.seek(0)
         self._messages.truncate()
-        folder = str(self._coverage_folder) if self._coverage_folder else ""
         self._worker = subprocess.Popen(
-            [sys.executable, str(_WORKER), self._subject, folder],
+            [sys.executable, str(_WORKER), self._subject, self._coverage_folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
@@ -129,46 +118,13 @@ class Runner:
 
 @dataclass
 class Tally:
-    """Outcomes counted."""
+    """Outcomes counted, and the most that any took."""
 
-    verdicts: Counter[str]
-    kinds: Counter[str]
-    seconds: float = 0.0
+    verdicts: Counter[str] = field(default_factory=Counter)
     longest_s: float = 0.0
-    longest: str = ""
     grown_bytes: int = 0
-    largest: str = ""
 
-    @staticmethod
-    def empty() -> Tally:
-        return Tally(Counter(), Counter())
-
-    def add(self, name: str, outcome: Outcome) -> None:
+    def add(self, outcome: Outcome) -> None:
         self.verdicts[outcome.verdict] += 1
-        if outcome.verdict != "imported":
-            self.kinds[f"{outcome.verdict} {outcome.kind}"] += 1
-        self.seconds += outcome.seconds
-        if outcome.seconds > self.longest_s:
-            self.longest_s, self.longest = outcome.seconds, name
-        if outcome.grown_bytes > self.grown_bytes:
-            self.grown_bytes, self.largest = outcome.grown_bytes, name
-
-    @property
-    def count(self) -> int:
-        return self.verdicts.total()
-
-    def lines(self) -> Iterator[str]:
-        yield f"{self.count:,} inputs in {self.seconds:.0f} s: " + ", ".join(
-            f"{count:,} {verdict}" for verdict, count in self.verdicts.most_common()
-        )
-        for kind, count in self.kinds.most_common():
-            yield f"  {count:6,} {kind}"
-        yield f"peak memory of an input {self.grown_bytes / 2**20:.0f} MiB ({self.largest})"
-        yield f"longest run {self.longest_s:.2f} s ({self.longest})"
-
-
-def run_all(runner: Runner, inputs: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes, Outcome]]:
-    """Each input by name with its contents and what became of it."""
-    for name, data in inputs:
-        # One of four is read for another batch than the file's, which is a reading of its own.
-        yield name, data, runner.run(data, REBATCHED if zlib.crc32(data) % 4 == 0 else "model.onnx")
+        self.longest_s = max(self.longest_s, outcome.seconds)
+        self.grown_bytes = max(self.grown_bytes, outcome.grown_bytes)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
-Random = random.Random
+from fuzz_mutations import flip_bits, truncate
+
 #: What a value may be replaced by.
 VALUES: tuple[Any, ...] = (
     None, True, "", "x", "1.5 GHz", "NaN", -1, 0, 1, 2**31, 2**63, 10**30, 0.0, -0.5, 1e308, 1e-308, 1e999, [], [[]], {}, {"": 0},
@@ -23,18 +24,7 @@ PIECES = (
 
 def mutated(text: bytes, name: str, seed: int) -> bytes:
     """A file after one mutation; what is no JSON is mutated by its letters."""
-    return MUTATIONS[name](text, Random(seed))
-
-
-def truncate(text: bytes, choose: Random) -> bytes:
-    return text[: choose.randrange(len(text) + 1)]
-
-
-def flip(text: bytes, choose: Random) -> bytes:
-    damaged = bytearray(text)
-    if damaged:
-        damaged[choose.randrange(len(damaged))] ^= 1 << choose.randrange(8)
-    return bytes(damaged)
+    return MUTATIONS[name](text, Random(seed)) if text else text
 
 
 def insert_piece(text: bytes, choose: Random) -> bytes:
@@ -45,8 +35,6 @@ def insert_piece(text: bytes, choose: Random) -> bytes:
 def change_lines(text: bytes, choose: Random) -> bytes:
     """A line left out, twice, elsewhere, or indented otherwise."""
     lines = text.splitlines(keepends=True)
-    if not lines:
-        return text
     place, other = choose.randrange(len(lines)), choose.randrange(len(lines))
     match choose.randrange(4):
         case 0:
@@ -105,7 +93,7 @@ def _holders(value: Any) -> Iterator[Any]:
 
 MUTATIONS: dict[str, Callable[[bytes, Random], bytes]] = {
     function.__name__: function
-    for function in (truncate, flip, insert_piece, change_lines, change_number, change_value)
+    for function in (truncate, flip_bits, insert_piece, change_lines, change_number, change_value)
 }
 
 

@@ -167,9 +167,8 @@ def command_line() -> Callable[[Path], object]:
         left = sorted(set(_files(path.parent)) - set(before))
         said = errors.getvalue()
         if code == 2:
-            printed = (
-                "" if arguments[:2] == ["devices", "validate"] else output.getvalue()
-            )  # whose report says what is off
+            # The report of a validation says what is off.
+            printed = "" if arguments[:2] == ["devices", "validate"] else output.getvalue()
             if left or printed or not said.startswith("error: ") or said.count("\n") != 1:
                 raise AssertionError(f"left {left}, printed {printed[-200:]!r}, said {said[-300:]!r}")
             raise IossimError(said.strip())

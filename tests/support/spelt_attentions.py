@@ -7,7 +7,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType, Precision
@@ -25,21 +25,35 @@ def attention(
     joined: bool = True,
     features: int = FEATURES,
     before: bool = False,
+    shared: int = 1,
 ) -> Network:
-    """One unit of heads split, an attention, and heads joined; ``before``: a ReLU of the queries in the same unit."""
+    """One unit of heads split, an attention, and heads joined; ``before``: a ReLU of the queries in the same unit;
+    ``shared``: how many heads of queries share one of keys and values, which is repeated for them.
+    """
     b = GraphBuilder("attention", precision)
-    tokens = [b.input(name, (2, LENGTH, HEADS * features)) for name in ("query", "key", "value")]
+    given = {"query": HEADS, "key": HEADS // shared, "value": HEADS // shared}
+    tokens = [b.input(name, (2, LENGTH, heads * features)) for name, heads in given.items()]
     seen = b.input("mask", mask) if mask else None
 
     def number(name: str, value: float) -> str:
         return b.constant(name, (1,), value=value)
 
+    def repeated(heads: str) -> str:
+        one = b.add(Reshape((2, HEADS // shared, 1, LENGTH, features)), heads)
+        several = b.add(Expand((2, HEADS // shared, shared, LENGTH, features)), one)
+        return b.add(Reshape((2, HEADS, LENGTH, features)), several)
+
     with b.block("only"), b.unit("attention", "Attention"):
         if before:
             tokens[0] = b.add(Relu(), tokens[0])
-        heads = [b.add(Reshape((2, LENGTH, HEADS, features)), each) for each in tokens]
-        q, v = (b.add(Transpose((0, 2, 1, 3)), heads[index]) for index in (0, 2))
-        k = b.add(Transpose((0, 2, 3, 1)), heads[1])
+        split = [b.add(Reshape((2, LENGTH, -1, features)), each) for each in tokens]
+        if shared == 1:
+            q, v = (b.add(Transpose((0, 2, 1, 3)), split[index]) for index in (0, 2))
+            k = b.add(Transpose((0, 2, 3, 1)), split[1])
+        else:
+            q, *others = (b.add(Transpose((0, 2, 1, 3)), each) for each in split)
+            k, v = map(repeated, others)
+            k = b.add(Transpose((0, 1, 3, 2)), k)
         if scaled == "operands":
             q, k = b.add(Mul(), q, number("of_q", 0.5)), b.add(Nary("div"), k, number("of_k", 1.5))
         if scaled == "values":

@@ -10,8 +10,10 @@ import pytest
 from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_problems import problems, spaces
 
-from iossim.cost.model import START, CostModelIdentity, Prices
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel
+from iossim.cost.random import RandomCostModel
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
@@ -22,57 +24,28 @@ from iossim.search.scheduler import schedule
 from iossim.tasks.alternatives import Alternatives, BlockContext, Space, block_contexts, is_small, one_by_one
 
 
-@dataclass(frozen=True)
-class Forbidding(ScrambledTable):
-    """Another table, without the stages that are forbidden: units, strategy and number of groups say which."""
+@dataclass(eq=False)
+class Forbidding(WrappedCostModel):
+    """Prices of another table, without the stages that are forbidden: units, strategy and number of groups say which."""
 
-    is_forbidden: Callable[[int, Strategy, int], bool] = lambda mask, strategy, groups: False
-    of: ScrambledTable | None = None
-
-    @property
-    def identity(self) -> CostModelIdentity:
-        return CostModelIdentity("forbidding")
+    is_forbidden: Callable[[int, Strategy, int], bool]
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        assert self.of is not None
-        prices = self.of.price_stages(batch)
-        for index, (mask, strategy) in enumerate(batch.stages()):
-            if self.is_forbidden(mask, strategy, len(batch.problem.groups(mask))):
-                prices[index] = np.inf
-        return prices
+        given = ((mask, strategy, len(batch.problem.groups(mask))) for mask, strategy in batch.stages())
+        return np.where([self.is_forbidden(*each) for each in given], np.inf, self.inner.price_stages(batch))
 
 
-@st.composite
-def blocks(draw: st.DrawFn) -> ScheduleProblem:
-    """A small block in which some units merge."""
-    count = draw(st.integers(1, 6))
-    reads = [draw(st.sets(st.integers(0, unit - 1), max_size=2)) if unit else set() for unit in range(count)]
-    classes: dict[tuple[int, ...], int] = {}
-    merge_class = [
-        classes.setdefault(tuple(sorted(read)), len(classes)) if draw(st.booleans()) else -1 for read in reads
-    ]
-    edges = [(before, unit) for unit in range(count) for before in sorted(reads[unit])]
-    return ScheduleProblem.of_edges(count, edges, merge_class, name=str(draw(st.integers(0, 99))))
+choices = st.builds(Space, spaces, st.booleans(), st.booleans())
 
 
-spaces = st.builds(
-    Space,
-    st.builds(
-        StageSpace, st.sampled_from(["general", "paper"]), st.sampled_from([None, 1, 2]), st.sampled_from([None, 1, 2])
-    ),
-    st.booleans(),
-    st.booleans(),
-)
-
-
-def optimal(problem: ScheduleProblem, prices: ScrambledTable, space: Space) -> BlockContext:
+def optimal(problem: ScheduleProblem, prices: CostModel, space: Space) -> BlockContext:
     options = SearchOptions(space.stages)
     solution = solve([problem], prices, options, concurrent=space.concurrent, merge=space.merge)
     return BlockContext(problem, solution.plans[0], START, (0.0, 0.0))
 
 
 @settings(max_examples=20)
-@given(blocks(), spaces, st.integers(0, 99))
+@given(problems(6), choices, st.integers(0, 99))
 def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space, seed: int) -> None:
     prices = ScrambledTable(seed)
     context = optimal(problem, prices, space)
@@ -83,7 +56,7 @@ def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space
         def is_it(mask: int, strategy: Strategy, groups: int, stage: PlannedStage = stage) -> bool:
             return (mask, strategy) == (stage.mask, stage.strategy)
 
-        without = Forbidding(0, prices.boundaries_us, is_it, prices)
+        without = Forbidding(prices, is_it)
         expected_us = cheapest(problem, without, space.stages, space.concurrent, space.merge)
         found = ask.next_best(context, index)
         if found is None:
@@ -95,7 +68,7 @@ def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space
 
 
 @settings(max_examples=30)
-@given(blocks(), st.integers(0, 99))
+@given(problems(6), st.integers(0, 99))
 def test_the_best_that_runs_beside_others_equals_brute_force(problem: ScheduleProblem, seed: int) -> None:
     prices, space = ScrambledTable(seed), Space(StageSpace())
     context = optimal(problem, prices, space)
@@ -109,7 +82,7 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
             def is_alone(mask: int, strategy: Strategy, groups: int, unit: int = unit) -> bool:
                 return strategy is Strategy.CONCURRENT and groups == 1 and bool(mask >> unit & 1)
 
-            without = Forbidding(0, prices.boundaries_us, is_alone, prices)
+            without = Forbidding(prices, is_alone)
             expected_us = min(expected_us, cheapest(problem, without, space.stages, True, True))
         found = ask.next_best_beside(context, index)
         cost_us = np.inf if found is None else context.cost_us(found, prices)
@@ -117,21 +90,23 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
 
 
 @settings(max_examples=30)
-@given(blocks(), spaces, st.integers(0, 99))
+@given(problems(6), choices, st.integers(0, 99))
 def test_other_stages_of_the_same_units_are_a_schedule_and_none_is_cheaper(
     problem: ScheduleProblem, space: Space, seed: int
 ) -> None:
-    prices = ScrambledTable(seed)
+    prices = RandomCostModel(seed)  # the same in a part of the block
     context = optimal(problem, prices, space)
     best_us = context.cost_us(context.plan, prices)
     for index in range(len(context.plan)):
-        for plan in (one_by_one(context, index), Alternatives(prices, space).split(context, index) or context.plan):
+        alone, split = one_by_one(context, index), Alternatives(prices, space).split(context, index)
+        for plan in (alone, split or context.plan):
             done = 0
             for stage in plan:
                 assert all(int(problem.predecessors[unit]) & ~(done | stage.mask) == 0 for unit in bits(stage.mask))
                 done |= stage.mask
             assert done == problem.full
             assert context.cost_us(plan, prices) >= best_us * (1 - 1e-9)
+        assert split is None or context.cost_us(split, prices) <= context.cost_us(alone, prices) * (1 + 1e-9)
 
 
 def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:
@@ -140,19 +115,19 @@ def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:
     found = schedule(network, prices, "ios-both")
     contexts = block_contexts(found, network, prices)
     assert contexts[0].entry == START
-    behind_us = sum(
+    between_us = sum(
         prices.price_boundary(left.stages[-1].concurrent, right.stages[0].concurrent)
         for left, right in zip(found.blocks, found.blocks[1:], strict=False)
     )
     # A boundary between two blocks belongs to both of them.
     total_us = sum(context.cost_us(context.plan, prices) for context in contexts)
-    assert total_us == pytest.approx(found.latency_us + behind_us)
+    assert total_us == pytest.approx(found.latency_us + between_us)
     for context, block in zip(contexts, found.blocks, strict=True):
         assert [stage.groups for stage in context.stages_of(context.plan)] == [stage.groups for stage in block.stages]
 
 
 def test_small_blocks_are_known_by_their_transitions() -> None:
-    # Three independent units: 27 ordered pairs of a state and a stage behind it, less the eight empty stages.
+    # Three independent units: 27 ordered pairs of a state and a stage after it, less the eight empty stages.
     problem = ScheduleProblem.of_edges(3, [])
     space = Space(StageSpace())
     assert is_small(problem, space, 19)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +11,7 @@ from edge_devices import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
-from random_streams import random_stream_batch
+from random_streams import issued_streams, random_stream_batch
 
 from iossim import api, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -27,16 +26,15 @@ from iossim.hardware.derive import derive
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
 from iossim.report.explanation import long_lines, overview, rewriting_dot, rewriting_lines, short_lines
 from iossim.report.traces import stream_trace
-from iossim.schedule.schedule import Schedule, StreamSchedule
-from iossim.schedule.streams import as_streams, in_streams
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.streams import as_streams
 from iossim.search.scheduler import schedule
-from iossim.tasks.explain import Explanation, explain
+from iossim.tasks.explain import Choice, Explanation, explain
 from iossim.tasks.explain_rewriting import explain_rewriting
 from iossim.tasks.stream_explain import Cause, StreamExplanation, explain_streams
 
@@ -53,17 +51,13 @@ def fork() -> Network:
     b = GraphBuilder("fork")
     x = b.input("x", (1, 4, 8, 8))
     with b.block("all"):
-        with b.unit("a", "conv"):
-            a = b.conv(x, 8, 1, name="a")
-        with b.unit("b", "conv"):
-            c = b.conv(x, 8, 1, name="b")
-        with b.unit("c", "concat"):
-            y = b.add(Concat(), a, c, name="c")
-    return b.network([y])
+        b.add(Concat(), b.conv(x, 8, name="a"), b.conv(x, 8, name="b"), name="c")
+    return b.network(["c"])
 
 
-def table(prices_us: Mapping[str, float], merged_us: float | None = None, boundary_us: float = 0.0) -> TableCostModel:
+def table(merged_us: float | None = None, boundary_us: float = 0.0) -> TableCostModel:
     """Prices of concurrent stages by the letters of their units, and of ``a`` and ``b`` merged."""
+    prices_us = {"a": 5, "b": 5, "ab": 6, "c": 1}
     stages = [StagePrice(units=list(units), latency_us=price) for units, price in prices_us.items()]
     if merged_us is not None:
         stages.append(StagePrice(units=["a", "b"], strategy="merge", latency_us=merged_us))
@@ -75,78 +69,60 @@ def explained(network: Network, prices: TableCostModel, scheduler: str = "ios-bo
     return explain(schedule(network, prices, scheduler), network, prices)
 
 
+def more_us(choice: Choice | None) -> float | None:
+    return None if choice is None else choice.more_us
+
+
 def test_a_merge_by_hand(fork: Network) -> None:
-    prices = table({"a": 5, "b": 5, "ab": 6, "c": 1}, merged_us=4.5)
-    found = explained(fork, prices)
-    assert found.schedule.latency_us == 5.5
-    assert found.sequential_us == 11
-    assert found.could_save_us == 0
+    found = explained(fork, table(merged_us=4.5))
+    assert (found.schedule.latency_us, found.sequential_us, found.could_save_us) == (5.5, 11, 0)
     merge, concat = found.stages
-    assert merge.share == 4.5 / 5.5
-    assert merge.saves_us == 5.5
+    assert (merge.share, merge.saves_us, more_us(merge.next_best)) == (4.5 / 5.5, 5.5, 1.5)
     assert merge.next_best is not None
-    assert merge.next_best.more_us == 1.5
     assert merge.next_best.instead == (0,)
     assert [stage.groups for stage in merge.next_best.stages] == [[["a"], ["b"]]]
     assert merge.own is not None
     assert merge.own.stages == merge.next_best.stages
     # Nothing else that has the concat in it has a price.
-    assert concat.next_best is None
-    assert concat.own is None
+    assert (concat.next_best, concat.own) == (None, None)
     assert short_lines(concat)[-1] == "  there is no alternative"
 
 
 def test_boundaries_count_on_both_sides(fork: Network) -> None:
-    prices = table({"a": 5, "b": 5, "ab": 6, "c": 1}, merged_us=7.5, boundary_us=1)
-    first, _ = explained(fork, prices).stages
+    first, _ = explained(fork, table(merged_us=7.5, boundary_us=1)).stages
     assert first.stage.groups == [["a"], ["b"]]
     # 6 + 1 + 1 together; one by one it is 11, merged 7.5 + 1.
-    assert first.saves_us == 3
-    assert first.next_best is not None
-    assert first.next_best.more_us == 0.5
+    assert (first.saves_us, more_us(first.next_best)) == (3, 0.5)
 
 
 def test_stages_that_are_not_the_best_have_cheaper_ones(fork: Network) -> None:
-    prices = table({"a": 5, "b": 5, "ab": 6, "c": 1}, merged_us=4.5)
+    prices = table(merged_us=4.5)
     found = explained(fork, prices, "greedy")
     assert found.could_save_us == 1.5
-    first, _ = found.stages
-    assert first.next_best is not None
-    assert first.next_best.more_us == -1.5
+    assert more_us(found.stages[0].next_best) == -1.5
     assert "would save 1.5 us (21.4%)" in overview(found)[1]
-    one_by_one = explained(fork, prices, "sequential")
-    a, _, _ = one_by_one.stages
-    assert a.beside is not None
-    assert a.beside.more_us == -5.5
+    assert more_us(explained(fork, prices, "sequential").stages[0].beside) == -5.5
 
 
 def test_the_search_of_the_schedule_is_that_of_its_alternatives(fork: Network) -> None:
-    prices = table({"a": 5, "b": 5, "ab": 6, "c": 1}, merged_us=4.5)
-    merging, *_ = explained(fork, prices, "ios-merge").stages
-    parallel, *_ = explained(fork, prices, "ios-parallel").stages
-    assert [one.own and one.own.more_us for one in (merging, parallel)] == [5.5, 4]
+    firsts = [explained(fork, table(merged_us=4.5), name).stages[0] for name in ("ios-merge", "ios-parallel")]
+    assert [more_us(one.own) for one in firsts] == [5.5, 4]
 
 
-def test_tables_tell_no_limits_and_no_noise(fork: Network) -> None:
-    found = explained(fork, table({"a": 5, "b": 5, "ab": 6, "c": 1}))
+def test_tables_tell_no_limits_and_no_noise_and_no_prices_nothing(fork: Network) -> None:
+    found = explained(fork, table())
     assert found.unknown == ("what limits a stage, which only the simulator determines",)
     assert found.limits_us == {}
     assert all(stage.facts is None for stage in found.stages)
     assert all(stage.next_best is None or stage.next_best.tie is None for stage in found.stages)
-
-
-def test_without_prices_a_schedule_is_told_as_it_was_saved(fork: Network) -> None:
-    prices = table({"a": 5, "b": 5, "ab": 6, "c": 1})
-    found = explain(schedule(fork, prices, "ios-both"), fork, None)
-    assert len(found.unknown) == 2
-    assert [stage.cost_us for stage in found.stages] == [6, 1]
-    assert [stage.next_best for stage in found.stages] == [None, None]
-    assert found.sequential_us is None
-    assert found.could_save_us is None
+    saved = explain(found.schedule, fork, None)
+    assert len(saved.unknown) == 2
+    assert [(stage.cost_us, stage.next_best) for stage in saved.stages] == [(6, None), (1, None)]
+    assert (saved.sequential_us, saved.could_save_us) == (None, None)
 
 
 def test_a_stage_that_is_not_there(fork: Network) -> None:
-    prices = table({"a": 5, "b": 5, "ab": 6, "c": 1})
+    prices = table()
     saved = schedule(fork, prices, "sequential")
     with pytest.raises(OptionError, match=r"`stage` 3: the schedule has stages 0 to 2; give one of them"):
         explain(saved, fork, prices, [3])
@@ -234,11 +210,8 @@ ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])
 def explained_streams(seed: int, engine: Engine) -> tuple[Network, StreamExplanation]:
     network = random_network(seed)
     batch = random_stream_batch(network, seed, count=1, most=3)
-    made = in_streams(network, batch.problem.issued(batch.orders[0].tolist(), batch.streams[0].tolist()))
-    template = as_streams(random_schedule(network, seed), network).model_copy(update=made)
-    schedule = StreamSchedule.model_validate(template.model_dump())
     model = SimulatorCostModel(device("v100-sxm2"), network.precision, engine)
-    found = explain_streams(schedule, network, model)
+    found = explain_streams(issued_streams(network, batch), network, model)
     assert found.latency_us == pytest.approx(model.price_streams(batch).latency_us[0], rel=1e-9)
     return network, found
 
@@ -295,7 +268,7 @@ def two_convs(channels: int = 64, size: int = 16) -> Network:
     x = b.input("x", (1, channels, size, size))
     for name in ("first", "second"):
         with b.unit(name, "Conv-Relu"):
-            x = b.add(Relu(), b.add(Conv((1, 1)), x, b.constant(f"{name}.w", (channels, channels, 1, 1))))
+            x = b.add(Relu(), b.conv(x, channels, name=name))
     return b.network([x])
 
 
@@ -313,23 +286,23 @@ def two_convs(channels: int = 64, size: int = 16) -> Network:
 def test_what_a_device_lacks_bounds(device: dict[str, float], bound: str) -> None:
     # One unit alone needs no DMA, and takes longer only with much arithmetic.
     network = two_convs(256 if bound == "DMA" else 64)
-    explained_streams = explain_dataflow(related.dataflow(network, made(**device)))
-    first = explained_streams.operators[0]
+    explanation = explain_dataflow(related.dataflow(network, made(**device)))
+    first = explanation.operators[0]
     assert first.bound == bound
     assert first.saves_us[bound] > 0.8 * first.time_us
-    assert bound in explanation_overview(explained_streams)[1]
+    assert bound in explanation_overview(explanation)[1]
     assert f"bound by {bound}" in explanation_lines(first)[2]
 
 
 def test_what_it_says_is_what_the_simulator_says() -> None:
     found = related.dataflow("ios_sample", "c6678")
-    explained_streams = explain_dataflow(found)
-    assert sum(one.share for one in explained_streams.operators) == pytest.approx(1)
+    explanation = explain_dataflow(found)
+    assert sum(one.share for one in explanation.operators) == pytest.approx(1)
     faster = found.device.changed({"port_gbps": 20e6, "multiply_adds_per_cycle.fp32": 8e6})
     again = simulate(replace(found.plans[Variant.FULL], device=faster))
     saved_us = found.total_us(Variant.FULL) - again.total_us
-    assert explained_streams.saves_us["arithmetic and ports"] == pytest.approx(saved_us)
-    for one in explained_streams.operators:
+    assert explanation.saves_us["arithmetic and ports"] == pytest.approx(saved_us)
+    for one in explanation.operators:
         for pair, parts in PAIRS.items():
             assert one.saves_us[pair] >= max(one.saves_us[part] for part in parts) - 0.01 * one.time_us
         assert all(-0.01 * one.time_us <= us <= one.time_us for us in one.saves_us.values())
@@ -338,20 +311,18 @@ def test_what_it_says_is_what_the_simulator_says() -> None:
 def test_linking_and_other_splits_are_told() -> None:
     found = related.dataflow("mobilenet_v1", "c6678")
     rows = {row.operator: row for row in found.operators}
-    explained_streams = {one.operator: one for one in explain_dataflow(found, ["conv1"]).operators}
-    reader, writer = explained_streams["conv2.pointwise"], explained_streams["conv2.depthwise"]
+    explained = {one.operator: one for one in explain_dataflow(found, ["conv1"]).operators}
+    reader, writer = explained["conv2.pointwise"], explained["conv2.depthwise"]
     assert reader.reads_linked == ("conv2.depthwise",)
     assert reader.linking_us == rows["conv2.pointwise"].horizontal_us - rows["conv2.pointwise"].full_us > 0
     assert writer.linked is not None
     assert writer.linked.readers == ("conv2.pointwise",)
     assert writer.linked.bytes < writer.linked.unlinked_bytes
-    # Only what is searched has the best of all grids behind each axis by itself.
-    splits = {
-        name: [other.partition for other in explained_streams[name].others] for name in ("conv1", "conv2.pointwise")
-    }
+    # Only what is searched has the best of all grids for each axis by itself.
+    splits = {name: [other.partition for other in explained[name].others] for name in ("conv1", "conv2.pointwise")}
     assert splits["conv2.pointwise"] == ["outC 8", "inH 8", "inW 8"]
-    best = explained_streams["conv1"].others[-1]
-    assert best.priced_us <= min(other.priced_us for other in explained_streams["conv1"].others)
+    best = explained["conv1"].others[-1]
+    assert best.priced_us <= min(other.priced_us for other in explained["conv1"].others)
     searched = related.dataflow("mobilenet_v1", "c6678", policy="exhaustive").operators[0]
     assert best.partition == searched.partition
     text = "\n".join(explanation_lines(reader))

@@ -81,17 +81,13 @@ def of_command_line(options: dict[str, Any], capsys: pytest.CaptureFixture[str])
 
 def of_study(options: dict[str, Any], folder: Path) -> Schedule | str:
     rewrite = options["rewrite"]
+    search = {"stages": options["stages"], "max_group_size": GROUP_SIZE, "max_groups": GROUPS}
     scenario = {
         "name": "one-point",
-        "models": [MODEL],
-        "devices": [DEVICE],
-        "batch_sizes": [BATCH],
-        "engines": [options["engine"]],
-        "searches": [{"stages": options["stages"], "max_group_size": GROUP_SIZE, "max_groups": GROUPS}],
+        **{"models": [MODEL], "devices": [DEVICE], "batch_sizes": [BATCH], "schedulers": ["ios-both"]},
+        **{"engines": [options["engine"]], "searches": [search], "micro_batches": [options["micro_batch"] or 1]},
         "rewrites": ["none" if rewrite is None else {"rules": rewrite, "graphs": 4}],
-        "micro_batches": [options["micro_batch"] or 1],
         "workspace": [options["workspace_limit"] or "none"],
-        "schedulers": ["ios-both"],
     }
     (row,) = run_study(Scenario.model_validate(scenario), folder, workers=1).results.rows
     return Schedule.read(folder / row.schedule) if row.schedule else row.reason
@@ -117,20 +113,14 @@ def changed(options: dict[str, Any]) -> int:
     return sum(value != OPTIONS[name][0] for name, value in options.items())
 
 
-def sample(*counts: int) -> pytest.MarkDecorator:
+def sampled(count: int, *marks: pytest.MarkDecorator) -> list[Any]:
     """Combinations of so many options that are not plain, each under its values."""
-    names = {"-".join(map(str, options.values())): options for options in COMBINATIONS if changed(options) in counts}
-    return pytest.mark.parametrize("options", names.values(), ids=names)
+    found = (options for options in COMBINATIONS if changed(options) == count)
+    return [pytest.param(options, marks=marks, id="-".join(map(str, options.values()))) for options in found]
 
 
-@sample(0, 1)
-def test_each_option(options: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    check(options, capsys, tmp_path / "run")
-
-
-@pytest.mark.slow
-@sample(2)
-def test_pairs_of_options(options: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [*sampled(0), *sampled(1), *sampled(2, pytest.mark.slow)])
+def test_few_options(options: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     check(options, capsys, tmp_path / "run")
 
 
@@ -206,13 +196,14 @@ def test_a_search_for_the_sum_of_operators_is_scheduled_then(search: RewriteSear
     network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
     found = rewrite(network, prices, search=search)
     assert found.search == search
-    assert found.found.before_us == pytest.approx(schedule(network, prices, "ios-both").latency_us)
-    assert found.found.best.cost_us == pytest.approx(schedule(found.network, prices, "ios-both").latency_us)
-    assert (
-        schedule(found.network, prices, "sequential").latency_us <= schedule(network, prices, "sequential").latency_us
+    before_us, after_us = (
+        {name: schedule(one, prices, name).latency_us for name in ("ios-both", "sequential")}
+        for one in (network, found.network)
     )
-    joint = rewrite(network, prices)
-    assert joint.found.best.cost_us <= found.found.best.cost_us
+    assert found.found.before_us == pytest.approx(before_us["ios-both"])
+    assert found.found.best.cost_us == pytest.approx(after_us["ios-both"])
+    assert after_us["sequential"] <= before_us["sequential"]
+    assert rewrite(network, prices).found.best.cost_us <= found.found.best.cost_us
 
 
 def test_what_came_of_it_is_said() -> None:

@@ -57,10 +57,6 @@ def made(*stages: str, merged: tuple[str, ...] = ()) -> Schedule:
     )
 
 
-def changes(first: Schedule, second: Schedule) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    return [(str(each.change), each.first_stages, each.second_stages) for each in diff(first, second).passages]
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -73,32 +69,21 @@ def changes(first: Schedule, second: Schedule) -> list[tuple[str, tuple[int, ...
         (made("a|b", "c|d"), made("a|c", "b|d"), [("rearranged", (0, 1), (0, 1))]),
     ],
 )
-def test_changes(
-    first: Schedule, second: Schedule, expected: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
-) -> None:
-    assert changes(first, second) == expected
+def test_changes(first: Schedule, second: Schedule, expected: list[object]) -> None:
+    found = diff(first, second).passages
+    assert [(str(each.change), each.first_stages, each.second_stages) for each in found] == expected
 
 
-def test_who_moved() -> None:
+def test_what_is_told_of_tables() -> None:
     # Of a|b|c, d the first stage keeps a and b, and c goes to the second.
     assert diff(made("a|b|c", "d"), made("a|b", "c|d")).moved == ["c"]
     assert diff(made("a", "b", "c"), made("c", "a", "b")).moved == ["c"]
-
-
-def test_of_tables_the_difference_is_told_without_noise() -> None:
     found = diff(made("a", "b"), made("a|b"))
-    assert found.same_prices
-    assert found.tie is None
-    assert found.cross is None
+    assert (found.same_prices, found.tie, found.cross) == (True, None, None)
     assert found.unknown == ("the noise, which is known for simulated latencies only",)
     (passage,) = found.passages
     assert (passage.first_us, passage.second_us) == (21, 10)
-
-
-def test_other_units() -> None:
-    with pytest.raises(
-        ScheduleError, match=r"unit 'c' is in the second one alone; give two schedules of the same model"
-    ):
+    with pytest.raises(ScheduleError, match="'c' is in the second one alone; give two schedules of the same model"):
         diff(made("a", "b"), made("a", "b", "c"))
 
 
@@ -167,24 +152,30 @@ def test_it_is_what_that_engine_says(engine: str, other: str) -> None:
     assert there.sequential_us == plain
 
 
-def test_other_prices_have_no_engine() -> None:
-    network = iossim.load("ios_sample")
-    prices = RandomCostModel()
-    assert under_other_engine(network, iossim.optimize(network, None, cost_model=prices), prices) is None
+def test_another_engine_searches_stages_and_other_prices_have_none() -> None:
+    network, prices = iossim.load("ios_sample"), api.cost_model("simulator", "h100-sxm", engine="graph")
+    stages = iossim.optimize(network, None, cost_model=prices)
+    kept = stages.model_copy(update={"scheduler": "ios-streams"})  # no streams were faster
+    assert under_other_engine(network, kept, prices) == under_other_engine(network, stages, prices)
+    assert under_other_engine(network, stages, RandomCostModel()) is None
+    # Where the search there finds none better, the same schedule is the best.
+    there = under_other_engine(network, stages, prices, api.search_options(max_group_size=1, max_groups=1))
+    assert there is not None
+    assert there.best_us == there.same_schedule_us < there.sequential_us
 
 
 def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path) -> None:
     """Found by a fuzz: every ratio of latencies was a division by zero."""
     x, y = (
-        make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3, 4]), ("y", [2, 12]))
+        make_tensor_value_info(*each)
+        for each in (("x", TensorProto.FLOAT, [2, 3, 4]), ("y", TensorProto.FLOAT, [2, 12]))
     )
     onnx.save(make_model(make_graph([make_node("Flatten", ["x"], ["y"])], "views", [x], [y])), tmp_path / "views.onnx")
-    told = printed_json(f"compare {tmp_path / 'views.onnx'} -d v100-sxm2 --json")
+    kept, plain = tmp_path / "kept", f"{tmp_path / 'views.onnx'} -d v100-sxm2"
+    told = printed_json(f"compare {plain} --json")
     assert told["other_engine"] is None
     assert {(each["latency_us"], each["speedup"]) for each in told["schedules"]} == {(0.0, 1.0)}
-    assert printed_json(f"optimize {tmp_path / 'views.onnx'} -d v100-sxm2 --json")["latency_us"] == 0.0
-    kept = tmp_path / "kept"
-    plain = f"{tmp_path / 'views.onnx'} -d v100-sxm2"
+    assert printed_json(f"optimize {plain} --json")["latency_us"] == 0.0
     told = printed_json(f"optimize {plain} --scheduler ios-streams --out {kept} --json")
     assert (told["latency_us"], told["scheduler"]) == (0.0, "ios-streams")
     assert printed_json(f"diff {kept}/schedule.json {kept}/schedule.json --json")["regrets"] == [0.0, 0.0]
@@ -272,20 +263,23 @@ def test_streams_by_other_numbers_are_the_same(network: Network) -> None:
     assert len(streams.streams) == 3
     numbers = streams.issue or [stream for stream, own in enumerate(streams.streams) for _ in own]
     assert set(numbers) == {0, 1, 2}
-    swapped = streams.model_copy(
-        update={
-            "streams": [streams.streams[0], streams.streams[2], streams.streams[1]],
-            "issue": [(0, 2, 1)[stream] for stream in streams.issue],
-        }
-    )
-    found = diff_streams(streams, swapped)
+    other = (0, 2, 1)
+    update = {"streams": [streams.streams[number] for number in other], "issue": [other[one] for one in streams.issue]}
+    found = diff_streams(streams, streams.model_copy(update=update))
     assert found.moved == []
-    assert [one.second_stream for one in found.units] == [(0, 2, 1)[one.first_stream] for one in found.units]
+    assert [one.second_stream for one in found.units] == [other[one.first_stream] for one in found.units]
     assert found.merged_alone == ([], [])
 
 
+def test_of_streams_that_become_one_the_units_of_all_but_the_longest_have_moved(network: Network) -> None:
+    streams = streams_of(stages_of(network, "graph"), network)
+    longest = max(streams.streams, key=len)
+    moved = {unit for own in streams.streams if own is not longest for launch in own for unit in launch.units}
+    assert set(diff_streams(streams, as_streams(streams, network, 1)).moved) == moved != set()
+
+
 def test_a_unit_that_moves_is_told(network: Network) -> None:
-    """The last unit of the network goes to a stream of its own, behind the one before it."""
+    """The last unit of the network goes to a stream of its own, after the one before it."""
     streams = streams_of(stages_of(network, "graph"), network)
     end = network.units[-1].name
     (own,) = (one for one in streams.streams if one[-1].units == [end])

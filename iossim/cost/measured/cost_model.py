@@ -75,7 +75,7 @@ class MeasuredCostModel:
     """Prices stages by ``backend``, through ``store``.
 
     ``timing`` has the number of rounds of a plan, and the seed of the order. A plan repeats its stage to take about
-    ``target_us`` or more. With ``again`` the store is not read, and all is measured anew. ``progress`` hears of chunks.
+    ``target_us`` or more. With ``again`` the store is not read, and all is measured anew. ``progress`` counts chunks.
     """
 
     backend: Backend

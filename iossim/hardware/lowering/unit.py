@@ -3,9 +3,9 @@
 Inside a unit, element-wise ops after a convolution or a matrix product are fused into its epilogue, as is the bias: an
 activation, and a residual sum, which the epilogue reads; element-wise ops before a normalisation or
 softmax are computed while it loads its input. Other adjacent element-wise ops are one kernel, whatever their
-number; a concat is a kernel per term, and an element-wise chain of the unit that makes a term writes it in place;
-views cost nothing. So Relu-SepConv is an element-wise kernel, a depthwise call and a pointwise call. A
-unit that is only an identity is a copy.
+number, which may read one value through a lookup that permutes it, as rotary positions do; a concat is a kernel per
+term, and an element-wise chain of the unit that makes a term writes it in place; views cost nothing. So Relu-SepConv is
+an element-wise kernel, a depthwise call and a pointwise call. A unit that is only an identity is a copy.
 
 An attention in several ops is one step, run by a fused kernel, or one kernel for each of its ops.
 
@@ -127,11 +127,17 @@ class _Fusion:
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
                 self.after_product.add(node.name)
+        lookups = [node.name for node in nodes if node.op.permutes(graph.input_types(node))]
+        self.lookup = lookups[0] if len(lookups) == 1 else ""
         self.chain_of: dict[str, _Chain] = {}
         for node in reversed(nodes):
             if node.op.is_elementwise:
                 chains = {self._chain_through(node, reader) for reader in self._readers(node)}
                 self.chain_of[node.name] = chains.pop() or (node.name, "") if len(chains) == 1 else (node.name, "")
+            elif node.name == self.lookup and len(readers := self._readers(node)) == 1:
+                last, value = self.chain_of.get(readers[0].name, ("", ""))
+                if last and not value:
+                    self.chain_of[node.name] = last, value
         taken = {chain: node for node in nodes if (chain := self._epilogue(node)) is not None}  # the last product's
         self.epilogue_of = {node.name: chain for chain, node in taken.items()}
 
@@ -140,7 +146,7 @@ class _Fusion:
         graph = self.graph
         in_epilogues = set(self.epilogue_of.values())
         for node in self.nodes:
-            if node.name in self.in_attention:
+            if node.name in self.in_attention or (node.name == self.lookup and node.name in self.chain_of):
                 continue
             if node.name in self.attentions:
                 yield self._attention(node)
@@ -238,7 +244,7 @@ class _Fusion:
         readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
         chain = chains.pop() if len(chains) == 1 else None
-        if chain is None or chain[1]:
+        if chain is None or chain[1] or chain == self.chain_of.get(self.lookup):
             return None
         last = self.nodes[self.position[chain[0]]]
         if self.graph.output_types(last)[0].shape != self.graph.output_types(node)[0].shape:

@@ -49,6 +49,9 @@ class Gather(_PickingAlongAxis, kind="gather", onnx_types="Gather"):
         axis = normal_axis(self.axis, len(data.shape))
         return (TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype),)
 
+    def permutes(self, inputs: Sequence[TensorType]) -> bool:
+        return len(inputs[1].shape) == 1 and self.infer(inputs)[0].shape == inputs[0].shape
+
     def _picked(self, data: Array, indices: Array) -> Array:
         return np.asarray(np.take(data, indices, axis=self.axis))
 

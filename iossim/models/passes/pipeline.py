@@ -18,8 +18,9 @@ from iossim.models.passes.simplification import (
     GatherSlicing,
     IdentityElimination,
 )
-from iossim.models.passes.softmax_recognition import SoftmaxRecognition
+from iossim.models.passes.softmax_recognition import MaskRecognition, SoftmaxRecognition
 from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
+from iossim.models.passes.transpose_sinking import TransposeSinking
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
@@ -35,9 +36,9 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         *([IntegerProducts(), FlatProductRecognition()] if trained is None else []),
         ConstantFolding(kept),
         SoftmaxRecognition(),
-        *([NormRecognition(), RotationRecognition()] if trained is None else []),
+        *([MaskRecognition(), NormRecognition(), RotationRecognition()] if trained is None else []),
         DeadOpElimination(),
-        *([GatherSlicing()] if trained is None else []),
+        *([GatherSlicing(), TransposeSinking()] if trained is None else []),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
         BatchNormFolding() if trained is None else needed_part("pass", "training", "BatchStatistics", "training")(),

@@ -1,7 +1,8 @@
-"""Recognition of softmaxes that exporters write as parts, and removal of their checks for NaN.
+"""Recognition of softmaxes that exporters write as parts, of known masks, and removal of checks for NaN.
 
 PyTorch's exporter adds ``where(isnan(y), 0, y)`` after the softmax of every attention with a boolean mask,
-since a fully masked row is NaN. If the mask is known, so is whether there is such a row.
+since a fully masked row is NaN. If the mask is known, so is whether there is such a row. GPT-2's code selects
+``where(mask, scores, -1e4)``, which is the sum with a mask of numbers that attentions take.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from functools import reduce
 
 import numpy as np
 
-from iossim.ir.graph import Graph, Node
+from iossim.ir.constants import ArrayConstant
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
@@ -31,6 +33,41 @@ _IS_NAN = Unary("is_nan")
 _LARGEST_MASK = 1 << 24
 #: Values from this size on may be infinite in a 16-bit type.
 _LARGE = 3e4
+#: A score of at most this has no part in a softmax beside any that is not masked.
+_MASKED = -1e4
+
+
+class MaskRecognition(GraphPass):
+    """Turns the selection of scores or one very low number before a softmax into the sum with a mask, if that is known
+    and hides no row whole.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        masked = (_mask_before(graph, softmax) for softmax in graph.of_kind.get("softmax", ()))
+        constants, sums = dict(graph.constants), dict[str, Node]()
+        for selection, mask in filter(None, masked):
+            name = free_name(f"{selection.name}.mask", graph.types)
+            constants[name] = ArrayConstant(mask)
+            sums[selection.name] = replace(selection, op=Add(), inputs=(selection.inputs[1], name))
+        return with_nodes(graph, [sums.get(node.name, node) for node in graph.nodes], constants) if sums else graph
+
+
+def _mask_before(graph: Graph, softmax: Node) -> tuple[Node, Array] | None:
+    """The selection that a softmax over the last axis reads, maybe by a cast, and the mask to add in its place."""
+    assert isinstance(softmax.op, Softmax)
+    node = graph.private_producer(softmax.inputs[0])
+    if node is not None and isinstance(node.op, Cast):
+        node = graph.private_producer(node.inputs[0])
+    rank = len(graph.types[softmax.inputs[0]].shape)
+    if node is None or not isinstance(node.op, Where) or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
+        return None
+    seen, low = (_small_array(graph, node.inputs[place]) for place in (0, 2))
+    if seen is None or low is None or low.size != 1 or low.item() > _MASKED or not np.atleast_1d(seen).any(-1).all():
+        return None
+    keeps_shape = graph.types[node.inputs[1]].shape == graph.types[node.outputs[0]].shape
+    return (node, np.where(seen, low.dtype.type(0), low.reshape(()))) if keeps_shape else None
 
 
 class SoftmaxRecognition(GraphPass):

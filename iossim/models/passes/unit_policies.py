@@ -188,11 +188,11 @@ class _Growth:
 
     def _chain(self, members: dict[str, Node], end: Node) -> Node:
         """Take the element-wise ops up to ``end`` and the product before them; returns the product, else ``end``."""
-        chain = self._elementwise_before(members, end)
+        chain = self._elementwise_before(members, end, looks_up=True)
         products = self._products(chain, end)
         if products:
             product = max(products, key=lambda node: (self.depth[node.name], self.position[node.name]))
-            chain = self._elementwise_before(members, end, self._after(chain, products, product))
+            chain = self._elementwise_before(members, end, self._after(chain, products, product), looks_up=True)
         self._add(members, chain.values())
         if not products or product not in self._products(chain, end):
             return end
@@ -215,14 +215,17 @@ class _Growth:
                         self._add(members, self._elementwise_before(members, before, dependent).values())
 
     def _elementwise_before(
-        self, members: Mapping[str, Node], end: Node, without: Container[str] = ()
+        self, members: Mapping[str, Node], end: Node, without: Container[str] = (), looks_up: bool = False
     ) -> dict[str, Node]:
-        """``end`` and the preceding element-wise ops of its shape that are read only in the unit."""
-        found = self._grown(
-            {**members, end.name: end},
-            [end],
-            lambda node: node.op.is_elementwise and self._shape(node) == self._shape(end) and node.name not in without,
-        )
+        """``end`` and the preceding element-wise ops of its shape that are read only in the unit; among them, if asked,
+        lookups that permute.
+        """
+
+        def fits(node: Node) -> bool:
+            is_computed = node.op.is_elementwise or (looks_up and self._permutes(node))
+            return is_computed and self._shape(node) == self._shape(end) and node.name not in without
+
+        found = self._grown({**members, end.name: end}, [end], fits)
         return {end.name: end, **{node.name: node for node in found}}
 
     def _grown(self, members: Mapping[str, Node], ends: Iterable[Node], fits: Callable[[Node], bool]) -> list[Node]:
@@ -239,9 +242,14 @@ class _Growth:
         return found
 
     def _products(self, chain: Mapping[str, Node], end: Node) -> list[Node]:
-        """The products whose epilogue a chain may be: of its shape, and read only in it."""
+        """The products whose epilogue a chain may be: of its shape, and read only in it, without a lookup."""
         makers = self._private(chain, [value for one in chain.values() for value in one.inputs])
-        return [node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end)]
+        moved = {value for one in chain.values() if self._permutes(one) for value in one.inputs}
+        fits = (node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end))
+        return [node for node in fits if moved.isdisjoint(node.outputs)]
+
+    def _permutes(self, node: Node) -> bool:
+        return node.op.permutes(self.graph.input_types(node))
 
     def _after(self, chain: Mapping[str, Node], products: Iterable[Node], kept: Node | None) -> set[str]:
         """The ops of a chain that depend on one of the products, but not on the one that is kept."""

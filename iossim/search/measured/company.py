@@ -1,9 +1,9 @@
-"""Kernels for their company in a measured search: stages that run otherwise than by their fastest kernels.
+"""Kernels chosen for concurrency in a measured search: stages with other than their fastest kernels.
 
-They are stages of their own beside those of the same units: measured, corrected and combined like all. For each stage
-that may lie on the best path there is one: with the kernels that the estimates like best for what runs beside them
-(:mod:`iossim.cost.company`). It may lie there if its bound with any kernels, and the best ways to it and from it at the
-estimates, leave less than the best path is longer; of too many those that leave least are taken.
+They are separate stages besides those of the same units: measured, corrected and combined like all others. There is
+one for each stage that may be on the best path, with the kernels that the estimates prefer for its concurrent units
+(:mod:`iossim.cost.company`). A stage may be there if its bound with any kernels, plus the best ways to it and from it
+at the estimates, is about the length of the best path; if there are too many such stages, the shortest paths count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from iossim.search.measured.transitions import Transitions
 
 
 def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
-    """The estimates of the variants that the truth names; raises OptionError where either knows none."""
+    """The estimates of the variants that the measuring model names; raises OptionError if either knows none."""
     if not isinstance(truth, NamesVariants):
         raise OptionError(
             f"`company`: cost model {truth.identity.name!r} knows one kernel of each unit; leave it out, or measure by "
@@ -39,7 +39,7 @@ def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
 def adding_company(estimate: CostModel, slack: float) -> Callable[[Transitions], Transitions]:
     """Function that adds stages of chosen kernels after those of the fastest.
 
-    A path counts as the best if it is no longer than ``1 + slack`` times that: estimates err. Raises OptionError for a
+    Paths of up to ``1 + slack`` times the best length count as the best, since estimates err. Raises OptionError for a
     cost model that knows no variants, or no bounds of them.
     """
     choosing = chosen_for_company(estimate)
@@ -52,7 +52,7 @@ def _with_company(space: Transitions, choosing: ForCompany, slack: float) -> Tra
     stages = np.flatnonzero(several & (space.strategies == Strategy.CONCURRENT.code) & np.isfinite(prices_us))
     path_us = np.full(len(space.masks), np.inf)
     _through(space.begin, space.target, space.stage, prices_us, path_us)
-    # Length of the shortest path through a stage, each at its least cost.
+    # Length of the shortest path through each stage, at the stage's least cost.
     hoped_us = path_us[stages] - prices_us[stages] + _least_us(space, stages, choosing)
     order = np.argsort(hoped_us, kind="stable")[:MOST_STAGES]
     order = order[hoped_us[order] <= (1 + slack) * path_us.min(initial=np.inf)]
@@ -80,25 +80,25 @@ def _through(
 ) -> None:
     """Fill in the least cost of a path through each stage, us, without boundaries."""
     states = len(begin) // 2
-    behind = np.empty(states, dtype=np.float64)
-    ahead = np.empty(states, dtype=np.float64)
+    to_end = np.empty(states, dtype=np.float64)
+    to_state = np.empty(states, dtype=np.float64)
     for state in range(states):
-        behind[state] = np.inf
-        ahead[state] = np.inf
-    ahead[0] = 0.0
-    behind[states - 1] = 0.0
+        to_end[state] = np.inf
+        to_state[state] = np.inf
+    to_state[0] = 0.0
+    to_end[states - 1] = 0.0
     for state in range(states):
         for index in range(begin[2 * state], begin[2 * state + 2]):
-            ahead[target[index]] = min(ahead[target[index]], ahead[state] + prices_us[stage[index]])
+            to_state[target[index]] = min(to_state[target[index]], to_state[state] + prices_us[stage[index]])
     for state in range(states - 1, -1, -1):
         for index in range(begin[2 * state], begin[2 * state + 2]):
-            cost = prices_us[stage[index]] + behind[target[index]]
-            behind[state] = min(behind[state], cost)
-            least_us[stage[index]] = min(least_us[stage[index]], ahead[state] + cost)
+            cost = prices_us[stage[index]] + to_end[target[index]]
+            to_end[state] = min(to_end[state], cost)
+            least_us[stage[index]] = min(least_us[stage[index]], to_state[state] + cost)
 
 
 def _beside(space: Transitions, stages: Integers, chosen: Sequence[PlannedStage]) -> Transitions:
-    """The transitions with stages of the same units as these, each wherever that is, after all others."""
+    """The transitions extended, wherever one of these stages is, by a stage of its units with chosen kernels."""
     number = np.full(len(space.masks), -1, dtype=np.int64)
     number[stages] = len(space.masks) + np.arange(len(stages))
     places = np.repeat(np.arange(len(space.begin) - 1), np.diff(space.begin))

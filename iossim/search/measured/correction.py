@@ -1,9 +1,9 @@
 """The correction of estimates by measurements: a ridge regression of logarithms of measured over estimated prices.
 
-The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. How
-far weights of each family may go, and how large the error is, are the values of a small grid under which what was
-measured is most probable (evidence maximisation; C. M. Bishop, Pattern Recognition and Machine Learning, 3.5), so
-that noise is not mistaken for structure. The grid is searched anew when measurements have doubled.
+The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. The
+spreads of the weights of each family, and the size of the error, are the values of a small grid under which the
+measurements are most probable (evidence maximisation; C. M. Bishop, Pattern Recognition and Machine Learning, 3.5), so
+that noise is not mistaken for structure. The grid is searched again when measurements have doubled.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from iossim.base.compiled import jit
 from iossim.schedule.masks import Floats
 from iossim.search.measured.stage_classes import Features, Integers
 
-#: Standard deviations that weights may have: of dense features, of the times of units, and of their shares.
+#: Standard deviations of weights to choose from: of dense features, of the times of units, and of their shares.
 DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)
-#: Errors are not taken to be smaller than this, however few residuals say so.
+#: Lower limit of the standard deviation of errors, which few residuals may underestimate.
 LEAST_DEVIATION = 0.005
 #: Weight of the initial standard deviation, in residuals.
 INITIAL_WEIGHT = 3.0
@@ -31,7 +31,7 @@ FIT_GROWTH = 1.06
 
 
 class Correction:
-    """Learns from measured classes; ``deviation`` is the standard deviation of what it does not explain."""
+    """Learns from measured classes; ``deviation`` is the standard deviation of the unexplained error."""
 
     def __init__(self, features: Features, deviation: float) -> None:
         self._features = features
@@ -49,7 +49,7 @@ class Correction:
         self._weights = np.zeros(size)
 
     def add(self, classes: Sequence[int], residuals: Floats) -> None:
-        """Take in ``residuals``, log(measured / estimated) of some classes, each once; both ``[added]``."""
+        """Add ``residuals``, log(measured / estimated) of some classes, each once; both ``[added]``."""
         rows = np.zeros((len(classes), len(self._weights)))
         _fill_rows(np.array(classes, dtype=np.int64), self._features, rows)
         _accumulate(rows, residuals, self._gram, self._moment)
@@ -58,11 +58,11 @@ class Correction:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough was added for another fit to tell more."""
+        """True if enough was added for another fit."""
         return self._count >= FIT_GROWTH * self._fitted_at
 
     def fit(self) -> None:
-        """Take over what was added."""
+        """Fit the weights to all that was added."""
         self._fitted_at = self._count
         if self._count >= SEARCH_GROWTH * self._searched_at:
             self._search()
@@ -86,7 +86,7 @@ class Correction:
                 self._spreads, self.deviation = np.array(spreads), solved.deviation
 
     def _solve(self, spreads: Floats, deviation: float) -> _Solved:
-        """The weights if errors have this standard deviation, and the one that is left by them."""
+        """The weights if errors have this standard deviation, and the standard deviation of the remaining error."""
         spread = spreads[self._families]
         # In units of each weight's spread, so that the matrix is well conditioned.
         scaled = self._gram * np.outer(spread, spread) / deviation**2
@@ -96,7 +96,7 @@ class Correction:
         trace, log_determinant = _solve(scaled, moment, weights)
         explained = float((moment * weights).sum())
         evidence = -self._count * np.log(deviation) - 0.5 * (log_determinant + self._squares / deviation**2 - explained)
-        # What is explained, less what shrinking the weights leaves: |y - Xw|^2 = y'y - 2 w'X'y + w'X'Xw.
+        # The squared error, including the effect of shrinking the weights: |y - Xw|^2 = y'y - 2 w'X'y + w'X'Xw.
         shrunk = float((weights**2).sum())
         left = max(0.0, self._squares - deviation**2 * (explained + shrunk))
         freedom = max(1.0, self._count - (len(spread) - trace))
@@ -108,7 +108,7 @@ class Correction:
 class _Solved:
     weights: Floats
     deviation: float
-    #: The logarithm of the probability of what was measured, but for a constant.
+    #: The logarithm of the probability of the measurements, up to a constant.
     evidence: float
 
 
@@ -135,7 +135,7 @@ def _accumulate(rows: Floats, residuals: Floats, gram: Floats, moment: Floats) -
 
 @jit
 def _dot(a: Floats, b: Floats, begin: int, end: int) -> float:
-    """The sum of products from ``begin`` to ``end``, as four sums: a processor adds them at once."""
+    """The sum of products from ``begin`` to ``end``, in four independent sums, which a processor adds in parallel."""
     s0 = s1 = s2 = s3 = 0.0
     even = begin + (end - begin) // 4 * 4
     for k in range(begin, even, 4):
@@ -200,15 +200,15 @@ def _predict(features: Features, weights: Floats, predicted: Floats) -> None:
         predicted[one] = total
 
 
-# Value of a stage that is not measured yet. A measurement is an expense, and promises the chance that the stage is
-# cheaper than thought. So a stage counts for its reservation price (M. L. Weitzman, Optimal search
+# Value of a stage that is not measured yet. A measurement is an expense, with the chance that the stage is cheaper than
+# expected. So a stage is valued at its reservation price (M. L. Weitzman, Optimal search
 # for the best alternative, Econometrica 47, 1979): the price z at which the expected gain, E[max(0, z - price)], is
 # just worth a measurement. Prices are taken to be normal around what is expected, with a standard deviation
-# proportional to it. Then z lies k standard deviations below what is expected, and k grows with the price: a stage
-# that takes long is worth a longer shot; a short one counts for more than is expected of it. Kappa says how much a
-# measurement is worth: what a stage of typical price gains at k = kappa.
+# proportional to it. Then z lies k standard deviations below what is expected, and k grows with the price: a long
+# stage is worth a longer shot; a short one is valued above its expected price. Kappa sets the worth of a measurement:
+# the gain of a stage of typical price at k = kappa.
 
-#: The values of k that are told apart.
+#: The values of k that are distinguished.
 _K = np.linspace(-30.0, 6.0, 4000)
 
 
@@ -222,7 +222,7 @@ def optimistic_us(expected_us: Floats, deviation: float, kappa: float, typical_u
     with np.errstate(divide="ignore", over="ignore"):
         wanted = -np.log(worth / expected_us)
     k = np.interp(wanted, -np.log(gain), _K)
-    # The logarithm is normal where that matters: k standard deviations below, a price is still positive.
+    # For k > 0 the logarithm is normal, so that a price k standard deviations below is still positive.
     return np.where(k > 0, expected_us * np.exp(-k * deviation), expected_us * (1 - k * deviation))
 
 

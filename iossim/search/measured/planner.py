@@ -1,11 +1,11 @@
-"""The best path through the states of all blocks, at any prices of stages, planned again and again.
+"""The best path through the states of all blocks, at any prices of stages, planned repeatedly.
 
-Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come after a stage of bit ``b`` (did it run
-several groups?), with the boundary to the next stage. Backwards, since then what comes before a block does not
-matter: equal blocks are swept once, and of what follows them only the difference between the two bits counts.
+It is planned backwards: ``ahead_us[b, state]`` is the least cost of all further stages after a stage of bit ``b`` (1
+for several groups), with the boundary to the next stage. Backwards, the stages before a block do not matter: equal
+blocks are swept once, and of the stages after them only the difference between the two bits counts.
 
-From plan to plan few prices change, and most of these rise, since stages are priced in hope before they are measured.
-Where none fell, a state is looked at again only if its best stage became dearer, or what comes after that.
+From plan to plan few prices change, and most of these rise, since stages are priced optimistically before they are
+measured. If none fell, a state is updated only if its best stage, or the cost after it, has risen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """A stage on a path: which of the sequence of problems, the number of one of its distinct stages, and its bit."""
+    """A stage on a path: the position of its problem, its number among the problem's distinct stages, and its bit."""
 
     position: int
     stage: int
@@ -58,7 +58,7 @@ class _Sweep:
 
     @staticmethod
     def of(space: Transitions, prices_us: Floats, boundary: Floats, dearer_us: float) -> _Sweep:
-        """``dearer_us``: by how much what follows the block costs more after several groups."""
+        """``dearer_us``: the additional cost of all that follows the block if it ends in several groups."""
         shape = 2, space.states
         sweep = _Sweep(space, prices_us, np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64))
         sweep.ahead_us[:, -1] = 0.0, dearer_us
@@ -66,7 +66,7 @@ class _Sweep:
         return sweep
 
     def update(self, prices_us: Floats, boundary: Floats) -> None:
-        """Take over new prices of stages."""
+        """Update to new prices of stages."""
         if prices_us is not self.prices_us:
             self._run(prices_us, boundary, is_first=bool((prices_us < self.prices_us).any()))
 
@@ -91,7 +91,7 @@ class _Sweep:
 
 
 class Planner:
-    """Finds paths through a sequence of problems; ``order[i]``: which distinct one is the ``i``-th."""
+    """Finds paths through a sequence of problems; ``order[i]`` is the index of the ``i``-th among the distinct ones."""
 
     def __init__(
         self, transitions: Sequence[Transitions], order: Sequence[int], boundary: Floats, concurrent: bool
@@ -99,12 +99,12 @@ class Planner:
         self._transitions = transitions
         self._order = order
         self._boundary = boundary
-        # Where the last stage always has one group, the cost of what follows does not depend on the bit.
+        # If the last stage always has one group, the cost after the block does not depend on the bit.
         self._ends_single = [not concurrent or one.problem.one_sink for one in transitions]
         self._swept: dict[tuple[int, float], _Sweep] = {}
 
     def anew(self) -> Planner:
-        """The same planner, with nothing remembered."""
+        """The same planner without the results of earlier plans."""
         fresh = copy(self)
         fresh._swept = {}
         return fresh
@@ -112,15 +112,15 @@ class Planner:
     def best(self, prices_us: Sequence[Floats]) -> Path:
         """The cheapest path; ``prices_us[p]`` are the prices of the stages of problem ``p``, ``inf`` to bar one.
 
-        The arrays are kept until the next call, and must not be changed meanwhile.
+        The arrays are kept until the next call, and must not change until then.
         """
         chosen: list[_Sweep] = []
         used: dict[tuple[int, float], _Sweep] = {}
-        behind_us = np.zeros(2)  # the cost of all that follows a block that ends in a stage of each bit
+        after_us = np.zeros(2)  # cost after a block, by the bit of its last stage
         for index in reversed(self._order):
-            if not np.isfinite(behind_us[0]):
+            if not np.isfinite(after_us[0]):
                 return Path(np.inf, ())
-            dearer_us = np.inf if self._ends_single[index] else float(behind_us[1] - behind_us[0])
+            dearer_us = np.inf if self._ends_single[index] else float(after_us[1] - after_us[0])
             key = index, dearer_us
             if key not in used:
                 known = self._swept.pop(key, None)
@@ -130,8 +130,8 @@ class Planner:
                     known.update(prices_us[index], self._boundary)
                 used[key] = known
             chosen.append(used[key])
-            first_us = behind_us[0] + used[key].first_us[:, 0]
-            behind_us = (self._boundary + first_us[None, :]).min(axis=1)
+            first_us = after_us[0] + used[key].first_us[:, 0]
+            after_us = (self._boundary + first_us[None, :]).min(axis=1)
         self._swept = used
         cost_us = float(first_us.min())
         if not np.isfinite(cost_us):
@@ -175,13 +175,13 @@ def _sweep(
 ) -> None:
     """Fill or correct the arrays of :class:`_Sweep` from the last state to the first.
 
-    Unless ``is_first``, no price may have fallen; ``rose``: which prices did. ``changed`` is scratch, all False.
+    Unless ``is_first``, no price may have fallen; ``rose`` marks those that rose. ``changed`` is scratch, all False.
     """
     for state in range(ahead_us.shape[1] - 2, -1, -1):
         looked = False
         for bit in range(2):
             at = choice[bit, state]
-            # Prices only rose: a state whose best way costs what it did stays, and so does one without a way.
+            # Prices only rose: a state whose best path costs the same is unchanged, and so is one without a path.
             if not is_first and (at < 0 or not (rose[stage[at]] or changed[bit, target[at]])):
                 continue
             looked = True

@@ -20,7 +20,7 @@ from iossim.search.measured.search import DEVIATION, measured_search
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
-#: Nine of ten cases of a normal distribution lie within this many standard deviations: what a band is.
+#: Nine of ten values of a normal distribution, which is the content of a band, lie within this many deviations.
 _NINE_OF_TEN = 1.645
 
 
@@ -35,10 +35,10 @@ def schedule_measured(
 ) -> Schedule:
     """The schedule that the scheduler of IOS called ``name`` finds at measured prices, within a budget.
 
-    Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to
-    its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
-    ``estimated_us`` (what that makes of the schedule). With ``company`` stages are also measured with the kernels that
-    the estimates like best for them. Raises OptionError for a wide block, and where kernels cannot be chosen.
+    Its options tell how it was measured: ``budget``, ``measurements``, ``settled`` (the search came to its own end),
+    ``kappa`` (the optimism reached), ``estimate`` (the identity of the estimating model) and ``estimated_us`` (the
+    latency by that model). With ``company`` stages are also measured with the kernels that the estimates prefer for
+    them. Raises OptionError for a wide block, and where kernels cannot be chosen.
     """
     started = working_s()
     deviation = expected_deviation(estimate)

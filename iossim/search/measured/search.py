@@ -2,8 +2,8 @@
 
 Take the best path under estimates, measure what of it is not measured yet, correct the estimates, plan anew, until
 the best path is measured throughout (C. Dellin, S. Srinivasa, A unifying formalism for shortest path problems with
-expensive edge evaluations, ICAPS 2016). Estimates are optimistic by about ``kappa`` standard deviations of what the
-correction leaves open. Kappa is raised step by step: at 0 the search settles on what looks good, at the last of
+expensive edge evaluations, ICAPS 2016). Estimates are optimistic by about ``kappa`` standard deviations of the
+remaining error. Kappa is raised step by step: at 0 the search settles on what looks best, at the last of
 :data:`KAPPAS` nothing is left that is likely to be better.
 """
 
@@ -28,30 +28,30 @@ from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey,
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
-#: By how many standard deviations estimates are optimistic, step by step.
+#: Optimism of estimates in standard deviations, step by step.
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-#: The standard deviation of the logarithm of an estimate's error, as long as nothing is known about it.
+#: The standard deviation of the logarithm of an estimate's error if nothing is known about it.
 DEVIATION = 0.15
-#: Every this many rounds the best path of measured stages alone is looked for: their parts may make a better one.
+#: Number of rounds after which measured stages alone are recombined into the best path.
 RECOMBINE_EVERY = 20
-#: Up to this many stages of a path are measured before the next plan, since their prices may change it.
+#: Maximum number of stages of a path that are measured before the next plan, which their prices may change.
 MEASURED_A_ROUND = 8
-#: The units are each measured alone where that takes no more than this fraction of the budget.
+#: Each unit is measured alone if that takes no more than this fraction of the budget.
 UNITS_FRACTION = 0.1
 #: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
 RELATIVE_TOLERANCE = 1e-9
-#: When everything is measured, this many stages are measured at once.
+#: Number of stages measured at once when everything is measured.
 MEASURED_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSolution:
-    """The best schedule whose stages are all measured: ``plans`` (the stages of each block) and what it costs.
+    """The best schedule whose stages are all measured: ``plans`` (the stages of each block) and its cost.
 
     ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with everything
-    measured (``exhaustive``) or not; else the budget or an interrupt (``interrupted``) ended it. ``curve``:
-    measurements and best price, us, whenever that changed. ``kappa`` and ``deviation``: the optimism reached, and the
-    standard deviation that the correction leaves; ``planner_s``: seconds not spent measuring.
+    measured (``exhaustive``) or not; else the budget or an interrupt (``interrupted``) ended it. ``curve``: the number
+    of measurements and the best price, us, at each improvement. ``kappa`` and ``deviation``: the optimism reached, and
+    the standard deviation of the remaining error; ``planner_s``: seconds not spent measuring.
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -79,11 +79,11 @@ def measured_search(
     deviation: float = DEVIATION,
     progress: MeasuredProgress = ignore_measuring,
 ) -> MeasuredSolution:
-    """The best schedule found of blocks that run one after another, priced by measuring no more than ``budget`` says.
+    """The best schedule found of blocks that run one after another, by measurements within ``budget``.
 
     ``deviation``: the standard deviation of the logarithm of the estimates' error, before anything is measured. A
     KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its
-    end. If the budget allows it in the end, all that is left is measured too, and the result is the optimum at these
+    end. If the budget allows it in the end, all other stages are measured too, and the result is the optimum at these
     prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
     started = working_s()
@@ -122,7 +122,7 @@ class _Search:
         self.complete = self.interrupted = False
 
     def run(self) -> None:
-        """Search until nothing better is likely, the budget is spent, or somebody interrupts."""
+        """Search until nothing better is likely, the budget is spent, or an interrupt."""
         try:
             self._measure_first_path()
             if not self.budget.everything:
@@ -138,9 +138,9 @@ class _Search:
         self._recombine()
 
     def _measure_first_path(self) -> None:
-        """Measure the path that is best by the estimates alone, whatever the clock says, so that there is an answer.
+        """Measure the path that is best by the estimates alone, whatever the clock says, so that there is a result.
 
-        Where a stage of it cannot run after all, the next.
+        If one of its stages cannot run after all, the next best path is measured.
         """
         while not self.best.steps:
             path = self.space.planner.best(self.costs.prices_us(self.estimate_us))
@@ -159,7 +159,7 @@ class _Search:
             self._note(path)
 
     def _may_measure_everything(self) -> bool:
-        """Whether the budget is for every stage there is, or larger than the search and all that it left out."""
+        """True if the budget is for all stages, or suffices for those that the search left out."""
         if self.budget.everything:
             return True
         left = self._left()
@@ -167,14 +167,14 @@ class _Search:
         return self.complete and left is not None and self.budget.seconds is None and unknown <= left
 
     def _measure_units(self) -> None:
-        """Measure each unit alone where that is cheap: its error is in all stages that it is in."""
+        """Measure each unit alone if that is cheap: its error affects all stages that contain it."""
         todo = self._one_of_each_class(alone=True)
         left = self._left()
         if left is None or len(todo) <= UNITS_FRACTION * left:
             self._measure(self.costs.without_repeats(todo))
 
     def _one_of_each_class(self, alone: bool = False) -> list[StageKey]:
-        """A stage of each class of which none is measured; with ``alone`` of stages of one unit."""
+        """A stage of each class without a measured stage; with ``alone`` only of stages of one unit."""
         found: list[StageKey] = []
         seen = ~np.isnan(self.costs.class_us)
         for problem, classes in enumerate(self.space.classes.of_stage):
@@ -194,7 +194,7 @@ class _Search:
             self._report(len(self.costs) + max(0, len(todo) - begin - MEASURED_AT_ONCE))
 
     def _improve(self, level: int = 0) -> None:
-        """Plan, measure, correct; raise kappa where a path is measured throughout."""
+        """Plan, measure and correct; raise kappa once a path is measured throughout."""
         rounds = 0
         while True:
             self.kappa = KAPPAS[level]
@@ -220,7 +220,7 @@ class _Search:
             self._report(self.budget.measurements)
 
     def _plan(self) -> tuple[Path, list[Floats]]:
-        """The best path at optimistic prices, and these; they change where kappa or the correction do."""
+        """The best path at optimistic prices, and these prices, which change with kappa and the correction."""
         if self.optimistic_at != (self.kappa, self.fits):
             self.optimistic_at = self.kappa, self.fits
             typical_us = self.best.cost_us / len(self.best.steps)
@@ -260,7 +260,7 @@ class _Search:
         self.progress(len(self.costs), most, self.best.cost_us, min(self.bound_us, self.best.cost_us))
 
     def _note(self, path: Path) -> float:
-        """Keep a measured path if it is the best; returns what it costs."""
+        """Keep a measured path if it is the best; returns its cost."""
         cost_us = self.space.planner.cost_us(path.steps, [self.costs.price(step) for step in path.steps])
         if cost_us < self.best.cost_us:
             self.best = Path(cost_us, path.steps)
@@ -302,7 +302,7 @@ class _Search:
 
 
 def _most_telling(todo: Sequence[StageKey], prices_us: Sequence[Floats]) -> list[StageKey]:
-    """The stages to measure now: of each problem in turn the dearest that is left, whose error counts for most."""
+    """The stages to measure now: of each problem in turn the most expensive one left, whose error matters most."""
     rank: dict[int, int] = {}
     ranked: list[tuple[int, StageKey]] = []
     for problem, stage in sorted(todo, key=lambda key: -prices_us[key[0]][key[1]]):

@@ -1,7 +1,8 @@
 """Space of a measured search: transitions, classes of stages, and prices measured so far.
 
-The truth may tell stages of one class apart (what has to be copied after a merged convolution, say). So a stage
-counts as measured only if its own signature is: until then it is taken to cost what the first of its class did.
+The measuring model may distinguish stages of one class (by copies after a merged convolution, for example). So a
+stage counts as measured only if its own signature is: until then it is assumed to cost as much as the first of its
+class.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from iossim.search.options import SearchOptions
 #: A stage: the number of a distinct problem, and that of one of its distinct stages.
 StageKey = tuple[int, int]
 
-#: A block of more transitions is pruned: all are held in memory, and swept again and again.
+#: A block with more transitions is pruned: all are kept in memory, and swept repeatedly.
 MAX_TRANSITIONS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSpace:
-    """``transitions`` of the distinct problems; ``order[i]`` which of them comes ``i``-th.
+    """``transitions`` of the distinct problems; ``order[i]`` is the index of the ``i``-th problem among them.
 
-    ``place[i]`` is the block that the ``i``-th belongs to and the units of it that it has.
+    ``place[i]`` is the block of the ``i``-th problem, and its units in that block.
     """
 
     transitions: list[Transitions]
@@ -116,11 +117,11 @@ class MeasuredCosts:
     def __init__(self, space: MeasuredSpace, truth: MeasuringCostModel) -> None:
         self._space = space
         self._truth = truth
-        #: A stage that launches nothing takes no time, and one that does not merge cannot run.
+        # A stage that launches nothing takes no time, and one that does not merge cannot run.
         self._prices: dict[Hashable, float] = {FREE: 0.0, IMPOSSIBLE: np.inf}
         self._signatures: dict[StageKey, Hashable] = {}
         self.class_us = np.full(len(space.classes), np.nan)
-        #: Stages that cost something else than the first of their class.
+        #: Stages with another price than the first of their class.
         self._apart: dict[StageKey, float] = {}
 
     def __len__(self) -> int:
@@ -132,11 +133,11 @@ class MeasuredCosts:
         return self._prices[self._signature(self._key(step))]
 
     def unmeasured(self, steps: Sequence[PathStep]) -> list[StageKey]:
-        """One stage for each signature on a path that is not measured yet, in the path's order."""
+        """One stage for each unmeasured signature on a path, in the path's order."""
         return self.without_repeats([self._key(step) for step in steps])
 
     def without_repeats(self, keys: Sequence[StageKey]) -> list[StageKey]:
-        """The stages among these whose signatures are not measured yet, each signature once."""
+        """Stages among these whose signatures are not measured yet, one for each signature."""
         self._sign(keys)
         found: dict[Hashable, StageKey] = {}
         for key in keys:
@@ -147,7 +148,7 @@ class MeasuredCosts:
         return list(found.values())
 
     def measure(self, keys: Sequence[StageKey]) -> list[int]:
-        """Measure stages of distinct signatures; returns the classes of which these are the first."""
+        """Measure stages of distinct signatures; returns the classes whose first measurements these are."""
         first: list[int] = []
         for problem in sorted({problem for problem, _ in keys}):
             stages = np.array([stage for other, stage in keys if other == problem], dtype=np.int64)
@@ -167,7 +168,7 @@ class MeasuredCosts:
         return prices
 
     def _enter(self, key: StageKey, price: float) -> bool:
-        """Take over the price of a stage; whether it is the first of its class."""
+        """Enter the price of a stage; True if it is the first of its class."""
         problem, stage = key
         one = int(self._space.classes.of_stage[problem][stage])
         if np.isnan(self.class_us[one]):

@@ -1,7 +1,7 @@
 """Classes of stages that share one measurement, their estimates, and the features that their errors may depend on.
 
-A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the
-truth takes them for equal alone. One stage of a class is priced for all.
+A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if they
+are equal alone by the measuring model. One stage of a class is priced for all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iossim.search.measured.transitions import Transitions
 
 Integers = NDArray[np.int64]
 
-#: So many units have an error of their own; more would take longer to fit than they tell.
+#: Maximum number of units with an error of their own: fitting more takes longer than it gains.
 MOST_UNITS = 150
-#: The dense features of every class, besides one a resource that the estimating model knows bounds of.
+#: The dense features of every class, besides one for each resource of the estimating model's bounds.
 DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "merged", "log chain")
 
 
@@ -34,9 +34,9 @@ class Features(NamedTuple):
     """Features in which the logarithm of a class's error is modelled as linear.
 
     ``dense``: ``[classes, len(DENSE) + resources]``, and one more for stages that name kernels, where there are some.
-    Sparse ones, a row a class from ``begin[c]`` to ``begin[c + 1]``: ``unit`` (the number of a unit class), ``time``
-    (by which part the price follows the unit's time) and ``share`` (by which part it follows what the unit takes of
-    what groups share).
+    Sparse ones, the rows of class ``c`` from ``begin[c]`` to ``begin[c + 1]``: ``unit`` (the number of a unit class),
+    ``time`` (the fraction of the price that is proportional to the unit's time) and ``share`` (the fraction that is
+    proportional to the unit's use of shared resources).
     """
 
     dense: Floats
@@ -77,7 +77,7 @@ def classify(
 ) -> StageClasses:
     """Find the classes of all stages; price and describe one stage of each.
 
-    ``unit_numbers`` and ``units`` are what :func:`number_units` returned: a stage is compared by them
+    ``unit_numbers`` and ``units`` are the results of :func:`number_units`, by which stages are compared
     (:mod:`iossim.schedule.stage_hash`).
     """
     keys = unit_keys(range(units))
@@ -86,7 +86,7 @@ def classify(
         stage_hashes(space.batch(), keys[numbers]) for space, numbers in zip(transitions, unit_numbers, strict=True)
     ]
     distinct, first, inverse = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
-    # Classes in the order in which they are met, so that no hash decides which of two equals comes first.
+    # Classes in the order of their first stages, so that no hash decides which of two equals comes first.
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     ends = np.cumsum([len(one) for one in hashes])
@@ -138,7 +138,7 @@ def classify(
 
 
 def _most_frequent(unit: Integers, units: int) -> tuple[Integers, int]:
-    """Numbers of units with the rarest, beyond :data:`MOST_UNITS`, as one; and how many numbers there are."""
+    """Numbers of units, in which the rarest beyond :data:`MOST_UNITS` share one; and how many numbers there are."""
     if units <= MOST_UNITS:
         return unit, units
     rank = np.empty(units, dtype=np.int64)
@@ -169,7 +169,7 @@ def _describe(
     time_out: Floats,
     share_out: Floats,
 ) -> None:
-    """Fill ``dense``, and the sparse features, an entry a unit of each stage."""
+    """Fill ``dense`` and the sparse features, one entry for each unit of each stage."""
     one = np.uint64(1)
     units, resources = work_us.shape
     groups = np.zeros(units, dtype=np.uint64)
@@ -209,7 +209,7 @@ def _describe(
         longest_us = group_us[longest]
         price = prices[index]
         several = count > 1
-        # The part of the price that is there because groups share the device.
+        # The fraction of the price that is due to sharing the device.
         sharing = 0.0
         if several and price > 0.0 and price < np.inf:
             sharing = min(1.0, max(0.0, (price - longest_us) / price))

@@ -1,4 +1,4 @@
-"""All transitions of a block, enumerated once: a re-plan then is one pass over plain arrays.
+"""All transitions of a block, enumerated once: each new plan is then one pass over plain arrays.
 
 A transition leads from a state by a stage to a later state (``lattice``). Transitions are sorted by state, and within
 a state by the stage's bit: first stages of one group (merged ones last), then stages of several groups.
@@ -27,7 +27,7 @@ class Transitions:
     ``begin[2 * state + bit]`` (int64, shape ``[2 * states + 1]``) is where the transitions of a state and a bit
     begin; ``target`` (int32) is the state that one leads to, ``stage`` (int32) its stage. ``masks`` and
     ``strategies`` are those of the distinct stages, in the order in which they are met, and ``variants`` the kernels of
-    those that name some.
+    those that name any.
     """
 
     problem: ScheduleProblem
@@ -53,9 +53,9 @@ class Transitions:
 def enumerate_transitions(
     problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks, concurrent: bool
 ) -> Transitions:
-    """All transitions in a space of stages, which are so few that 32 bits number them.
+    """All transitions in a space of stages, few enough to be numbered by 32 bits.
 
-    ``merges``: the sets of units that may merge. ``concurrent``: may a stage run several groups?
+    ``merges``: the sets of units that may merge. ``concurrent``: a stage may run several groups.
     """
     arguments = StageRules.of(problem, lattice, space, concurrent), stage_walk(len(problem)), merges
     begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
@@ -75,7 +75,7 @@ def enumerate_transitions(
     masks[found:] = merges
     strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
     strategies[found:] = Strategy.MERGE.code
-    # Merged stages were numbered from the end: how many others there are was not known.
+    # Merged stages were numbered from the end, since the number of others was not known.
     stage[stage < 0] += np.int32(len(masks))
     return Transitions(problem, begin, target, stage, masks, strategies)
 
@@ -91,10 +91,10 @@ def _enumerate(
     keys: Masks,
     numbers: NDArray[np.int32],
 ) -> int:
-    """Count the transitions into ``begin`` (without ``keys``), or write them down.
+    """Count the transitions into ``begin`` (without ``keys``), or write them.
 
-    Counting returns how many there are. Writing returns how many distinct stages there
-    are but for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
+    Counting returns their number. Writing returns the number of distinct stages other than merged ones; -1 if their
+    table (``keys`` and ``numbers``) is more than half full.
     """
     addable, child = rules.addable, rules.child
     counting = len(keys) == 0

@@ -1,8 +1,8 @@
-"""All stream schedules of a few launches, but for those that are bounded: orders of issue times assignments to streams.
+"""All stream schedules of a few launches, by branch and bound: orders of issue times assignments to streams.
 
-Depth first: the next launch in the order of issue, and its stream; of streams without launches the first alone, since
-their numbers mean nothing. A schedule is left out once a path through what it has decided, the order of its streams
-included, is no shorter than the best that is known. The rest is priced, in batches.
+Depth first: the next launch in the order of issue, and its stream; of the unused streams only the first, since their
+numbers mean nothing. A schedule is pruned once a path through its decided part, including the order of its streams, is
+no shorter than the best known. The others are priced, in batches.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from iossim.search.streams.bounds import critical_us
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-#: Schedules that are priced at a time, and launches that are tried between two looks at the clock and the limits.
+#: Schedules priced at a time, and launches tried between two checks of the clock and the limits.
 _BATCH, _TRIED_AT_A_TIME = 2048, 200_000
-#: Launches are tried for a price that is allowed: where bounds leave out nearly all, few schedules are ever whole.
+#: Launches tried per allowed price: if bounds prune nearly everything, few schedules are ever complete.
 _TRIED_A_PRICE = 40
 # Rows of the state: what was chosen at each depth, and how many streams were used before; whether a launch is issued.
 _CHOSEN, _USED, _ISSUED, _DEPTH = range(4)
@@ -31,7 +31,7 @@ _CHOSEN, _USED, _ISSUED, _DEPTH = range(4)
 
 @dataclass(frozen=True, eq=False)
 class BestStreams:
-    """The best schedule that is known; ``complete``: is it the best that there is? ``priced`` were priced for it."""
+    """The best schedule known; ``complete`` if it is optimal. ``priced``: the number of schedules priced for it."""
 
     order: Integers
     streams: Integers
@@ -49,10 +49,10 @@ def best_streams(
     bounded: bool = True,
     clock: Clock | None = None,
 ) -> BestStreams:
-    """The best schedule of a problem, from the ``known`` ones; gives up after ``most_priced`` prices,
-    or many times as many launches that were tried, or when the time of the clock is up.
+    """The best schedule of a problem, starting from the ``known`` ones; gives up after ``most_priced`` prices, after
+    many times as many tried launches, or when the time of the clock is up.
 
-    The ``first`` launches come first, and in stream 0. Unless ``bounded`` every schedule is priced.
+    The ``first`` launches come first, in stream 0. Unless ``bounded`` every schedule is priced.
     """
     count = len(problem)
     prices = cost_model.price_streams(known).latency_us
@@ -95,10 +95,10 @@ def _next_schedules(
     orders: Integers,
     streams: Integers,
 ) -> int:
-    """Write the schedules that come next, and return how many; the depth is below 0 once none is left.
+    """Write the next schedules, and return their number; the depth is below 0 once none is left.
 
-    Returns also after many launches that were tried. ``ends`` has when each launch ends at the earliest, the last
-    launch of each stream, and what that was before.
+    Also returns after many tried launches. ``ends`` has the earliest end of each launch, the end of each stream, and
+    the latter before the choice at each depth.
     """
     count = len(serial_us)
     found = 0

@@ -1,9 +1,9 @@
 """Streams searched from the best stages, and judged beside them.
 
-What is found is never worse than the stages, at the same prices: those of the whole plan, in the fluid and event by
-event. Where neither the search nor the stages as streams are faster in both, the stages themselves are returned. Within
-seconds a bound and a run of the stages event by event may each take a quarter of what is left, and then leave as much
-as the run took; without them the gap is not known, and plans are compared in the fluid alone.
+The result is never worse than the stages, at the same prices: those of the whole plan, in the fluid model and event by
+event. If neither the search nor the stages as streams are faster in both, the stages themselves are returned. With a
+limit in seconds, a bound and a run of the stages event by event may each take a quarter of the time left, of which the
+search then leaves as much as the run took; without them the gap is unknown, and plans are compared in the fluid alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from iossim.search.streams import NAME
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 
-#: Parts of the time left that a bound, and a run of the stages event by event, may take; runs that there is time for
-#: after one.
+#: Fraction of the time left that a bound, and a run of the stages event by event, may take; number of such runs for
+#: which the search leaves time.
 _PART, _RUNS_LEFT = 0.25, 1.5
 
 
@@ -41,7 +41,7 @@ _STAGES = "ios-both"
 def ios_streams(
     network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
 ) -> AnySchedule:
-    """Raises OptionError for a cost model that does not price streams, or a limit on workspace."""
+    """The scheduler; raises OptionError for a cost model that does not price streams, and for a limit on workspace."""
     if not isinstance(cost_model, StreamCostModel):
         raise OptionError(
             f"scheduler {NAME!r} orders streams, and cost model {cost_model.identity.name!r} prices stages alone; give "
@@ -63,7 +63,7 @@ def ios_streams(
 def _streams_from(
     network: Network, cost_model: StreamCostModel, stages: Schedule, seed: int, steps: Steps, started_s: float
 ) -> AnySchedule:
-    """The streams that a search from stages finds, or these; ``started_s`` is when all of it began."""
+    """The streams that a search from stages finds, or the stages; ``started_s`` is when the scheduler began."""
     begun = as_streams(stages, network)
     launches = [IssuedLaunch(tuple(one.units), stream, one.variant) for stream, one in issue_order(begun)]
     judge = _Judge(network, cost_model, stages, steps)
@@ -83,7 +83,7 @@ def _streams_from(
 
 
 class _Judge:
-    """Compares streams with the stages that they were searched from, as plans, as far as there is time."""
+    """Compares streams with the stages that they were searched from, as plans, as far as time permits."""
 
     def __init__(self, network: Network, cost_model: StreamCostModel, stages: Schedule, steps: Steps) -> None:
         self.network, self.cost_model, self.stages, self.steps = network, cost_model, stages, steps
@@ -94,7 +94,7 @@ class _Judge:
         return lower_schedule(schedule, self.network, self.cost_model.identity.engine)
 
     def run_stages(self, clock: Clock) -> None:
-        """Run the stages event by event, where they were not."""
+        """Run the stages event by event, unless that was done."""
         if self.simulated_us is None:
             self.simulated_us = self._run(self.plan, clock)
 

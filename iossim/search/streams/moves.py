@@ -60,9 +60,9 @@ def neighbours(
                 changed[index, launch] = drawn % used
             if move == _FOLLOW:
                 before = read_begin[launch + 1] - read_begin[launch]
-                behind = reader_begin[launch + 1] - reader_begin[launch]
-                if before + behind > 0:
-                    chosen = drawn % (before + behind)
+                after = reader_begin[launch + 1] - reader_begin[launch]
+                if before + after > 0:
+                    chosen = drawn % (before + after)
                     if chosen < before:
                         changed[index, launch] = changed[index, reads[read_begin[launch] + chosen]]
                     else:

@@ -1,10 +1,10 @@
-"""The search of streams: which launch is in which, and when the host issues it.
+"""The search of streams: the stream of each launch, and the order in which the host issues them.
 
-The search begins with schedules that are given, and with list scheduling in two to eight streams. It goes part by
-part: launches between two that are in order with all others. A small part is solved exactly, if schedules that are not
-bounded are few; any other by local search from several starts, in which a batch of random changes is priced at a time,
-and the best of them is taken even where it is a little worse, less so as time goes on. An interrupt ends it with what
-is known, also within a part.
+The search begins with given schedules, and with list scheduling in two to eight streams. It proceeds part by part: the
+launches between two that are ordered with all others. A small part is solved exactly, if bounds leave few schedules;
+any other by local search from several starts, in which a batch of random changes is priced at a time, and the best of
+them is accepted even if it is a little worse, less so as time goes on. An interrupt ends it with the best known, also
+within a part.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from iossim.search.streams.moves import neighbours
 
 Integers = NDArray[np.int64]
 
-#: Changes priced at a time; schedules priced a launch of a part, and at most, where no time is given; starts of a part.
+#: Changes priced at a time; without a time limit, schedules priced per launch of a part, and at most; starts of a part.
 _TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
-#: The number of schedules, the best of all found, that are kept.
+#: Number of schedules, the best found, that are kept.
 _MOST_KEPT = 8
 #: Largest relative loss of an accepted move at the beginning; it falls to 0.
 _WORSE = 0.01
-#: Most launches of a part that is solved exactly, and most prices for that.
+#: Maximum launches of a part that is solved exactly, and maximum prices for that.
 MOST_EXACT, _MOST_PRICED = 12, 40_000
-#: Issuing counts a little: the host is ahead of what comes next, or late.
+#: Weight of the time of issue: an early host is ahead in the next part.
 _ISSUE_WEIGHT = 1e-3
 
 
@@ -51,7 +51,7 @@ def latencies(prices: StreamPrices) -> NDArray[np.float64]:
 
 
 class Ordered(NamedTuple):
-    """Launches in the order of their issue, and the stream of each launch."""
+    """Launches in their order of issue, and the stream of each launch."""
 
     order: Integers
     streams: Integers
@@ -59,7 +59,7 @@ class Ordered(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Launches to be searched: ``members`` of the whole problem, the ``first`` of which are there already."""
+    """Launches to be searched: ``members`` of the whole problem, of which the ``first`` precede the part."""
 
     problem: StreamProblem
     members: tuple[int, ...]
@@ -75,9 +75,9 @@ def search_launches(
     seconds: float | None,
     values_of: Callable[[StreamProblem], Values] = lambda problem: latencies,
 ) -> list[list[IssuedLaunch]]:
-    """Schedules of these launches: what was found, the best first, and then the ``starts``, of the same launches.
+    """Schedules of these launches: those found, the best first, and then the ``starts``, of the same launches.
 
-    The best is what has the least of ``values_of`` the launches. Without ``seconds`` the search takes a number of
+    The best has the least value of ``values_of`` the launches. Without ``seconds`` the search prices a number of
     schedules that grows with the network.
     """
     order = starts[0]
@@ -97,13 +97,13 @@ def search_launches(
 
 
 def problem_of(network: Network, launches: Sequence[IssuedLaunch]) -> StreamProblem:
-    """Launches of a network as a problem, in the order of their issue."""
+    """The problem of a network's launches, in their order of issue."""
     units = [[network.unit_index[unit] for unit in launch.units] for launch in launches]
     return StreamProblem.of(network, units, [launch.variant for launch in launches])
 
 
 class _Search:
-    """Searches the streams of one problem, part by part, and keeps what makes the whole faster."""
+    """Searches the streams of one problem, part by part, and keeps each improvement of the whole."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Search:
         self._solved: dict[tuple[object, ...], list[Ordered]] = {}
 
     def run(self, *starts: Ordered) -> None:
-        """Search from some schedules on."""
+        """Search from the given schedules."""
         parts = list(self._parts())
         launches = sum(len(part.members) - part.first for part in parts)
         began = perf_counter()
@@ -180,13 +180,13 @@ class _Search:
         names = {int(own.streams[0]): int(streams[part.members[0]])} if part.first else {}
         renamed = _renamed(own.streams, names)
         streams[list(part.members[part.first :])] = renamed[part.first :]
-        # Behind the part its last launch goes on in the stream that it is in.
+        # After the part its last launch continues in its stream.
         last = part.members[-1]
         was, now = int(whole.streams[last]), int(streams[last])
         if was != now:
-            behind = order[places[-1] + 1 :]
-            swapped = streams[behind]
-            streams[behind] = np.where(swapped == was, now, np.where(swapped == now, was, swapped))
+            later = order[places[-1] + 1 :]
+            swapped = streams[later]
+            streams[later] = np.where(swapped == was, now, np.where(swapped == now, was, swapped))
         return Ordered(order, streams)
 
     def _whole_us(self, one: Ordered) -> float:
@@ -257,7 +257,7 @@ class _Search:
     def _descend(
         self, part: _Part, start: Ordered, ahead_us: float, rounds: int, until: float | None
     ) -> tuple[float, Ordered]:
-        """Local search from one schedule; ``until`` is a time, in place of a number of rounds. An interrupt ends it."""
+        """Local search from one schedule, until a time or for a number of rounds; an interrupt ends it."""
         problem = part.problem
         reads, read_begin = problem.flat_reads
         readers, reader_begin = flat(problem.readers)
@@ -304,8 +304,8 @@ class _Search:
 def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered]:
     """List scheduling in two to eight streams.
 
-    Of the ready launches the one with the longest path to the end, or with most work if several have, goes to the
-    stream that is free first, or to one that made what it reads if several are.
+    The ready launch with the longest path to the end, among equals the one with most work, goes to the stream that is
+    free first, among equals to one that produced an input.
     """
     critical = critical_us(problem, work)
     total_us = work.work_us.sum(axis=1)
@@ -339,7 +339,7 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
 
 
 def _renamed(streams: Integers, names: dict[int, int]) -> Integers:
-    """Streams by other names: those given, and for the others the least that are free, in the order of launches."""
+    """Streams renumbered: by the given names, and for the others the lowest free numbers, in the order of launches."""
     free = (name for name in range(len(streams) + len(names) + 1) if name not in set(names.values()))
     known = dict(names)
     for stream in streams.tolist():

@@ -1,8 +1,8 @@
 """Rules applied: a graph with a match of a rule's source replaced by its target.
 
-What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the
-graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it alone;
-the rest stays. Target ops that read constants alone become constants, which nothing computes before they are loaded.
+Values that the target makes take the names of those that they replace, so that readers and the outputs of the graph
+stay as they are. Source nodes that are no longer read are removed, with all that was computed for them alone; the rest
+stays. Target ops that read only constants become constants, which are computed when they are loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 
 class Target(Side):
-    """The target at one place: nodes and constants under new names. Raises NotMadeError where it cannot be."""
+    """The target at one place: nodes and constants under new names. Raises NotMadeError if it is impossible."""
 
     def __init__(self, graph: Matchable, match: Match) -> None:
         # Constants that the target brings have the type of the first value that the source reads.
@@ -86,22 +86,22 @@ class Target(Side):
 
 
 class Change:
-    """Change of the graph: ``gone`` names removed nodes, ``made`` are new or read something else."""
+    """Change of the graph: ``gone`` names removed nodes, ``made`` are nodes that are new or have other inputs."""
 
     def __init__(self, graph: Graph, match: Match, target: Target) -> None:
         self._graph = graph
         self._target = target
         pairs = [(match.tensors[source], target.value(by)) for source, by in match.rule.outputs]
         self._replaced = {str(old) for old, _ in pairs}
-        #: For what the target makes, or a value that there is, the value whose name it takes.
+        #: For new values, and for existing ones, the replaced value whose name they take.
         self._takes: dict[str, str] = {}
-        #: For values that are replaced without that, what is read instead.
+        #: For the other replaced values, the value that is read instead.
         self._instead: dict[str, str] = {}
         self._nodes = list(target.nodes)
         for old, new in sorted(pairs, key=lambda pair: pair[0] not in graph.returned):
             self._replace(str(old), new)
         self.gone = self._dead(match)
-        self.made = self._changed(match) + [self._renamed(node) for node in self._nodes if self._is_read(node)]
+        self.made = self._changed() + [self._renamed(node) for node in self._nodes if self._is_read(node)]
 
     def _replace(self, old: str, new: str) -> None:
         graph, target = self._graph, self._target
@@ -131,14 +131,14 @@ class Change:
         return replace(node, inputs=inputs, outputs=tuple(self._takes.get(value, value) for value in node.outputs))
 
     def _is_read(self, node: Node) -> bool:
-        """Whether a new node makes anything that is read, or returned."""
+        """True if an output of a new node is read or returned."""
         values = set(node.outputs)
         if not values.isdisjoint(self._takes) or not values.isdisjoint(self._graph.returned):
             return True
         return any(not values.isdisjoint(other.inputs) and self._is_read(other) for other in self._nodes)
 
     def _dead(self, match: Match) -> frozenset[str]:
-        """The matched nodes that nothing reads any more, and what is before them for them alone."""
+        """Matched nodes that are no longer read, and nodes that were computed for them alone."""
         graph = self._graph
         read = {value for node in self._nodes for value in node.inputs} | self._takes.keys()
         replaced_by: dict[str, list[str]] = {}
@@ -165,8 +165,8 @@ class Change:
                 pending += [graph.producer[value].name for value in node.inputs if value in graph.producer]
         return frozenset(dead)
 
-    def _changed(self, match: Match) -> list[Node]:
-        """The nodes that stay, but read or make values under other names, in order."""
+    def _changed(self) -> list[Node]:
+        """Remaining nodes that read or make values under other names, in order."""
         graph = self._graph
         names = {node.name for value in (*self._instead, *self._takes) for node in graph.consumers.get(value, ())}
         names |= {graph.producer[value].name for value in self._takes if value in graph.producer}
@@ -174,7 +174,7 @@ class Change:
         found = []
         for name in sorted(names - self.gone, key=graph.position.__getitem__):
             node = self._renamed(graph.nodes[graph.position[name]])
-            # What is replaced gives its name up, though the node that made it stays for another output.
+            # A replaced value gives up its name even if its node stays for another output.
             outputs = tuple(
                 self._target.new_name(name) if old in self._replaced and new == old else new
                 for old, new in zip(graph.nodes[graph.position[name]].outputs, node.outputs, strict=True)
@@ -184,12 +184,12 @@ class Change:
 
 
 class ReplayError(IossimError):
-    """Steps that do not lead anywhere from this graph."""
+    """Steps that cannot be taken from this graph."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it again."""
+    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to repeat it."""
 
     rule: str
     rule_hash: str
@@ -211,8 +211,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Application:
-    """A graph after a step. ``made`` are its nodes that are new or read something else than before, ``gone`` those of
-    the graph before that it has no longer.
+    """A graph after a step. ``made`` are its nodes that are new or have other inputs than before, ``gone`` the removed
+    ones.
     """
 
     graph: Graph

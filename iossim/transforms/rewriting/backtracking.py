@@ -4,11 +4,10 @@ substitutions, MLSys 2019, algorithm 1).
 Graphs wait in a queue, the cheapest first. One is taken, every rule is applied at every place, and what costs at most
 ``alpha`` times the best is queued in turn, so that a substitution that costs at first may pay later. Where one costs
 more, the search looks a step further: if a rule of several ops then applies to what the step made, and the result is
-within alpha, both steps are taken as one. Graphs of equal :attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of
-equal costs the lesser hash goes first, so that the search is the same in every process.
+within alpha, both steps are taken as one. Graphs of equal :attr:`~iossim.ir.graph.Graph.hash` are visited once. At
+equal costs the smaller hash goes first, so that the search is the same in every process.
 
-Matching is incremental: what matches away from the place that changed still matches, and only rules that touch it are
-matched again.
+Matching is incremental: matches away from a change are kept, and only places that touch it are matched again.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from iossim.transforms.rewriting.matching import Match, find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 
-#: Graphs up to so many times the best are searched on (MetaFlow's; TASO's code has 1.0).
+#: Graphs that cost up to this many times the best are expanded (MetaFlow's; TASO's code has 1.0).
 ALPHA = 1.05
-#: A step that costs more than alpha allows is looked so many steps further.
+#: Number of further steps that are tried after one that costs more than alpha allows.
 AHEAD = 1
 #: Costs that differ by less than this fraction count as equal: rounding, not graphs.
 RELATIVE_TOLERANCE = 1e-9
@@ -38,13 +37,13 @@ _REMEDY = "give a number of graphs (200), seconds (30s), or all"
 
 @dataclass(frozen=True, slots=True)
 class RewriteBudget:
-    """At most so many graphs are searched on, for so many seconds; None for no limit."""
+    """Limits on the number of expanded graphs and on seconds; None for no limit."""
 
     graphs: int | None = None
     seconds: float | None = None
 
     def is_spent(self, graphs: int, seconds: float, part: float) -> bool:
-        """Whether ``part`` of the budget is, once so many graphs were searched on, for so many seconds."""
+        """True if ``part`` of the budget is spent after so many expanded graphs, or so many seconds."""
         limits = ((graphs, self.graphs), (seconds, self.seconds))
         return any(most is not None and spent >= part * most for spent, most in limits)
 
@@ -67,17 +66,17 @@ class RewriteBudget:
         return "all" if self.graphs is None else str(self.graphs)
 
 
-#: Told as the search goes on: graphs that were seen, and the cost of the best of them in us.
+#: Callback of a search, with the number of graphs seen, and the cost of the best in us.
 RewriteProgress = Callable[[int, float], None]
 
 
 def ignore(seen: int, best_us: float) -> None:
-    """The progress of somebody who does not look."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A network, the steps that lead to it from the first one, and its cost in us, or what it is at most."""
+    """A network, the steps that lead to it from the first one, and its cost in us, or an upper bound of that."""
 
     network: Network
     steps: tuple[Step, ...]
@@ -88,8 +87,8 @@ class Candidate:
 class Found:
     """The best network of a search. ``seen`` counts distinct graphs, ``expanded`` those with all rules applied.
 
-    ``complete``: nothing is left within alpha; else the budget ended the search, or an interrupt did
-    (``interrupted``). ``matched``: does any rule match the original at all?
+    ``complete``: nothing is left within alpha; otherwise the budget or an interrupt (``interrupted``) ended the
+    search. ``matched``: some rule matches the original.
     """
 
     best: Candidate
@@ -103,7 +102,7 @@ class Found:
 
 @dataclass(eq=False)
 class _Node:
-    """A graph of the search. ``parent`` is what it was made of, until its own matches are known."""
+    """A graph of the search. ``parent`` is the graph that it was made from, until its own matches are known."""
 
     candidate: Candidate
     parent: _Node | None = None
@@ -115,7 +114,7 @@ class _Node:
         return self.candidate.network.graph
 
     def matches(self, rules: Sequence[Rule]) -> tuple[Match, ...]:
-        """In the order of the rules. Those that do not touch what changed are the parent's."""
+        """Matches in the order of the rules; those away from the change are the parent's."""
         if self._matches is None:
             before = None if self.parent is None else self.parent._matches
             if self.parent is None or before is None:
@@ -136,17 +135,17 @@ class _Node:
         return self._matches
 
     def focused(self, rules: Sequence[Rule]) -> Iterator[Match]:
-        """The matches that hold a node of the focus; all, where there is none."""
+        """Matches that contain a node of the focus; all if there is no focus."""
         for match in self.matches(rules):
             if self.focus is None or not self.focus.isdisjoint(match.nodes):
                 yield match
 
 
 def touched(before: Graph, after: Graph) -> frozenset[str]:
-    """The nodes of ``after`` near which anything may match otherwise than before, by name.
+    """Names of the nodes of ``after`` near which matches may differ from those before.
 
-    These are the nodes that are new or read something else, those whose outputs are read otherwise, and those that
-    read a value that is made otherwise.
+    These are nodes that are new or have other inputs, with their readers; nodes whose outputs have other readers; and
+    readers of a value that became a constant, or ceased to be one.
     """
     known = {node.name: node for node in before.nodes}
     near: set[str] = set()
@@ -166,12 +165,12 @@ def touched(before: Graph, after: Graph) -> frozenset[str]:
 
 
 class Search:
-    """A search in steps: each applies all rules to the cheapest graph that waits.
+    """A search in steps: each applies all rules to the cheapest waiting graph.
 
-    It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they
-    match one of these nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps
-    further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs, ``expanded`` those to
-    which all rules were applied; ``matched``: did any rule match?
+    It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus``, rules apply only where
+    they match one of these nodes, by name, or nodes made from them. After a step that costs too much, ``ahead`` further
+    steps are tried. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs, ``expanded``
+    those to which all rules were applied; ``matched``: some rule matched.
     """
 
     def __init__(
@@ -192,7 +191,7 @@ class Search:
         self.matched = False
         self._rules, self._cost, self._alpha, self._ahead = rules, cost, alpha, ahead
         self._joining = [rule for rule in rules if len(rule.source) > 1]
-        #: By hash, how many steps further each was looked.
+        #: Number of further steps that were tried from each graph, by hash.
         self._seen: dict[str, int] = {}
         self._queue: list[tuple[float, str, _Node]] = []
         begun = (Candidate(seed.network, seed.steps, cost.us(seed.network)) for seed in seeds)
@@ -207,14 +206,14 @@ class Search:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left that costs at most alpha times the best."""
+        """True if no waiting graph costs at most alpha times the best."""
         return not self._queue or self._queue[0][0] > self._alpha * self.best.cost_us
 
     def expand(self) -> None:
-        """Apply all rules to the cheapest graph that waits."""
+        """Apply all rules to the cheapest waiting graph."""
         _, _, node = heapq.heappop(self._queue)
         self.expanded += 1
-        # What is made of it is bounded by its cost, which may be less than the estimate that it waited with.
+        # Graphs made from it are bounded by its cost, which may be less than the estimate that it waited with.
         self._price(node)
         for match in node.focused(self._rules):
             self.matched = True
@@ -222,19 +221,19 @@ class Search:
                 self._wait(made)
 
     def _price(self, node: _Node) -> None:
-        """Replace what a node costs at most by its cost, and note it if it is the best."""
+        """Replace a node's upper bound by its cost, and keep it if it is the best."""
         node.candidate = replace(node.candidate, cost_us=self._cost.us(node.candidate.network))
         self.best = cheaper(self.best, node.candidate)
 
     def _wait(self, node: _Node) -> None:
-        """Queue a node, by what it costs at most; of one that may be the best, it is known exactly."""
+        """Queue a node by its upper bound; one that may be the best is priced exactly first."""
         if cheaper(self.best, node.candidate) is not self.best:
             self._price(node)
         heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
 
     def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:
-        """The graph that a match makes of another, if it is new, and costs at most alpha times the best. Where it
-        costs more, those made of it that do not, by rules of several ops at what the step made.
+        """The graph that a match makes, if it is new and costs at most alpha times the best. If it costs more, graphs
+        within alpha that rules of several ops make from it, where the step changed it.
         """
         application = apply(node.graph, match)
         if application is None or self._seen.get(application.graph.hash, -1) >= ahead:

@@ -6,8 +6,8 @@ with the same op and inputs are one (hash-consing), so that values found equal m
 (congruence). An op of several outputs makes a class for each, where TENSAT has one class of a tuple and projections
 of it.
 
-What reads constants alone is a constant, folded when it is loaded, and no e-node. Concatenations of constants along
-one axis are flattened, so that weights that were joined in other steps are one. To matching an e-graph looks as a
+Ops of constants alone make a constant, folded when it is loaded, and are no e-nodes. Concatenations of constants along
+one axis are flattened, so that weights that were joined in other steps are one. Matching sees an e-graph as a
 graph in which a value may have several makers.
 
 E-nodes are priced together, as one graph of all distinct ops and pairs of neighbours that touch nowhere, fused by the
@@ -47,7 +47,7 @@ class Origin:
 
 
 class EGraph:
-    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and :meth:`find`."""
+    """An e-graph. After changes, call :meth:`rebuild` before reading anything but types and :meth:`find`."""
 
     def __init__(self, graph: Graph) -> None:
         self.types: dict[str, TensorType] = {}
@@ -80,7 +80,7 @@ class EGraph:
         return self._makers.get(value, ())
 
     def is_given(self, value: str) -> bool:
-        """Whether a class needs no op: an input of the graph, or a constant."""
+        """True for a class that needs no op: an input of the graph, or a constant."""
         return value in self.constants or value in self._inputs
 
     def add_graph(self, graph: Graph) -> dict[str, str]:
@@ -126,7 +126,7 @@ class EGraph:
         return outputs
 
     def add_constant(self, constant: Constant) -> str:
-        """The class of a constant. Folded ones differ by what they are folded of, fills by value, others by object."""
+        """The class of a constant. Folded ones are told apart by what they fold, fills by value, others by identity."""
         by_value = isinstance(constant, FilledConstant | IdentityConstant)
         key: object = constant if by_value else id(constant)
         if key in self._class_of_constant:
@@ -148,7 +148,7 @@ class EGraph:
             return False
         if self.types[first] != self.types[second]:
             raise GraphError(f"{self.types[first]} and {self.types[second]} are not equal")
-        # What needs no op leads, and so do older ones.
+        # Classes that need no op lead, then older ones.
         leader, follower = sorted((first, second), key=lambda each: (not self.is_given(each), self._number[each]))
         self._leader[follower] = leader
         return True
@@ -190,7 +190,7 @@ class EGraph:
         return frozenset(node.name for node in self.nodes if before.get(node.name) != node)
 
     def _is_of_use(self, node: Node) -> bool:
-        """Not what makes constants alone, nor what reads its own result: no graph that has no cycle has that."""
+        """True unless a node makes only constants, or reads its own result, which no acyclic graph has."""
         return not all(value in self.constants for value in node.outputs) and set(node.outputs).isdisjoint(node.inputs)
 
     def _new_class(self, value_type: TensorType) -> str:
@@ -226,7 +226,7 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class OperatorPrices:
-    """Microseconds of each e-node as a unit, and what is saved where the second of a pair is fused to the first."""
+    """Microseconds of each e-node as a unit, and the saving if the second of a pair is fused to the first."""
 
     alone_us: Mapping[str, float]
     saved_us: Mapping[tuple[str, str], float]
@@ -269,7 +269,7 @@ def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Ite
 
 
 def _may_fuse(first: Node, second: Node) -> bool:
-    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into concats."""
+    """True for pairs that policies may fuse: with an element-wise op or a view, or of two convolutions."""
     if len(first.outputs) != 1:
         return False
     either = (first.op, second.op)
@@ -278,7 +278,7 @@ def _may_fuse(first: Node, second: Node) -> bool:
 
 
 class _Pieces:
-    """Parts of a graph, each of an op or two, alike ones once."""
+    """Pieces of one or two ops, equal ones kept once."""
 
     def __init__(self, egraph: EGraph) -> None:
         self._egraph = egraph
@@ -289,7 +289,7 @@ class _Pieces:
         self._piece_of: dict[str, int] = {}
 
     def add(self, nodes: tuple[Node, ...]) -> int:
-        """The number of the part that looks like these e-nodes together."""
+        """Number of the piece that equals these e-nodes together."""
         local: dict[str, int] = {}
         for node in nodes:
             for value in (*node.inputs, *node.outputs):
@@ -319,7 +319,7 @@ class _Pieces:
         return piece
 
     def priced(self, network: Network, cost: SumOfOperators, policy: UnitPolicy) -> list[float]:
-        """Microseconds of each part, the boundary before each of its units included."""
+        """Microseconds of each piece, including the boundary before each of its units."""
         read = {value for node in self._nodes for value in node.inputs}
         outputs = [value for node in self._nodes for value in node.outputs if value not in read]
         graph = Graph.create(self._inputs, outputs, self._nodes, self._constants)

@@ -19,7 +19,7 @@ from iossim.base.errors import IossimError
 
 
 class ExpressionError(IossimError):
-    """An expression that cannot be read, or has no value where it was asked for."""
+    """An expression that cannot be read, or has no value at a place."""
 
 
 class Expression:
@@ -55,7 +55,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Literal(Expression):
-    """A number, a truth or a text."""
+    """A number, a boolean or a string."""
 
     TEXT = "{value!r}"
     value: int | float | bool | str
@@ -79,7 +79,7 @@ class Shape(Expression):
 
 @dataclass(frozen=True, slots=True)
 class IsConstant(Expression):
-    """Whether a tensor of the rule is known before the network runs (a weight, or computed of weights alone)."""
+    """Condition that a tensor is known before the network runs (a weight, or computed from weights alone)."""
 
     TEXT = "is_constant({tensor})"
     tensor: str
@@ -87,7 +87,7 @@ class IsConstant(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Length(Expression):
-    """How many items a tuple has: of a shape, the rank."""
+    """Number of items of a tuple: for a shape, the rank."""
 
     TEXT = "len({of})"
     of: Expression
@@ -145,7 +145,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(Expression):
-    """``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``: a truth. Tuples may be equal or not."""
+    """``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``: a boolean. Tuples are only compared for equality."""
 
     TEXT = "{left:atom} {sign} {right:atom}"
     sign: str
@@ -155,7 +155,7 @@ class Comparison(Expression):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Expression):
-    """Whether one of the conditions holds."""
+    """Condition that one of several holds."""
 
     conditions: tuple[Expression, ...]
 
@@ -170,11 +170,11 @@ def shapes_in(expressions: Iterable[Expression]) -> set[str]:
 
 @cache
 def tensors_of(expression: Expression) -> frozenset[str]:
-    """The tensors of which an expression reads anything."""
+    """Tensors that an expression refers to."""
     return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))
 
 
-#: By sign: what Python's syntax tree calls it, and what it does.
+#: By sign: its class in Python's syntax tree, and its function.
 _OPERATORS: dict[str, tuple[type[ast.AST], Callable[[Any, Any], Any]]] = {
     "+": (ast.Add, operator.add),
     "-": (ast.Sub, operator.sub),
@@ -236,7 +236,7 @@ def _read(tree: ast.expr, text: str) -> Expression:
         case ast.BoolOp(op=ast.Or(), values=values):
             return AnyOf(tuple(_read(value, text) for value in values))
     raise ExpressionError(
-        f"{text!r} has {ast.unparse(tree)!r}, which expressions of rules have not; use numbers, attribute variables, "
+        f"{text!r} has {ast.unparse(tree)!r}, which is no expression of rules; use numbers, attribute variables, "
         "`x.shape`, tuples, `+ - * // %`, comparisons and `is_constant(x)`"
     )
 
@@ -260,7 +260,7 @@ class Binding:
 
 
 def evaluate(expression: Expression, binding: Binding) -> Any:
-    """The value of an expression; raises ExpressionError for unbound names, indices and divisors of no value."""
+    """The value of an expression; raises ExpressionError for unbound names, absent items and division by zero."""
     try:
         return _evaluate(expression, binding)
     except (KeyError, IndexError, ZeroDivisionError, TypeError) as error:

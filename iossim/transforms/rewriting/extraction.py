@@ -1,10 +1,10 @@
 """The cheapest graph of an e-graph, as a 0-1 program (TENSAT, section 5.1), solved by HiGHS.
 
-A variable says of each e-node whether the graph has it. Each output of the graph, and all that a chosen e-node reads,
-has a chosen maker; where classes wait for each other in a circle, each has a number, greater than those of the
-classes that its maker reads. What a unit policy fuses two neighbours for is saved by a pair of them, where the second
-alone reads the first. So the cost is that of the units where none has more than two ops, and an estimate of larger
-ones. A greedy graph, which counts what is shared as often as it is read, is there without the program.
+Each e-node has a variable that says whether it is chosen. Each output of the graph, and each class that a chosen e-node
+reads, has a chosen maker; classes in a cycle have numbers, each greater than those of the classes that its maker reads.
+A pair of neighbours of which only the second reads the first saves what a unit policy gains by fusing them. So the cost
+is exact if no unit has more than two ops, and an estimate for larger ones. A greedy extraction, which counts shared ops
+once for each reader, needs no program.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from iossim.transforms.rewriting.egraph import EGraph, OperatorPrices
 
 @dataclass(frozen=True)
 class Extraction:
-    """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than
-    ``at_least_us``. Where the latter is less the solver was at its limit.
+    """The e-node chosen for each class, and the cost by the prices that it was chosen by. No graph costs less than
+    ``at_least_us``, which is below ``cost_us`` if the solver reached its limit.
     """
 
     makers: Mapping[str, Node]
@@ -37,7 +37,7 @@ class Extraction:
 
 
 def extract_greedily(egraph: EGraph, outputs: Iterable[str], prices: OperatorPrices) -> Extraction:
-    """Each class by the e-node that is cheapest with all before it, whatever else reads that."""
+    """Extraction of each class by the e-node that is cheapest with all its predecessors, without regard to sharing."""
     used = _used(egraph, outputs, _cheapest_makers(egraph, prices))
     chosen = {node.name for node in used.values()}
     saved: dict[str, float] = {}
@@ -49,7 +49,7 @@ def extract_greedily(egraph: EGraph, outputs: Iterable[str], prices: OperatorPri
 
 
 def _cheapest_makers(egraph: EGraph, prices: OperatorPrices) -> dict[str, Node]:
-    """For each class that can be made at all, the e-node by which it is made cheapest."""
+    """The cheapest maker of each class that can be made."""
     # Steps break ties where ops cost nothing, so that no class is made of itself.
     best: dict[str, tuple[float, int]] = {}
     makers: dict[str, Node] = {}
@@ -75,12 +75,12 @@ def _cheapest_makers(egraph: EGraph, prices: OperatorPrices) -> dict[str, Node]:
 def extract_cheapest(
     egraph: EGraph, outputs: Iterable[str], prices: OperatorPrices, branches: int, seconds: float = inf
 ) -> Extraction | None:
-    """The cheapest, or the best that was found in so many branches of the solver, and seconds; None if none was."""
+    """The cheapest extraction, or the best found in so many branches of the solver and seconds; None if none was."""
     return _Program(egraph, tuple(dict.fromkeys(outputs)), prices).solved(branches, seconds)
 
 
 def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) -> Graph:
-    """The graph of chosen e-nodes, with the inputs and outputs of ``graph``, and its names for what is in it too."""
+    """The graph of chosen e-nodes, with the inputs and outputs of ``graph``, and its names for values in it."""
     names = {egraph.inputs[value]: value for value in graph.inputs}
     names = {egraph.find(value): name for value, name in names.items()}
     own = {egraph.find(egraph.class_of[value]): value for value in reversed((*graph.constants, *graph.producer))}
@@ -129,7 +129,7 @@ def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) ->
 
 
 def _used(egraph: EGraph, outputs: Iterable[str], makers: Mapping[str, Node]) -> dict[str, Node]:
-    """The makers of what the outputs need."""
+    """Makers of all classes that the outputs need."""
     used: dict[str, Node] = {}
     pending = list(outputs)
     while pending:
@@ -141,7 +141,7 @@ def _used(egraph: EGraph, outputs: Iterable[str], makers: Mapping[str, Node]) ->
 
 
 class _Program:
-    """Variables: e-nodes, then pairs, then numbers of classes in circles."""
+    """Variables: e-nodes, then pairs, then numbers of classes in cycles."""
 
     def __init__(self, egraph: EGraph, outputs: tuple[str, ...], prices: OperatorPrices) -> None:
         self._egraph = egraph
@@ -160,7 +160,7 @@ class _Program:
                 self._readers.setdefault(value, []).append(index)
 
     def _needed(self) -> list[Node]:
-        """E-nodes with a price whose inputs can be made, of these the ones that the outputs may need."""
+        """E-nodes that have a price, whose inputs can be made, and that the outputs may need."""
         made, is_given = _cheapest_makers(self._egraph, self._prices), self._egraph.is_given
         nodes = [
             node
@@ -245,7 +245,7 @@ class _Program:
         return len(self._costs) - begin
 
     def _add_numbers(self, begin: int) -> list[float]:
-        """A number for each class of a circle, and its greatest value."""
+        """A number for each class in a cycle, and its greatest value."""
         classes = {value: index for index, value in enumerate(dict.fromkeys((*self._makers, *self._readers)))}
         edges = [
             (classes[read], classes[made])

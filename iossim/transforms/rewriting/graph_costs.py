@@ -68,7 +68,7 @@ class OptimalSchedule(GraphCost):
     options: SearchOptions = field(default_factory=SearchOptions)
     concurrent: bool = True
     merge: bool = True
-    #: Asked now and then, to end what takes too long by what it raises.
+    #: Called regularly; raises to end a search that takes too long.
     check: Callable[[], None] = lambda: None
     _memo: SearchMemo = field(init=False, repr=False)
     #: The stages of networks that are solved, by hash of the graph.
@@ -134,10 +134,10 @@ class OptimalSchedule(GraphCost):
 
 @dataclass(frozen=True, eq=False)
 class Transferred:
-    """In which stage of a network's schedule each value is made, to run much the same stages of another network.
+    """The stages of a network's schedule, by the values that they make, to be transferred to a similar network.
 
-    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took
-    to find them.
+    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: the number of
+    prices that it took to find them.
     """
 
     stage_of: Mapping[str, int]
@@ -157,8 +157,8 @@ class Transferred:
         return Transferred(stage_of, merged, found.priced_stages)
 
     def stages(self, problem: ScheduleProblem, network: Network) -> list[PlannedStage]:
-        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that
-        reads what is new; and not before what it reads.
+        """Stages of a block of the other network: a unit runs in the stage that made its values, or, if these are new,
+        with their first reader; never before what it reads.
         """
         outputs = [network.units[unit].outputs for unit in problem.units]
         wanted: list[int | None] = [

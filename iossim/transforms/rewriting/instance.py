@@ -33,7 +33,7 @@ def make_op(pattern: PatternOp, binding: Binding) -> Op:
 
 
 def holds(conditions: Iterable[Expression], binding: Binding) -> bool:
-    """Whether all conditions are true; one that has no value (an axis that a shape has not) is not."""
+    """True if all conditions hold; one without a value (of an axis that a shape lacks) does not."""
     try:
         return all(evaluate(condition, binding) for condition in conditions)
     except ExpressionError:
@@ -113,7 +113,7 @@ class Placed:
 
     def target(self) -> Graph:
         """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError,
-        which says why, where it cannot take the shapes or would make others than the source.
+        which says why, if it cannot take the shapes, or would make other shapes than the source.
         """
         side = SideAtShapes(self.rule, self.types, self.binding, self.dtype)
         for name, filled in self.rule.filled:
@@ -150,7 +150,7 @@ def place(
 
 class Side:
     """One side of a rule as it becomes ops, one after another. ``values`` are what its tensors stand for; ``binding``
-    has the shapes of what is there already.
+    has the shapes of the tensors made so far.
     """
 
     def __init__(self, rule: Rule, known: Binding, dtype: DType) -> None:

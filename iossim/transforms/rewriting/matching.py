@@ -1,8 +1,8 @@
 """Matches of a rule: occurrences of its source in a graph.
 
 A match gives each op of the source a node of its own, each tensor a value and each attribute variable a value, so
-that all agree and the conditions on them hold. What is inside a match may be read outside it too: applying the rule
-then leaves it there.
+that all agree and the conditions on them hold. Values inside a match may be read outside it too: applying the rule
+then leaves them there.
 
 The search goes from one op of the source to the next along tensors that are bound already, so that there is mostly
 one node to try; the first op tries the nodes of its kind. With ``touched``, each op in turn is the first, on the
@@ -165,7 +165,7 @@ def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:
 
 
 def _order(rule: Rule, first: int) -> tuple[int, ...]:
-    """All source ops from ``first`` on: next always one that makes or reads what is bound, of those the earliest."""
+    """All source ops from ``first`` on: next is always the earliest that makes or reads a bound tensor."""
     tensors = [{*op.outputs, *map(tensor_of, op.inputs)} for op in rule.source]
     order, known = [first], set(tensors[first])
     while len(order) < len(tensors):
@@ -190,7 +190,7 @@ def _extended(
 
 
 def _candidates(graph: Matchable, plan: _Plan, partial: _Partial, index: int) -> tuple[Node, ...]:
-    """The nodes that an op may be, as far as the tensors that are bound tell; each once, in order."""
+    """Nodes that an op may match, judging by the bound tensors; each once, in order."""
     op = plan.ops[index]
     for output in op.pattern.outputs:
         value = partial.tensors.get(output)
@@ -236,7 +236,7 @@ def _bound(graph: Matchable, plan: _Plan, partial: _Partial, index: int, node: N
 
 
 def _may_make(graph: Matchable, plan: _Plan, maker: int, name: str, value: Value) -> bool:
-    """Whether a value is the right output of a node of the right kind, for a tensor that the source makes."""
+    """True if a value is the right output of a node of the right kind for a tensor that the source makes."""
     pattern = plan.ops[maker].pattern
     place = pattern.outputs.index(name)
     return isinstance(value, str) and any(
@@ -246,12 +246,12 @@ def _may_make(graph: Matchable, plan: _Plan, maker: int, name: str, value: Value
 
 
 def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[Value, ...]]:
-    """Every way in which the operands of a pattern may stand for the inputs of a node."""
+    """All assignments of a node's inputs to the operands of a pattern."""
     operands = pattern.inputs
     rests = sum(map(is_rest, operands))
     orders = [values]
     if pattern.kind in COMMUTATIVE:
-        # What goes to a rest keeps its order.
+        # Inputs that go to a rest keep their order.
         chosen = permutations(range(len(values)), min(len(operands) - rests, len(values)))
         places = [(*some, *(place for place in range(len(values)) if place not in some)) for some in chosen]
         orders = list(dict.fromkeys(tuple(values[place] for place in each) for each in places))
@@ -303,7 +303,7 @@ def binding_of(graph: Matchable, match: Match) -> Binding:
 
 
 def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
-    """Whether computed attributes have the nodes' values, and the conditions on the source hold."""
+    """True if computed attributes have the nodes' values, and the conditions on the source hold."""
     if not plan.conditions and not any(op.computed for op in plan.ops):
         return True
     binding = binding_of(graph, match)
@@ -346,7 +346,7 @@ def _result(graph: Matchable, match: Match) -> object:
 
 
 def _value(expression: Expression, binding: Binding, match: Match) -> object:
-    """The value of an expression; of one that reads a tensor of the target, something that no other match has."""
+    """The value of an expression; for one that reads a tensor of the target, a value that no other match has."""
     try:
         return evaluate(expression, binding)
     except ExpressionError:

@@ -1,8 +1,8 @@
 """The search of a large network in parts, one after another (MetaFlow, section 5: flow-based graph split).
 
-A part is searched as a network of its own. What is found there is done again in the whole, and in every part that
-looks the same. Then the seams: at places that a cut broke, two neighbouring parts are searched together, from these
-places on.
+A part is searched as a network of its own. Steps found there are repeated in the whole network, and in every equal
+part. The seams come last: at places that a cut broke, two neighbouring parts are searched together, starting from these
+places.
 
 MetaFlow cuts operators whose capacity is the number of substitutions that span them. Here a place where a rule
 matches is a hyperedge of capacity 1 over all that it holds, so that the minimum cut is exactly the least number of
@@ -43,9 +43,9 @@ from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 
-#: Parts are cut until they have so many ops at most (MetaFlow's threshold), if they can be.
+#: Parts are cut until they have at most this many ops (MetaFlow's threshold), if they can be.
 MOST_OPS = 30
-#: Before any value that crosses a cut counts the places that are lost.
+#: Weight of a broken place; that of a value that crosses the cut is 1.
 _PLACE = 1000
 
 
@@ -154,11 +154,11 @@ def search_in_parts(
 ) -> Found:
     """The cheapest network that the rules make of this one, as far as alpha and the budget reach, by a
     :class:`~iossim.transforms.rewriting.backtracking.Search` of each part of up to ``most_ops`` ops; never worse than
-    the network as it is. Raises OptionError for what is no alpha; ``inf`` searches all there is.
+    the network as it is. Raises OptionError for an alpha below 1; ``inf`` searches everything.
 
     The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of
-    the search under ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since
-    the schedule of a part of a block says little of the whole.
+    the search under ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts only between blocks, since the
+    schedule of a part of a block says little about the whole.
     """
     if not alpha >= 1:
         raise OptionError(f"`alpha` {alpha:g} is not possible: give 1 or more")
@@ -188,7 +188,7 @@ class _PartSearch:
     interrupted: bool = False
     matched: bool = False
     started: float = field(default_factory=perf_counter)
-    #: The searches of parts, by what these look like.
+    #: The searches of parts, equal ones once.
     _known: dict[str, Search] = field(default_factory=dict)
 
     def run(self, blocks_whole: bool, most_ops: int) -> None:
@@ -213,7 +213,7 @@ class _PartSearch:
         return [match.nodes for rule in self.rules for match in find_matches(graph, rule)]
 
     def _search(self, parts: Sequence[Network], share: float, focus: frozenset[str] | None = None) -> None:
-        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
+        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; equal ones once."""
         distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
         seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
         if self.proposes is not None and focus is None:
@@ -223,7 +223,7 @@ class _PartSearch:
                     self.seen, self.interrupted = self.seen + proposed.seen - 1, proposed.interrupted
                     seeds[looks].append(proposed.best)
         for number, cost in enumerate((*self.guides, self.cost), 1):
-            # Guides are cheap to ask; what they find further on are seeds.
+            # Guides are cheap, so that only they look ahead; what they find are seeds.
             ahead = 0 if self.guides and cost is self.cost else AHEAD
             searches = {
                 looks: Search(part, self.rules, cost, alpha=self.alpha, seeds=seeds[looks], focus=focus, ahead=ahead)
@@ -254,8 +254,8 @@ class _PartSearch:
         self.seen += sum(work.seen for work in searches) - before
 
     def _keep(self, part: Network, focus: frozenset[str] | None = None) -> list[str]:
-        """Do in the best network so far what was found for a part, if it costs less then, as parts may that do not
-        together. Returns the names of the nodes that the part is made of then.
+        """Repeat the steps found for a part in the best network so far, if it then costs less: a step that gains in a
+        part need not gain in the whole. Returns the names of the nodes that the part then consists of.
         """
         try:
             whole, steps, names = _followed(self._known[_looks(part, focus)], part.graph, self.best, self.rules)
@@ -268,7 +268,7 @@ class _PartSearch:
         return names
 
     def _join(self, seam: int, part_of: dict[str, int]) -> None:
-        """Search two neighbouring parts together, from the places on that hold nodes of both."""
+        """Search two neighbouring parts together, starting from the places that contain nodes of both."""
         network = self.best.network
         index_of: list[int] = []
         for unit, reads in zip(network.units, network.predecessors, strict=True):
@@ -285,13 +285,13 @@ class _PartSearch:
         self._search([part], 1.0, focus)
         before = {node.name: node for node in part.graph.nodes}
         names = set(self._keep(part, focus))
-        # What is new may hold ops of both parts, so that it belongs to the later one.
+        # New nodes may replace ops of both parts, so that they belong to the later one.
         changed = (node.name for node in self.best.network.graph.nodes if before.get(node.name) != node)
         part_of |= dict.fromkeys(names.intersection(changed), seam + 1)
 
 
 def _looks(network: Network, focus: frozenset[str] | None) -> str:
-    """Equal for networks that are the same but for names and weights, node by node in order."""
+    """Hash that is equal for networks that differ only in names and weights, node by node in order."""
     graph = network.graph
     numbers = {value: number for number, value in enumerate(_values(graph))}
     lines = [f"{graph.types[value]} {value in graph.constants}" for value in numbers]
@@ -314,9 +314,9 @@ def _values(graph: Graph) -> list[str]:
 def _followed(
     known: Search, part: Graph, best: Candidate, rules: Sequence[Rule]
 ) -> tuple[Graph, tuple[Step, ...], list[str]]:
-    """The steps found for a part taken in the whole, where ``part`` looks as it did; raises ReplayError.
+    """Repeat in the whole the steps found for a part that equals ``part``; raises ReplayError if that is impossible.
 
-    Both are rewritten side by side, so that what is new in one is known by its name in the other. Returns the whole,
+    Both are rewritten side by side, so that each new node of one has its counterpart in the other. Returns the whole,
     the steps to it, and the names of the part's nodes in it.
     """
     whole, steps = best.network.graph, best.steps

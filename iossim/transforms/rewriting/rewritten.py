@@ -22,7 +22,7 @@ from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
 from iossim.transforms.transform import with_option
 
-#: Those of the papers' figures first: where several make the units of a network, its author followed these.
+#: Policies in order of preference, if several make the units of a network: those of the papers' figures come first.
 _POLICIES = ("conv-relu", "relu-sepconv", "fused", "none")
 
 
@@ -46,7 +46,7 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
 
 
 def _untouched(original: Network, graph: Graph) -> list[Unit]:
-    """The units whose ops are all there, and drain into their last op alone, so that no units form a cycle."""
+    """Units whose ops are unchanged, and whose outputs all come from the last op, so that no units form a cycle."""
     position = graph.position
     kept = []
     for unit in original.units:
@@ -88,7 +88,7 @@ def _fused(graph: Graph, kept: Sequence[Unit], policy: UnitPolicy) -> list[Unit]
     return units
 
 
-#: The option of a source that holds them.
+#: Option of a source that holds rules and steps.
 OPTION = "rewriting"
 
 
@@ -112,15 +112,15 @@ def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule
 
 
 def applied_rules(network: Network) -> dict[str, int]:
-    """By name the rules that a network was rewritten by, and how often each; none where it was not."""
+    """Number of times that each rule was applied to a network, by name; empty if it was not rewritten."""
     rewriting = dict(network.source.options).get(OPTION)
     steps = [] if rewriting is None else json.loads(rewriting)["steps"]
     return dict(sorted(Counter(step["rule"] for step in steps).items()))
 
 
 def rewritten_again(network: Network, rewriting: str) -> Network:
-    """The network as the text of its source says it was rewritten. Raises ReplayError for a text that says nothing,
-    and for steps that cannot be taken from this network.
+    """The network rewritten as the text of its source says. Raises ReplayError for an invalid text, and for steps that
+    cannot be taken from this network.
     """
     rules, steps = rules_and_steps(rewriting)
     graph = replay(network.graph, steps, {rule.name: rule for rule in rules})

@@ -4,10 +4,10 @@ A pattern is a small graph in single assignment: ops over named tensors. A tenso
 input of the rule; it stands for any value of the graph. Names have the same meaning in both patterns, so inputs and
 source attributes may be read in the target.
 
-Two spellings say what would take many rules otherwise:
+Two notations stand for what would otherwise take many rules:
 
-- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; what a target op
-  makes of nothing but inputs that are left out is left out too.
+- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; the result of a
+  target op all of whose inputs are left out is left out too.
 - ``*rest`` as an input of an op that takes any number of tensors stands for any number of them, none included, in
   order. It is written with its star wherever it is read, and has no shape of its own.
 """
@@ -40,12 +40,12 @@ def attribute_defaults(kind: str) -> Mapping[str, Any]:
 
 
 def is_optional(operand: str) -> bool:
-    """Whether an operand, as it is written in a rule, may be left out."""
+    """True for an operand, as it is written in a rule, that may be left out."""
     return operand.endswith("?")
 
 
 def is_rest(operand: str) -> bool:
-    """Whether an operand, as it is written in a rule, stands for any number of tensors."""
+    """True for an operand, as it is written in a rule, that stands for any number of tensors."""
     return operand.startswith("*")
 
 
@@ -92,7 +92,7 @@ class Filled:
 class Rule:
     """``outputs`` maps each tensor of the source that is replaced to the tensor of the target that replaces it.
 
-    ``conditions`` are truths of attributes and shapes, all needed. ``origin`` says where the rule comes from. The
+    ``conditions`` on attributes and shapes all have to hold. ``origin`` says where the rule comes from. The
     name does not enter :attr:`hash`, nor does the origin. Creating one checks that it is well formed, and raises
     RuleError; that both sides have the same shapes is for verification to say.
     """
@@ -127,7 +127,7 @@ class Rule:
             if target not in (known | made) - self.rests:
                 raise self._error(
                     where,
-                    f"output {source!r} is replaced by {target!r}, which its target has not; "
+                    f"output {source!r} is replaced by {target!r}, which is not in its target; "
                     f"{did_you_mean(target, (known | made) - self.rests)}",
                 )
         tensors = known | self.made_by_source | made
@@ -157,7 +157,7 @@ class Rule:
             if isinstance(part, Shape | IsConstant) and part.tensor not in read:
                 remedy = did_you_mean(part.tensor, read)
                 raise self._error(
-                    place, f"{what} {expression} reads the tensor {part.tensor!r}, which it has not; {remedy}"
+                    place, f"{what} {expression} reads the tensor {part.tensor!r}, which is not in the rule; {remedy}"
                 )
 
     def _check_ops(self, side: str, ops: tuple[PatternOp, ...], known: set[str]) -> set[str]:

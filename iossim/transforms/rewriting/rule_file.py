@@ -49,7 +49,7 @@ class _FieldError(RuleError):
 
 def read_rules(text: str, where: str) -> tuple[Rule, ...]:
     """The rules of a file in order. ``where`` names the file in errors. Raises RuleError naming file, line, rule and
-    field; also where two rules have one name, and where there is none.
+    field; also if two rules have the same name, or there is none.
     """
     try:
         documents = read_located_documents(text)
@@ -130,7 +130,7 @@ def _rule_of(values: Any) -> Rule:
 def _texts(values: Mapping[str, Any], field: str) -> Iterator[tuple[Location, str]]:
     items = values.get(field)
     if items is not None and not isinstance(items, list):
-        raise _FieldError("is not a list; write each item in a line of its own, behind '- '", (field,))
+        raise _FieldError("is not a list; write each item on a line of its own, after '- '", (field,))
     for index, item in enumerate(items or ()):
         if not isinstance(item, str):
             raise _FieldError(f"{item!r} is not text; put it into quotes", (field, index))
@@ -192,7 +192,7 @@ def _call(text: str, place: Location) -> tuple[tuple[str, ...], str, list[str]]:
 
 
 def _split_at_commas(arguments: str, text: str, place: Location) -> list[str]:
-    """Arguments apart from one another: at commas that stand neither in brackets nor in quotes."""
+    """Arguments, split at commas that stand neither in brackets nor in quotes."""
     parts, depth, quote = [""], 0, ""
     for letter in arguments:
         if quote:

@@ -22,7 +22,7 @@ from iossim.transforms.rewriting.expression import Literal, parse_expression
 from iossim.transforms.rewriting.rule import PatternOp, Rule, RuleError
 from iossim.transforms.rewriting.rule_file import read_rules
 
-#: TASO's ``OpType`` of what the published file has, and ours of those that have no attributes.
+#: TASO's ``OpType`` of the operators in the published file, and our kinds of those without attributes.
 _CONV, _RELU, _CONCAT, _SPLIT, _EWADD, _EWMUL, _MATMUL = 3, 8, 12, 13, 16, 17, 18
 _PLAIN = {_RELU: "relu", _EWADD: "add", _EWMUL: "mul", _MATMUL: "matmul"}
 #: TASO's ``PMParameter``.
@@ -50,12 +50,12 @@ class _DamagedError(Exception):
 def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
     """The rules of a ``RuleCollection``, as TASO publishes it, in order; the first is called ``taso-000``.
 
-    What it leaves unsaid is filled in as TASO's runtime has it. A convolution has as many groups as the channels of
-    its input are times those that its weight takes: in a source they are a variable, in a target ``x.shape[1] //
+    What the file leaves open is as in TASO's runtime. The number of groups of a convolution is that of its input's
+    channels over those that its weight takes: in a source it is a variable, in a target ``x.shape[1] //
     w.shape[1]``. The sizes of a split in a target are those of the concat that it undoes. Products are of matrices.
     ``where`` names the file in errors.
 
-    Raises RuleError where the bytes are none, or hold an operator that no published rule has.
+    Raises RuleError if the bytes are no collection, or hold an operator that no published rule has.
     """
     rules: list[Rule] = []
     try:
@@ -206,12 +206,12 @@ class _Side:
         self.ranked |= {*operands, *outputs}
 
     def _need(self, condition: str, tensors: tuple[str, ...]) -> None:
-        """Add a condition, where it is one of the source or the inputs: what a target makes follows from those."""
+        """Add a condition if it is on the source or the inputs; those on what a target makes follow from these."""
         if self._is_source or set(tensors) <= set(self._inputs.values()):
             self.conditions.append(condition)
 
     def _sizes(self, tensor: str, axis: int) -> str:
-        """The sizes along an axis of what a concat put together, followed through what keeps the pieces apart."""
+        """Sizes along an axis of the pieces of a concat, traced back through ops that keep the pieces apart."""
         op = self._maker.get(tensor)
         if op is not None and op.kind == "concat" and dict(op.attributes)["axis"] == Literal(axis):
             return f"({', '.join(f'{operand}.shape[{axis}]' for operand in op.inputs)},)"
@@ -223,7 +223,7 @@ class _Side:
         raise _DamagedError(f"a split of {tensor} along axis {axis} undoes no concat")
 
 
-#: Sets that ``default`` means.
+#: Sets that ``default`` stands for.
 DEFAULT_RULES = "metaflow,simplify"
 _FOLDER = "iossim.transforms.rewriting.rules"
 _REMEDY = "give a .yaml file of rules, a .pb file of TASO's, or the name of a set (see 'iossim rules list')"

@@ -1,16 +1,16 @@
-"""Equality saturation: all rules applied to all places at once, nothing taken away, and the cheapest graph taken out
-at the end (Y. Yang et al., Equality saturation for tensor graph superoptimization, MLSys 2021: TENSAT).
+"""Equality saturation: all rules are applied to all places at once, nothing is removed, and the cheapest graph is
+extracted at the end (Y. Yang et al., Equality saturation for tensor graph superoptimization, MLSys 2021: TENSAT).
 
-The order of substitutions does not matter, and none has to pay at first. What it minimises has to be a sum over ops,
-so that the schedule is no such cost; the graph found under the sum is a seed for the search by schedules.
+The order of substitutions does not matter, and none has to pay at first. The cost has to be a sum over ops, which that
+of a schedule is not; the graph found under the sum is a seed for the search by schedules.
 
 Rules of several roots (two convolutions of one input) match as any other, their ops joined by what they share. Their
 results would join with their own operands again without end; TENSAT limits the rounds in which they apply. Here two
 ops of a match that do not read each other must not replace results of the same op, since no graph has both, and
 rounds and e-nodes are limited for all rules.
 
-An e-graph keeps no steps. They are found again by a search of graphs, guided by how far the ops of each are from
-those of the graph that was taken out; only what has steps is returned as found, since only that can be replayed.
+An e-graph keeps no steps. A search of graphs recovers them, guided by the distance of the ops of each from those of the
+extracted graph; only a graph with steps is returned as found, since only that can be replayed.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from iossim.transforms.rewriting.rule import Rule, tensor_of
 
 @dataclass(frozen=True, slots=True)
 class SaturationLimits:
-    """``nodes``: e-nodes after which no more are made. ``branches``: of the solver. ``graphs``: expanded to find the
-    steps at one place again. ``seconds``: after which no other e-graph is begun, nor the solver goes on.
+    """Limits on e-nodes (``nodes``), rounds of rules, ``branches`` of the solver, and ``graphs`` expanded to recover
+    the steps at one place; after ``seconds`` no further e-graph is begun, and the solver stops.
     """
 
     nodes: int = 2000
@@ -61,7 +61,7 @@ class SaturationLimits:
 class Saturated:
     """Result of saturation.
 
-    ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost as a network.
+    ``found.best`` has its steps; ``extracted`` is the best extracted graph, at its cost as a network.
     ``extraction`` is that of the last e-graph, which has ``nodes`` e-nodes; ``rounds`` are those of all e-graphs.
     ``saturated``: no rule makes anything new in the last one.
     """
@@ -83,8 +83,8 @@ def saturate(
 ) -> Saturated:
     """The cheapest network that the rules make of this one, as far as the limits reach; never worse than it is.
 
-    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before.
-    KeyboardInterrupt ends it with what the last e-graph gave that it was done with.
+    If a limit ended it, it begins again with its result, as long as that becomes cheaper. KeyboardInterrupt ends it
+    with the result of the last e-graph that was finished.
     """
     limits = limits or SaturationLimits()
     started = perf_counter()
@@ -195,7 +195,7 @@ def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, 
 
 
 def _add(egraph: EGraph, match: Match, target: Target) -> None:
-    """The target of a match, beside what it replaces."""
+    """Add the target of a match beside what it replaces."""
     rule = match.rule
     replaced = {source for source, _ in rule.outputs}
     sources = zip(rule.source, match.nodes, strict=True)
@@ -218,7 +218,7 @@ def _add(egraph: EGraph, match: Match, target: Target) -> None:
 
 
 def _may_join(egraph: EGraph, match: Match) -> bool:
-    """Whether ops of the match that do not read each other replace results of different ops."""
+    """True if ops of the match that do not read each other replace results of different ops."""
     roots = [egraph.origins[name].roots for name in match.nodes]
     return all(roots[one].isdisjoint(roots[other]) for one, other in _apart(match.rule))
 
@@ -237,8 +237,8 @@ def _apart(rule: Rule) -> tuple[tuple[int, int], ...]:
 def _derived(
     network: Network, rules: Sequence[Rule], distance: _Distance, limits: SaturationLimits, progress: RewriteProgress
 ) -> tuple[Candidate, int, int]:
-    """The nearest network that was found, with its steps; graphs seen and expanded. Ops that hang together and are
-    not chosen are replaced one such place after another, since steps at one say nothing of the others.
+    """The nearest network that was found, with its steps; graphs seen and expanded. Connected ops that are not chosen
+    are replaced, one such place after another, since steps at one say nothing about the others.
     """
     near = Candidate(network, (), distance.us(network))
     seen, expanded = 1, 0
@@ -256,7 +256,7 @@ def _derived(
 
 
 def _places(network: Network, distance: _Distance) -> list[dict[str, float]]:
-    """The nodes that are not chosen, each with how far it is, in groups that hang together."""
+    """Nodes that are not chosen, each with its distance, in connected groups."""
     graph = network.graph
     far = {name: level for name, level in distance.of_nodes(network).items() if level > 0}
     together = DisjointSet(far)
@@ -284,8 +284,8 @@ def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, eq=False)
 class _Distance(GraphCost):
-    """No cost, but what guides the search for steps: how far the ops of a network are from the chosen; infinite with
-    one that is not in the e-graph.
+    """Guide of the search for steps: the distance of a network's ops from the chosen ones; infinite if one of them is
+    not in the e-graph.
     """
 
     egraph: EGraph

@@ -1,7 +1,7 @@
 """A network rewritten for a scheduler: substitutions searched together with the schedule.
 
 A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are merged
-no longer run beside each other, and work that is added may fill what is idle. So graphs are compared by their optimal
+no longer run concurrently, and added work may fill idle units. So graphs are compared by their optimal
 schedules. The graphs that are best one operator after another, by backtracking and by equality saturation, are seeds of
 that search, so that its result is never worse than scheduling the network as it is, nor than rewriting it first.
 """
@@ -37,14 +37,14 @@ from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.verdict import trusted
 from iossim.transforms.transform import Outcome, Setting
 
-#: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule,
-#: from what both find.
+#: Methods of rewriting: backtracking or saturation for the least sum of operators, or a search for the fastest
+#: schedule from the results of both.
 RewriteSearch = Literal["joint", "saturation", "backtracking"]
-#: Networks of up to so many ops are one e-graph; larger ones have one for each part.
+#: Networks of up to this many ops are one e-graph; larger ones have one for each part.
 WHOLE_OPS = 100
 #: E-nodes of an e-graph: with more of them the solver takes long, and the search begins again anyway.
 _NODES, _NODES_PER_OP = 200, 5
-#: Graphs expanded to find the steps at a place again.
+#: Graphs expanded to recover the steps at a place.
 _GRAPHS = 100
 
 
@@ -89,12 +89,12 @@ class ByOperators:
 
     @property
     def interrupted(self) -> bool:
-        """Whether an interrupt ended one of them; backtracking comes first."""
+        """True if an interrupt ended one of them; backtracking comes first."""
         return self.summed.interrupted or self.saturated.interrupted
 
     @property
     def seen(self) -> int:
-        """Graphs that both have seen."""
+        """Number of graphs that both have seen."""
         return self.summed.seen + (1 if self.summed.interrupted else self.saturated.seen)
 
     def _saturate(self, network: Network) -> Found:
@@ -112,7 +112,7 @@ class ByOperators:
         return self._known[names]
 
     def of(self, search: RewriteSearch) -> Found:
-        """The network that one of the searches finds, or where ``joint`` the better one's."""
+        """The network that one of the searches finds; for ``joint`` the better one."""
         if search == "saturation":
             return self.saturated
         if search == "backtracking" or self.summed.interrupted:
@@ -126,8 +126,8 @@ class ByOperators:
         )
 
     def search(self, cost: GraphCost, seeds: Sequence[Candidate] = ()) -> tuple[Found, dict[RewriteSearch, Candidate]]:
-        """The network of the least cost, never worse than what was found here, or than the seeds; and the former, at
-        that cost. KeyboardInterrupt ends it with the best so far, and without some of them.
+        """The network of the least cost, never worse than those found here or than the seeds; and those found here, at
+        that cost. KeyboardInterrupt ends it with the best so far, and without some of the latter.
         """
         before_us = cost.us(self.network)
         known, interrupted = Candidate(self.network, (), before_us), self.interrupted
@@ -156,7 +156,7 @@ class ByOperators:
         return replace(joint, best=cheaper(joint.best, known)), first
 
 
-#: How many graphs are searched on unless a budget says otherwise.
+#: Budget unless another one is given.
 DEFAULT_BUDGET = RewriteBudget(graphs=200)
 #: Names in tables of the network that each search finds.
 _LABELS: Mapping[RewriteSearch, str] = {"backtracking": "rewritten", "saturation": "saturated", "joint": "jointly"}
@@ -227,15 +227,15 @@ def rewritten_by(steps: int) -> str:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Search the network that a scheduler makes the most of; never slower by it than the network is.
+    """Search for the rewritten network with the fastest schedule by a scheduler; never slower than the network is.
 
-    For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched
-    together with the schedule, both under the limit on workspace of the search's options. Another ``search`` than
-    ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes of its
-    result may be slower than before, as it is in the papers that rewrite first.
+    For ``sequential`` that is the one with the least sum of operators; for the schedulers of IOS it is searched
+    together with the schedule, both under the limit on workspace of the search's options. A ``search`` other than
+    ``joint`` minimises the sum of operators whatever the scheduler, so that the schedule of its result by IOS may be
+    slower than before, as in the papers that rewrite first.
 
-    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are proved,
-    with ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
+    Graphs that cost up to ``alpha`` times the best are expanded, within ``budget``. Only proved rules are used, or with
+    ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
     """
 
     rules: tuple[Rule, ...]

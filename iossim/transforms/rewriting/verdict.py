@@ -69,7 +69,7 @@ class Verification:
     """The verdict on a rule. ``conditions`` are those that it lacked, as text; a proof is under these, too.
 
     ``counterexample`` is of the rule as it is written, without them. ``axioms`` are the names of those that a proof
-    used, ``seconds`` what it all took.
+    used, ``seconds`` the total time.
     """
 
     verdict: Verdict
@@ -92,7 +92,7 @@ _VERDICTS = TypeAdapter(dict[str, Verification])
 
 
 def recall(rule: Rule) -> Verification | None:
-    """The verdict on a rule that was kept, the user's own or shipped; None where there is none to be trusted."""
+    """The kept verdict on a rule, the user's own or a shipped one; None if there is none to be trusted."""
     with suppress(OSError):
         kept = _trusted(place_of(rule).read_text(encoding="utf-8"))
         if rule.hash in kept:

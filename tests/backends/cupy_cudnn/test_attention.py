@@ -57,6 +57,7 @@ def fused_of(library: HostLibrary) -> FusedAttention | None:
     casts=st.booleans(),
     joined=st.booleans(),
     before=st.booleans(),
+    shared=st.sampled_from([1, HEADS]),
     by=st.sampled_from(["fused", "apart"]),
 )
 def test_an_attention_however_it_is_spelt(
@@ -68,6 +69,7 @@ def test_an_attention_however_it_is_spelt(
     casts: bool,
     joined: bool,
     before: bool,
+    shared: int,
     by: str,
 ) -> None:
     def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
@@ -75,8 +77,9 @@ def test_an_attention_however_it_is_spelt(
         return {plan: 500.0 if slow else us for plan, us in default_plans(asked).items() if plan.name != "refused"}
 
     network = attention(
-        precision, scaled=scaled, mask=mask, scaled_mask=scaled_mask, casts=casts, joined=joined, before=before
-    )
+        precision, scaled=scaled, mask=mask, scaled_mask=scaled_mask, casts=casts, joined=joined, before=before,
+        shared=shared,
+    )  # fmt: skip
     library, algorithm = ran(network, engine, plans_of)
     asked = fused_of(library)
     if (mask and scaled_mask) or scaled == "values":  # cuDNN adds a mask to what is scaled, and scales no values
@@ -87,8 +90,13 @@ def test_an_attention_however_it_is_spelt(
     assert asked.scale == pytest.approx(factor, rel=1e-2)
     assert (asked.mask is not None) == (mask is not None)
     assert asked.q.shape == (2, HEADS, LENGTH, FEATURES)
-    width = HEADS * FEATURES
-    assert asked.q.strides == asked.k.strides == asked.v.strides == (LENGTH * width, FEATURES, width, 1)
+    for operand, heads in (asked.q, HEADS), (asked.k, HEADS // shared), (asked.v, HEADS // shared):
+        assert operand.shape[1] == heads
+        width = heads * FEATURES
+        steps = (LENGTH * width, FEATURES, width, 1)
+        assert all(
+            size == 1 or own == step for size, own, step in zip(operand.shape, operand.strides, steps, strict=True)
+        )
     assert algorithm.startswith(f"{by}:")
     assert len(How.parsed(algorithm).parts) == (2 if by == "apart" else 1)
 

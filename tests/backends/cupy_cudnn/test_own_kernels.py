@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from host_backend import HostBackend
 from host_device import HostDriver
 from host_kernels import host_kernel
 from hypothesis import given, settings
@@ -33,7 +35,11 @@ from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.window_kernels import local_response_norm, pool
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
+from iossim.hardware.lowering.unit import unit_steps
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Array
+from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import DType, Precision
@@ -323,3 +329,21 @@ def test_the_table_of_accesses_counts_what_texts_say(monkeypatch: pytest.MonkeyP
     small, rows = SMALL.elements, 384 * 768
     assert moved(ALIGNED["small average pool"][0]) == Moved(4 * small, 10 * small // 8, 10 * small)
     assert moved(ALIGNED["softmax"][0]) == Moved(4 * rows, 2 * rows // 8, 4 * rows)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
+def test_rotary_positions_are_one_kernel(precision: Precision) -> None:
+    """One lookup is part of the chain that reads it; of two, each is a kernel of its own."""
+    for count, kernels in (1, 1), (2, 3):
+        b = GraphBuilder("rotary", precision)
+        x = b.input("x", (2, 6, 32))
+        with b.block("only"), b.unit("rotary", "Rotary"):
+            turned = [b.add(Gather(-1), x, b.numbers(f"at {n}", np.roll(np.arange(32), 16 + n))) for n in range(count)]
+            y = b.add(Add(), b.add(Mul(), x, b.constant("cosine", (6, 32))), *turned)
+        network = b.network([y])
+        backend = HostBackend(precision)
+        backend.agree(network)
+        assert len(unit_steps(network, network.units[0])) == kernels
+        assert (
+            Counter(call.verb for call in backend.driver.calls)["launch"] == 2 * kernels
+        )  # captured after a first run

@@ -12,11 +12,11 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.ops.functions import Nary, Unary
-from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType
@@ -24,6 +24,7 @@ from iossim.models.passes.norm_recognition import NormRecognition
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.simplification import DeadOpElimination
 from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
+from iossim.models.passes.transpose_sinking import TransposeSinking
 
 SHAPE = (2, 3, 4, 8)
 
@@ -203,3 +204,39 @@ def test_flattened_rows_are_multiplied_as_they_are(turned: bool, bias: tuple[int
 def test_products_of_other_rows_stay(changed: dict[str, Any]) -> None:
     graph = linear(**changed)
     assert FlatProductRecognition().apply(graph) is graph
+
+
+def split_heads(
+    tables: tuple[int, ...] = (4, 8), *, given: bool = False, kept: bool = False, turned: bool = True
+) -> Graph:
+    """Rows split into three heads, which are transposed and then rotated by tables of this shape, ``given`` or constant."""
+    b = GraphBuilder("rotary")
+    heads = b.add(Reshape((2, 4, 3, 8)), b.input("x", (2, 4, 24)))
+    x = b.add(Transpose((0, 2, 1, 3)), heads)
+    cosine, sine = (b.input(name, tables) if given else b.constant(name, tables) for name in ("cosine", "sine"))
+    rotated = b.add(Mul(), by_slices(b, x) if turned else b.add(Relu(), x), sine)
+    y = b.add(Add(), b.add(Mul(), x, cosine), rotated)
+    return b.graph(
+        [b.add(MatMul(), y, b.constant("w", (8, 8))), *([b.add(Transpose((0, 1, 3, 2)), x)] if kept else [])]
+    )
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("tables", [(), (8,), (4, 8), (1, 1, 4, 8), (2, 1, 4, 8), (3, 1, 8)], ids=str)
+def test_heads_are_transposed_after_their_rotation(tables: tuple[int, ...], given: bool) -> None:
+    graph = split_heads(tables, given=given)
+    after = canonicalise(graph)
+    assert [node.op.kind for node in after.nodes][-2:] == ["transpose", "matmul"]
+    assert len(after.of_kind["transpose"]) == 1
+    generator = np.random.default_rng(0)
+    inputs = {name: generator.standard_normal(graph.types[name].shape).astype(np.float32) for name in graph.inputs}
+    (before,), (now,) = (evaluate_graph(each, inputs).values() for each in (graph, after))
+    np.testing.assert_array_equal(now, before)
+
+
+@pytest.mark.parametrize("changed", [{"tables": (3, 4, 8)}, {"kept": True}, {"turned": False}])
+def test_other_transposes_stay(changed: dict[str, Any]) -> None:
+    """Tables of each head and token, heads that others read as they are, and what looks up no features."""
+    graph = split_heads(**changed)
+    recognised = RotationRecognition().apply(graph)
+    assert TransposeSinking().apply(recognised) is recognised

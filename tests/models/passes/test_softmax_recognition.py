@@ -125,6 +125,39 @@ def test_a_check_that_may_find_something_stays(name: str, tmp_path: Path) -> Non
     assert network.remarks == ("Kept, and priced, since the mask may hide a whole row: 1 check of a softmax for NaN.",)
 
 
+def selected(softmax: NodeProto, *between: NodeProto, scores: str = "scores low") -> list[NodeProto]:
+    return [node("MatMul", "x w", "scores"), node("Where", f"seen {scores}", "masked"), *between, softmax]
+
+
+SOFTMAX, LOW = node("Softmax", "masked", "y", axis=-1), {"low": np.float32(-1e4)}
+CAST = [node("Cast", "masked", "cast", to=1), node("Softmax", "cast", "y", axis=-1)]
+
+
+@pytest.mark.parametrize("seen", [OPEN, OPEN[:1], np.array(True), OPEN[None]], ids=["rows", "a row", "all", "batch"])
+@pytest.mark.parametrize("low", [-1e4, np.finfo(np.float32).min, -np.inf])
+def test_a_known_selection_of_scores_is_a_sum_with_a_mask(seen: Array, low: float, tmp_path: Path) -> None:
+    for nodes in selected(SOFTMAX), selected(CAST[1], CAST[0]):
+        assert "where" not in kinds(loaded(tmp_path, nodes, {"seen": seen, "low": np.float32(low)}))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "weights"),
+    [
+        pytest.param(selected(SOFTMAX), {"seen": CLOSED, **LOW}, id="a row is hidden"),
+        pytest.param(selected(SOFTMAX), {"seen": OPEN, "low": np.float32(-100)}, id="not low"),
+        pytest.param(selected(SOFTMAX, scores="low scores"), {"seen": OPEN, **LOW}, id="the other way"),
+        pytest.param(selected(node("Softmax", "masked", "y", axis=1)), {"seen": OPEN, **LOW}, id="columns"),
+        pytest.param(
+            selected(node("Add", "masked soft", "y"), node("Softmax", "masked", "soft", axis=-1)),
+            {"seen": OPEN, **LOW},
+            id="read elsewhere",
+        ),
+    ],
+)  # fmt: skip
+def test_another_selection_stays(nodes: list[NodeProto], weights: dict[str, Array], tmp_path: Path) -> None:
+    assert "where" in kinds(loaded(tmp_path, nodes, weights))
+
+
 MOST = [node("ReduceMax", "x last", "most"), node("Sub", "x most", "shifted")]
 PARTS: dict[str, list[NodeProto]] = {
     name: [*before, node("Exp", x, "e"), node("ReduceSum", f"e {axis}", "sum"), node("Div", "e sum", "y")]

@@ -1,4 +1,4 @@
-"""Where the sources of rules are found, and layouts as the search chooses them."""
+"""Places where the sources of rules are found, and layouts that the search chooses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from command_line import printed_everywhere
 from place_rules import RULE
+from some_rules import rule
 
 import iossim
 from iossim import api
@@ -33,18 +34,16 @@ from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.unit_fusion import with_units
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.matching import Match, find_matches
-from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.scheduled import Rewriting
 
 
-def places(graph: Graph, rule: str) -> list[tuple[str, ...]]:
-    return [match.nodes for match in find_matches(graph, RULE[rule])]
+def places(graph: Graph, name: str) -> list[tuple[str, ...]]:
+    return [match.nodes for match in find_matches(graph, RULE[name])]
 
 
-def found(graph: Graph, text: str) -> tuple[Match, ...]:
-    (rule,) = read_rules(text, "test")
-    return find_matches(graph, rule)
+def found(graph: Graph, source: str, target: str, *conditions: str) -> tuple[Match, ...]:
+    return find_matches(graph, rule(source, target, "y: z", *conditions))
 
 
 @pytest.fixture
@@ -72,12 +71,8 @@ def test_operands_of_a_sum_come_in_any_order() -> None:
     b = GraphBuilder("sums")
     x, y = b.input("x", (1, 2)), b.input("y", (1, 2))
     r = b.add(Relu(), x, name="r")
-    long = b.add(Add(), y, r, x, name="long")
-    graph = b.graph([long])
-    (match,) = found(
-        graph,
-        "{rule: r, source: ['t = relu(a)', 'z = add(t, a, *rest)'], target: ['o = add(a, *rest)'], outputs: {z: o}}",
-    )
+    graph = b.graph([b.add(Add(), y, r, x, name="long")])
+    (match,) = found(graph, "t = relu(a); y = add(t, a, *rest)", "z = add(a, *rest)")
     assert match.nodes == ("r", "long")
     assert match.tensors["rest"] == ("y",)
 
@@ -105,18 +100,14 @@ def test_an_attribute_that_stands_twice_is_the_same() -> None:
 
 
 def test_attributes_that_are_not_given_have_their_default(branches: Graph) -> None:
-    text = "{{rule: r, source: ['y = conv(x, w, b?{})'], target: ['z = conv(x, w, b?{})'], outputs: {{y: z}}}}"
-    assert [match.nodes for match in found(branches, text.format("", ""))] == []
-    some = found(branches, text.format(", pads=p", ", pads=p"))
+    assert found(branches, "y = conv(x, w, b?)", "z = conv(x, w, b?)") == ()
+    some = found(branches, "y = conv(x, w, b?, pads=p)", "z = conv(x, w, b?, pads=p)")
     assert [match.nodes for match in some] == [("one",), ("two",)]
 
 
-def test_conditions_read_shapes_and_constants(branches: Graph) -> None:
-    text = (
-        "{{rule: r, source: ['y = conv(x, w, b?, strides=s, pads=p)'], target: ['z = conv(x, w, b?, strides=s, pads=p)'], "
-        "outputs: {{y: z}}, conditions: ['{}']}}"
-    )
-    for condition, nodes in (
+@pytest.mark.parametrize(
+    ("condition", "nodes"),
+    [
         ("w.shape[0] == 6", ["two"]),
         ("y.shape[2] == 4", ["wide"]),
         ("b.shape[0] == 4", ["one", "wide"]),
@@ -124,8 +115,11 @@ def test_conditions_read_shapes_and_constants(branches: Graph) -> None:
         ("is_constant(x)", []),
         ("is_constant(b)", ["one", "two", "wide"]),
         ("x.shape[7] == 1", []),
-    ):
-        assert [match.nodes[0] for match in found(branches, text.format(condition))] == nodes, condition
+    ],
+)
+def test_conditions_read_shapes_and_constants(condition: str, nodes: list[str], branches: Graph) -> None:
+    whole = "conv(x, w, b?, strides=s, pads=p)"
+    assert [match.nodes[0] for match in found(branches, f"y = {whole}", f"z = {whole}", condition)] == nodes
 
 
 def test_what_symmetry_makes_twice_is_listed_once() -> None:
@@ -143,9 +137,9 @@ def test_nodes_are_different() -> None:
 
 
 def test_only_what_is_touched(branches: Graph) -> None:
-    rule = RULE["merge-convolutions"]
-    assert find_matches(branches, rule, frozenset({"wide"})) == ()
-    assert find_matches(branches, rule, frozenset({"two", "no longer there"})) == find_matches(branches, rule)
+    merge = RULE["merge-convolutions"]
+    assert find_matches(branches, merge, frozenset({"wide"})) == ()
+    assert find_matches(branches, merge, frozenset({"two", "no longer there"})) == find_matches(branches, merge)
 
 
 def test_places_and_results_are_the_same_in_every_process() -> None:
@@ -253,8 +247,8 @@ def test_weights_are_transposed_before_the_network_runs() -> None:
     """By columns nothing runs but the product, and computes the same."""
     b = GraphBuilder("product")
     network = b.network([b.add(Gemm(), b.input("x", (4, 6)), b.constant("w", (6, 3)))])
-    (rule,) = (rule for rule in rule_set("layouts") if rule.name == "weights-by-columns")
-    (match,) = find_matches(network.graph, rule)
+    (by_columns,) = (each for each in rule_set("layouts") if each.name == "weights-by-columns")
+    (match,) = find_matches(network.graph, by_columns)
     applied = apply(network.graph, match)
     assert applied is not None
     (node,) = applied.graph.nodes

@@ -20,16 +20,17 @@ from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
+from iossim.ir.network import Block, Network
 from iossim.ir.ops.unary import Relu
 from iossim.models.passes.block_parts import units_alone
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
 from iossim.transforms.rewriting import graph_costs as module
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget
-from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
+from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators, Transferred
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.parts import minimum_cut, search_in_parts, split
 from iossim.transforms.rewriting.rewritten import rewritten_network
@@ -38,7 +39,7 @@ from iossim.transforms.rewriting.scheduled import ByOperators
 
 @pytest.mark.parametrize("seed", [2, 4])
 def test_parts_find_what_the_whole_finds(seed: int) -> None:
-    """Where nothing spans their seams, the sum of operators is the sum of the parts."""
+    """The sum of operators is the sum of the parts if nothing spans their seams."""
     network = seeded_network(seed, units=4, blocks=2)
     cost = SumOfOperators(RandomCostModel(seed))
     whole = search_in_parts(network, FEW, cost, alpha=inf)
@@ -70,9 +71,8 @@ def test_parts_that_look_alike_are_searched_once() -> None:
     x = b.input("x", (1, 8, 14, 14))
     for block in range(4):
         with b.block(f"block{block}"):
-            x = b.add(
-                Relu(), b.add(Relu(), b.conv(x, 8, 3, padding=1, name=f"c{block}"), name=f"r{block}"), name=f"s{block}"
-            )
+            x = b.add(Relu(), b.conv(x, 8, 3, padding=1, name=f"c{block}"), name=f"r{block}")
+            x = b.add(Relu(), x, name=f"s{block}")
     network = b.network([x])
     cost = SumOfOperators(RandomCostModel())
     found = search_in_parts(network, [NAMED["relu-of-relu"]], cost, most_ops=3, blocks_whole=True)
@@ -97,32 +97,25 @@ def test_joint_search_is_never_worse(seed: int) -> None:
         assert same_outputs(network.graph, best.network.graph, seed)
 
 
-class Stops:
-    """A cost that is interrupted from the so-manieth time on that it is asked for."""
+class Stops(SumOfOperators):
+    """A cost that is interrupted at its ``left``-th evaluation."""
 
-    def __init__(self, inner: GraphCost, after: int) -> None:
-        self.inner, self.left = inner, after
+    left = 0
 
     def us(self, network: Network) -> float:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt
-        return self.inner.us(network)
-
-    def at_least_us(self, network: Network) -> float:
-        return self.inner.at_least_us(network)
-
-    def near_us(self, network: Network, like: Network, most_us: float = inf) -> float:
-        return self.us(network)
+        return super().us(network)
 
 
 @pytest.mark.parametrize("after", [2, 5, 12])
 def test_an_interrupt_leaves_the_best_so_far(after: int) -> None:
     network = seeded_network(4, units=6, blocks=2)
-    cost = SumOfOperators(RandomCostModel(seed=1))
-    found = search_in_parts(
-        network, DEFAULT, Stops(cost, after), guides=[cost], budget=RewriteBudget(graphs=20), most_ops=8
-    )
+    cost, stops = SumOfOperators(RandomCostModel(seed=1)), Stops(RandomCostModel(seed=1))
+    stops.left = after
+    budget = RewriteBudget(graphs=20)
+    found = search_in_parts(network, DEFAULT, stops, guides=[cost], budget=budget, most_ops=8)
     assert found.interrupted
     assert not found.complete
     assert found.best.cost_us == pytest.approx(cost.us(found.best.network))
@@ -158,13 +151,10 @@ def test_the_cut_is_the_least(seed: int) -> None:
             sum(a in before and b not in before for a, b in edges),
         )
 
-    ways = []
     middle = range(third, count - third)
-    for size in range(len(middle) + 1):
-        for chosen in combinations(middle, size):
-            before = frozenset({*range(third), *chosen})
-            if not any(b in before and a not in before for a, b in edges):
-                ways.append(broken(before))
+    chosen = (set(some) for size in range(len(middle) + 1) for some in combinations(middle, size))
+    cuts = [frozenset({*range(third), *some}) for some in chosen]
+    ways = [broken(before) for before in cuts if not any(b in before and a not in before for a, b in edges)]
     found = minimum_cut(range(count), [1] * count, edges, places)
     assert not any(b in found and a not in found for a, b in edges)
     assert set(range(third)) <= found
@@ -192,10 +182,10 @@ def test_places_are_kept_whole() -> None:
     """Two ops that a rule matches stay together, where as good a cut is beside them."""
     network = iossim.load("squeezenet")
     alone = [(unit,) for unit in range(len(network.units))]
-    before, behind = split(network, alone, [], 45)[:2]
-    place = [network.unit_nodes(network.units[unit])[0].name for unit in (before[-1], behind[0])]
-    assert not any({before[-1], behind[0]} <= set(part) for part in split(network, alone, [], 45))
-    assert any({before[-1], behind[0]} <= set(part) for part in split(network, alone, [place], 45))
+    before, after = split(network, alone, [], 45)[:2]
+    place = [network.unit_nodes(network.units[unit])[0].name for unit in (before[-1], after[0])]
+    assert not any({before[-1], after[0]} <= set(part) for part in split(network, alone, [], 45))
+    assert any({before[-1], after[0]} <= set(part) for part in split(network, alone, [place], 45))
 
 
 COSTS = (SumOfOperators, OptimalSchedule)
@@ -203,7 +193,7 @@ COSTS = (SumOfOperators, OptimalSchedule)
 
 @dataclass(eq=False)
 class Counting(WrappedCostModel):
-    """Tells how often it was asked, and for how many stages."""
+    """Cost model that counts the stages of each batch."""
 
     batches: list[int] = field(default_factory=list)
 
@@ -246,12 +236,19 @@ def test_units_are_priced_and_blocks_solved_once() -> None:
         assert sum(prices.batches[len(asked) :]) <= len(network.units) / 4, "merged stages alone are asked for again"
 
 
-def test_a_network_without_a_price_costs_infinitely_much() -> None:
+@pytest.mark.parametrize("kind", COSTS)
+def test_a_network_without_a_price_costs_infinitely_much(kind: Callable[[CostModel], GraphCost]) -> None:
     network = seeded_network(0, units=4, blocks=1)
-    first = network.units[0].name
-    table = PriceTable(stages=[StagePrice(units=[first], latency_us=1)], boundary_us=BoundaryPrices())
-    for kind in COSTS:
-        assert kind(TableCostModel(table)).us(network) == np.inf
+    stages = [StagePrice(units=[network.units[0].name], latency_us=1)]
+    table = TableCostModel(PriceTable(stages=stages, boundary_us=BoundaryPrices()))
+    assert kind(table).us(network) == np.inf
+
+
+def test_no_unit_is_transferred_before_what_it_reads() -> None:
+    network = chain(2)
+    known = Transferred({"relu0": 2, "relu1": 1}, {}, 0)
+    (stage,) = known.stages(ScheduleProblem.of_block(network, Block("both", (0, 1))), network)
+    assert stage.mask == 0b11
 
 
 @settings(max_examples=40, deadline=None)

@@ -32,14 +32,9 @@ from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import OPTION, rewritten_again, rewritten_network, with_rewriting
 from iossim.transforms.rewriting.rule import Rule
 
-#: Convolutions of one input become one, and what follows is pushed behind it.
-MERGE = [
-    rule
-    for rule in SHIPPED
-    if rule.name.startswith(
-        ("merge-convolutions", "relus-of-split", "concat-of-split", "split-of-part", "concat-of-one")
-    )
-]
+#: Convolutions of one input become one, and the ops that follow run after it.
+MERGED = ("merge-convolutions", "relus-of-split", "concat-of-split", "split-of-part", "concat-of-one")
+MERGE = [rule for rule in SHIPPED if rule.name.startswith(MERGED)]
 
 
 def rewritten(graph: Graph, rules: list[Rule], most: int = 200) -> tuple[Graph, list[Step]]:
@@ -139,25 +134,21 @@ def test_whole_networks_compute_the_same(model: str, least: int, tmp_path: Path)
             assert np.abs(array - value).max() <= 1e-4 * size
 
 
-@pytest.mark.parametrize(
-    ("model", "names"),
-    [
-        ("squeezenet", ["enlarge-1x1-to-3x3", "merge-convolutions", "merge-relus-of-concat", "relus-of-concat-of-2"]),
-        (
-            "inception_v3",
-            [
-                "enlarge-1xk-to-3xk",
-                "enlarge-kx1-to-kx3",
-                "average-pool-into-1x1",
-                "merge-convolutions",
-                "relu-behind-max-pool",
-                "relus-of-concat-of-4",
-            ],
-        ),
-        ("resnet50", ["enlarge-1x1-to-3x3", "identity-beside-sum", "sum-of-convolutions", "merge-convolutions"]),
-    ],
+SQUEEZENET = ("enlarge-1x1-to-3x3", "merge-convolutions", "merge-relus-of-concat", "relus-of-concat-of-2")
+INCEPTION = (
+    "enlarge-1xk-to-3xk",
+    "enlarge-kx1-to-kx3",
+    "average-pool-into-1x1",
+    "relu-behind-max-pool",
+    "relus-of-concat-of-4",
 )
-def test_they_are_found(model: str, names: list[str]) -> None:
+RESNET = ("enlarge-1x1-to-3x3", "identity-beside-sum", "sum-of-convolutions", "merge-convolutions")
+
+
+@pytest.mark.parametrize(
+    ("model", "names"), [("squeezenet", SQUEEZENET), ("inception_v3", INCEPTION), ("resnet50", RESNET)]
+)
+def test_they_are_found(model: str, names: tuple[str, ...]) -> None:
     graph = load(model).graph
     for name in names:
         matches = find_matches(graph, NAMED[name])
@@ -178,12 +169,8 @@ def test_a_network_is_rewritten_again_from_its_source() -> None:
     text = texts[OPTION]
     again = rewritten_again(network, text)
     assert (again.graph.nodes, again.graph.types) == (made.graph.nodes, made.graph.types)
-    assert (again.units, again.blocks, again.source, again.reading) == (
-        made.units,
-        made.blocks,
-        made.source,
-        made.reading,
-    )
+    for part in ("units", "blocks", "source", "reading"):
+        assert getattr(again, part) == getattr(made, part)
     assert "The graph is rewritten by" in made.remarks[-1]
     applied = {step["rule"] for step in json.loads(text)["steps"]}
     assert all((rule.name in text) == (rule.name in applied) for rule in DEFAULT)

@@ -8,22 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from some_rules import rule
 
 from iossim.ir.graph import Graph
 from iossim.proving.refute import evaluate_real
 from iossim.transforms.rewriting import verdict as module
 from iossim.transforms.rewriting.expression import Binding, ExpressionError, evaluate, parse_expression
 from iossim.transforms.rewriting.instance import ConditionFailsError, InputShape, NotMadeError, place
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, RuleError
+from iossim.transforms.rewriting.rule import Rule, RuleError
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.verdict import Verdict, Verification, trusted
 
-TWO = Rule(
-    "associative",
-    (PatternOp("matmul", ("a", "b"), ("t",)), PatternOp("matmul", ("t", "c"), ("y",))),
-    (PatternOp("matmul", ("b", "c"), ("u",)), PatternOp("matmul", ("a", "u"), ("z",))),
-    (("y", "z"),),
-)
+TWO = rule("t = matmul(a, b); y = matmul(t, c)", "u = matmul(b, c); z = matmul(a, u)", "y: z")
 
 
 def test_inputs_and_hash() -> None:
@@ -32,30 +28,24 @@ def test_inputs_and_hash() -> None:
     assert replace(TWO, conditions=(parse_expression("len(a.shape) == 2"),)).hash != TWO.hash
 
 
-def test_any_number_of_tensors_has_no_shape() -> None:
-    add = PatternOp("add", ("a", "*others"), ("y",))
-    assert Rule("sum", (add,), (replace(add, outputs=("z",)),), (("y", "z"),)).rests == {"others"}
-    with pytest.raises(RuleError, match="output 'y' is replaced by 'others'"):
-        Rule("sum", (add,), (), (("y", "others"),))
-    with pytest.raises(RuleError, match="reads the tensor 'others'"):
-        Rule("sum", (add,), (), (("y", "a"),), (parse_expression("len(others.shape) == 2"),))
-
-
 @pytest.mark.parametrize(
-    ("changed", "reason"),
+    ("source", "target", "outputs", "reason"),
     [
-        ({"source": ()}, "has no op"),
-        ({"conditions": (parse_expression("is_constant(q)"),)}, "'q'"),
-        ({"target": (PatternOp("add", ("*a", "b"), ("z",)),)}, r"'\*a' is elsewhere 'a'; write both alike"),
-        (
-            {"source": (PatternOp("add", ("a", "*b"), ("y",)), PatternOp("add", ("y", "b"), ("t",)))},
-            r"'b' is elsewhere '\*b'",
-        ),
+        ("y = add(a, *others)", "", "y: others", "output 'y' is replaced by 'others'"),
+        ("y = add(a, b)", "z = add(*a, b)", "y: z", r"'\*a' is elsewhere 'a'; write both alike"),
+        ("y = add(a, *b); t = add(y, b)", "", "t: a", r"'b' is elsewhere '\*b'"),
     ],
 )
-def test_what_is_not_well_formed_is_refused(changed: dict[str, object], reason: str) -> None:
+def test_what_is_not_well_formed_is_refused(source: str, target: str, outputs: str, reason: str) -> None:
     with pytest.raises(RuleError, match=reason):
-        replace(TWO, **changed)  # type: ignore[arg-type]
+        rule(source, target, outputs)
+
+
+def test_any_number_of_tensors_has_no_shape() -> None:
+    add = rule("y = add(a, *others)", "z = add(a, *others)", "y: z")
+    assert add.rests == {"others"}
+    with pytest.raises(RuleError, match="reads the tensor 'others'"):
+        add.under([parse_expression("len(others.shape) == 2")])
 
 
 BINDING = Binding({"g": 2, "pads": (1, 2)}, {"x": (1, 8, 5, 7), "w": (4, 4, 3, 3)}, frozenset({"w"}))
@@ -94,32 +84,23 @@ def test_what_has_no_value_is_refused(text: str) -> None:
         evaluate(parse_expression(text), BINDING)
 
 
-def op(kind: str, inputs: str, outputs: str, **attributes: str) -> PatternOp:
-    given = tuple((name, parse_expression(value)) for name, value in attributes.items())
-    return PatternOp(kind, tuple(inputs.split()), tuple(outputs.split()), given)
-
-
-CONV = {"strides": "s", "pads": "p", "groups": "g", "dilations": "d"}
+CONV = "strides=s, pads=p, groups=g, dilations=d"
 #: Two convolutions of one input become one with the filters of both.
-MERGED = Rule(
-    "merge",
-    (op("conv", "x v b?", "y", **CONV), op("conv", "x w c?", "z", **CONV)),
-    (
-        op("concat", "v w", "vw", axis="0"),
-        op("concat", "b? c?", "bc", axis="0"),
-        op("conv", "x vw bc?", "yz", **CONV),
-        op("split", "yz", "y1 z1", axis="1", sizes="(v.shape[0], w.shape[0])"),
-    ),
-    (("y", "y1"), ("z", "z1")),
-    (parse_expression("g == 1"), parse_expression("v.shape[2:] == w.shape[2:]")),
+MERGED = rule(
+    f"y = conv(x, v, b?, {CONV}); z = conv(x, w, c?, {CONV})",
+    f"vw = concat(v, w, axis=0); bc = concat(b?, c?, axis=0); yz = conv(x, vw, bc?, {CONV}); "
+    "y1, z1 = split(yz, axis=1, sizes=(v.shape[0], w.shape[0]))",
+    "y: y1, z: z1",
+    "g == 1",
+    "v.shape[2:] == w.shape[2:]",
 )
 Shapes = Mapping[str, InputShape]
 
 
-def instantiate(rule: Rule, attributes: Mapping[str, Any], shapes: Shapes) -> tuple[Graph, Graph] | None:
+def instantiate(tried: Rule, attributes: Mapping[str, Any], shapes: Shapes) -> tuple[Graph, Graph] | None:
     """Both sides of a rule at shapes of its inputs; None where a side cannot take these, or a condition fails."""
     try:
-        placed = place(rule, attributes, shapes)
+        placed = place(tried, attributes, shapes)
         return placed.source, placed.target()
     except NotMadeError:
         return None
@@ -155,36 +136,30 @@ def test_a_source_that_does_not_take_the_shapes() -> None:
 
 
 def test_sides_of_other_shapes() -> None:
-    rule = replace(MERGED, target=(op("identity", "x", "y1"), op("identity", "x", "z1")), conditions=())
+    other = rule(f"y = conv(x, v, b?, {CONV})", "y1 = identity(x)", "y: y1")
     with pytest.raises(NotMadeError, match=r"y is \[1, 3, 5, 5\], but y1, which replaces it, is \[1, 2, 5, 5\]"):
-        place(rule, PLAIN, SHAPES).target()
+        place(other, PLAIN, SHAPES).target()
 
 
 def test_any_number_of_tensors() -> None:
-    rule = Rule(
-        "flat",
-        (op("concat", "x y", "t", axis="a"), op("concat", "t *rest", "z", axis="a")),
-        (op("concat", "x y *rest", "u", axis="a"),),
-        (("z", "u"),),
-    )
-    found = instantiate(rule, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ((2, 2), (2, 5))})
+    flat = rule("t = concat(x, y, axis=a); z = concat(t, *rest, axis=a)", "u = concat(x, y, *rest, axis=a)", "z: u")
+    found = instantiate(flat, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ((2, 2), (2, 5))})
     assert found is not None
     source, target = found
     assert source.inputs == ("x", "y", "rest.0", "rest.1")
     assert target.types["u"].shape == (2, 11)
-    assert instantiate(rule, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ()}) is not None
+    assert instantiate(flat, {"a": 1}, {"x": (2, 1), "y": (2, 3), "rest": ()}) is not None
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_the_identity_of_a_convolution(groups: int) -> None:
-    rule = Rule(
-        "wider",
-        (op("relu", "x", "y"), op("conv", "y w", "z", groups="g")),
-        (op("conv", "x one", "same", groups=str(groups), pads="(1, 1, 1, 1)"), op("relu", "same", "y1")),
-        (("y", "y1"),),
-        filled=(("one", Filled(parse_expression(f"(x.shape[1], x.shape[1] // {groups}, 3, 3)"), identity=True)),),
+    wider = rule(
+        "y = relu(x); z = conv(y, w, groups=g)",
+        f"same = conv(x, one, groups={groups}, pads=(1, 1, 1, 1)); y1 = relu(same)",
+        "y: y1",
+        filled=(f"one = filled(shape=(x.shape[1], x.shape[1] // {groups}, 3, 3), identity=True)",),
     )
-    found = instantiate(rule, {"g": 1}, {"x": (1, 4, 5, 6), "w": (2, 4, 1, 1)})
+    found = instantiate(wider, {"g": 1}, {"x": (1, 4, 5, 6), "w": (2, 4, 1, 1)})
     assert found is not None
     x = np.random.default_rng(0).standard_normal((1, 4, 5, 6))
     (made,) = evaluate_real(found[1], {"x": x, "w": np.zeros((2, 4, 1, 1))}).values()
@@ -200,10 +175,7 @@ def test_only_proved_rules_are_used_unless_asked(monkeypatch: pytest.MonkeyPatch
         unknown.hash: Verification(Verdict.UNKNOWN, ""),
     }
 
-    def recall(rule: Rule) -> Verification | None:
-        return verdicts.get(rule.hash)
-
-    monkeypatch.setattr(module, "recall", recall)
+    monkeypatch.setattr(module, "recall", lambda rule: verdicts.get(rule.hash))
     used, left_out = trusted(rules)
     assert [rule.name for rule in used] == [proved.name]
     assert len(used[0].conditions) == len(proved.conditions) + 1

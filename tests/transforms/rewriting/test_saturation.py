@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from place_rules import DEFAULT, FEW, NAMED, every_graph
 from random_places import same_outputs
+from some_rules import rule
 
 import iossim
 from iossim import api
@@ -15,7 +16,7 @@ from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.ir.types import Precision
 from iossim.models.layers import conv_relu, join
 from iossim.models.passes.block_parts import single_block
-from iossim.models.passes.unit_fusion import with_units
+from iossim.models.passes.unit_fusion import unit_policy, with_units
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.rewriting import scheduled
 from iossim.transforms.rewriting.application import replay
@@ -25,10 +26,10 @@ from iossim.transforms.rewriting.extraction import extract_cheapest, extract_gre
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
-from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.saturation import SaturationLimits, grow, saturate
 from iossim.transforms.rewriting.scheduled import ByOperators
 
+V100 = api.cost_model("simulator", "v100-sxm2")
 SMALL = SaturationLimits(nodes=300, rounds=4, graphs=60)
 
 
@@ -71,7 +72,7 @@ def test_what_it_takes_out_computes_the_same_and_is_replayed(seed: int) -> None:
 
 
 def test_a_fire_module_is_one_convolution() -> None:
-    """Of two kernels of one size, joined as they are split: what only several steps that cost at first lead to."""
+    """Two kernels of one size, joined as they are split; only several steps that cost at first lead to it."""
     cost = SumOfOperators(RandomCostModel(seed=1))
     network = with_units(fire(), "none")
     result = saturate(network, DEFAULT, cost, SMALL)
@@ -85,7 +86,7 @@ def test_a_fire_module_is_one_convolution() -> None:
 @pytest.mark.parametrize(("name", "block"), [("squeezenet", "fire2"), ("inception_v3", "mixed_5c")])
 def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
     network = single_block(iossim.load(name), block)
-    cost = SumOfOperators(api.cost_model("simulator", "v100-sxm2"))
+    cost = SumOfOperators(V100)
     result = saturate(network, DEFAULT, cost)
     best_us = search_in_parts(network, DEFAULT, cost, budget=RewriteBudget(graphs=60)).best.cost_us
     assert result.found.best.cost_us <= best_us * (1 + 1e-9)
@@ -108,14 +109,13 @@ def test_nothing_matches() -> None:
     assert (result.found.matched, result.saturated, result.found.best.steps) == (False, True, ())
 
 
-def test_limits_end_it() -> None:
+@pytest.mark.parametrize("limits", [SaturationLimits(nodes=40, graphs=5), SaturationLimits(rounds=1, graphs=5)])
+def test_limits_end_it(limits: SaturationLimits) -> None:
     network = seeded_network(1, units=6, blocks=2)
-    cost = SumOfOperators(RandomCostModel(seed=2))
-    for limits in (SaturationLimits(nodes=40, graphs=5), SaturationLimits(rounds=1, graphs=5)):
-        result = saturate(network, DEFAULT, cost, limits)
-        assert not result.saturated
-        assert not result.found.complete
-        assert result.found.best.cost_us <= result.found.before_us
+    result = saturate(network, DEFAULT, SumOfOperators(RandomCostModel(seed=2)), limits)
+    assert not result.saturated
+    assert not result.found.complete
+    assert result.found.best.cost_us <= result.found.before_us
 
 
 def test_an_interrupt_leaves_what_was_found() -> None:
@@ -159,31 +159,19 @@ def test_seconds_that_are_spent_end_it() -> None:
     assert not found.complete
 
 
-CIRCLE = """\
-rule: there
-source:
-  - y = sigmoid(x)
-target:
-  - z = relu(x)
-outputs: {y: z}
----
-rule: and-back
-source:
-  - y = relu(x)
-  - z = sigmoid(y)
-outputs: {z: x}
-"""
+#: Rules that are wrong on purpose: two classes are each made of the other.
+CIRCLE = (rule("y = sigmoid(x)", "z = relu(x)", "y: z"), rule("y = relu(x); z = sigmoid(y)", "", "z: x"))
 
 
 def test_no_class_is_made_of_itself() -> None:
-    """Rules that are wrong on purpose, so that two classes are each made of the other, for less than what they are made of."""
+    """Two classes are each made of the other, for less than their own inputs cost."""
     b = GraphBuilder("circle", Precision.FP32, 0)
     x = conv_relu(b, "conv", b.input("image", (1, 4, 6, 6)), 4, 1)
     twice = b.add(Sigmoid(), b.add(Sigmoid(), x))
     network = with_units(b.network([twice], ModelSource("circle")), "none")
     cost = SumOfOperators(RandomCostModel(seed=2))
     egraph = EGraph(network.graph)
-    grow(egraph, read_rules(CIRCLE, "here"), SaturationLimits())
+    grow(egraph, CIRCLE, SaturationLimits())
     (output,) = (egraph.find(egraph.class_of[name]) for name in network.graph.outputs)
     assert {node.op.kind for node in egraph.makers(output)} == {"relu", "sigmoid"}
     prices = operator_prices(egraph, network, cost)
@@ -196,6 +184,16 @@ def test_no_class_is_made_of_itself() -> None:
         assert [node.op.kind for node in graph.nodes][:2] == ["conv", "relu"]
         assert found.cost_us == pytest.approx(cost.us(rewritten_network(network, graph)))
         assert found.cost_us >= cheapest.at_least_us
+
+
+def test_a_depthwise_convolution_is_priced_with_what_reads_it() -> None:
+    b = GraphBuilder("separable", Precision.FP32, 0)
+    depthwise = b.conv(b.input("image", (1, 4, 6, 6)), 4, 3, padding=1, groups=4, name="depthwise")
+    network = with_units(b.network([b.conv(depthwise, 8, 1, name="pointwise")]), "none")
+    egraph, cost = EGraph(network.graph), SumOfOperators(V100)
+    assert not operator_prices(egraph, network, cost).saved_us
+    (pair,) = operator_prices(egraph, network, cost, unit_policy("fused")).saved_us
+    assert [egraph.origins[name].node for name in pair] == ["depthwise", "pointwise"]
 
 
 def test_what_is_equal_makes_equal() -> None:

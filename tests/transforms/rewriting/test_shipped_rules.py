@@ -40,6 +40,7 @@ def test_simplifying_adds_no_op() -> None:
 
 @pytest.mark.parametrize("name", ["metaflow", "simplify", "layouts"])
 def test_rules_that_ship_are_trusted_as_they_are_written(name: str) -> None:
+    """After a change of rules, axioms or prover: ``iossim rules verify NAME --anew --write iossim/transforms/rewriting/rules/NAME.json``."""
     used, without_proof = trusted(rule_set(name), False)
     assert not without_proof
     assert [rule.conditions for rule in used] == [rule.conditions for rule in rule_set(name)]
