@@ -189,7 +189,7 @@ def test_a_set_of_rules(installed: None) -> None:
     [
         (
             "rules show broken-rules",
-            "rules of plugin 'broken-rules' of iossim-example 1.2 (iossim.rules), line 2: rule 'a': source[0]: 'y' is no op",
+            "rules of plugin 'broken-rules' of iossim-example 1.2 (iossim.rules), line 2: rule 'a': source[0]: 'y' is not an op",
         ),
         ("rules show no-rules", "plugin 'no-rules' of iossim-example 1.2 (iossim.rules) returns int, not YAML; update"),
         (
