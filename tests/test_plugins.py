@@ -182,7 +182,7 @@ OPTIMIZE = "optimize ios_sample --device t4"
     [
         (
             "rules show broken-rules",
-            f"rules of plugin 'broken-rules' {OF_EXAMPLE.format('rules')}, line 2: rule 'a': source[0]: 'y' is no op",
+            f"rules of plugin 'broken-rules' {OF_EXAMPLE.format('rules')}, line 2: rule 'a': source[0]: 'y' is not an op",
         ),
         ("rules show no-rules", f"plugin 'no-rules' {OF_EXAMPLE.format('rules')} returns int, not YAML; update"),
         (

@@ -88,7 +88,7 @@ def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[Benchmar
             "simulator or cupy_cudnn, or give a table"
         )
     network = _alone(kernel)
-    # This is no signature of a stage, so that look-ups of stages find no algorithms.
+    # This is not the signature of a stage, so that look-ups of stages find no algorithms.
     signature = f"algorithms of {network.signatures[0]}"
     context = context_of(backend, network)
     records = [] if model.again else model.store.of_kind(context, Kind.ALGORITHM)

@@ -116,7 +116,7 @@ def kernels_of(rows: KernelRows, path: Path, profile: DeviceProfile, engine: Eng
     Raises KernelTableError for a line that is invalid or does not fit ``profile``, and DeviceError for a CPU.
     """
     if not target_of(profile).has_warps:
-        raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
+        raise DeviceError(f"device {profile.name!r} is not a GPU, and kernels run on nothing else; choose one")
     elsewhere = rows.device if rows.device != profile.name.partition("+")[0] else ""
     read = _RowReader(profile, engine, elsewhere)
     kernels: list[RawKernel] = []

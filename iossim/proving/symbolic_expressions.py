@@ -89,23 +89,23 @@ class Evaluator:
                     found = equal(a, b, self._arithmetic)
                     return found if sign == "==" else found.negated()
                 if not (is_integer(a) and is_integer(b)):
-                    raise NotSymbolicError(f"{expression} orders values that are no whole numbers")
+                    raise NotSymbolicError(f"{expression} orders values other than whole numbers")
                 a, b = integer(a), integer(b)
                 return Claim({"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[sign])
             case ex.Literal(bool() as value):
                 return Claim(value)
-        raise NotSymbolicError(f"{expression} is no condition that symbolic arithmetic can represent")
+        raise NotSymbolicError(f"{expression} is not a condition that symbolic arithmetic can represent")
 
     def _tuple(self, expression: ex.Expression) -> Tuple:
         found = self.value(expression)
         if not isinstance(found, Tuple):
-            raise NotSymbolicError(f"{expression} is no tuple of whole numbers")
+            raise NotSymbolicError(f"{expression} is not a tuple of whole numbers")
         return found
 
     def _integer(self, expression: ex.Expression) -> Any:
         found = self.value(expression)
         if not is_integer(found):
-            raise NotSymbolicError(f"{expression} is no whole number")
+            raise NotSymbolicError(f"{expression} is not a whole number")
         return found
 
     def _calculated(self, sign: str, a: Any, b: Any) -> Any:

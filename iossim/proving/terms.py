@@ -213,7 +213,7 @@ class Sides:
             evaluator = self._evaluator()
             shape = evaluator.value(filled.shape)
             if not isinstance(shape, Tuple):
-                raise NotSymbolicError(f"the shape of {filled} is no tuple")
+                raise NotSymbolicError(f"the shape of {filled} is not a tuple")
             self.terms.arithmetic.assume(*evaluator.needed)
             values[name], self._tensors[name], self._shapes[name] = name, self.terms.constant(filled, shape), shape
         self._tensors = {name: number for name, number in self._tensors.items() if name not in rule.made_by_source}

@@ -149,7 +149,7 @@ def test_what_is_no_table_or_no_gpu(path: Path) -> None:
             path.write_bytes(content)
         with pytest.raises(KernelTableError, match=words):
             read_rows(path)
-    with pytest.raises(DeviceError, match="is no GPU"):
+    with pytest.raises(DeviceError, match="is not a GPU"):
         read(path, HEADER + "0,a,8,32,,,5,,,\n", str(EXAMPLE_CPU))
 
 

@@ -20,8 +20,9 @@ from iossim.proving import verdict_checker as verdicts
 from iossim.proving import verify as verifying
 from iossim.proving.refute import replay, trials
 from iossim.proving.verdict_checker import CHECKER, remember, written
-from iossim.proving.verify import verify, verify_all
+from iossim.proving.verify import missing_conditions, verify, verify_all
 from iossim.transforms.rewriting.expression import parse_expression
+from iossim.transforms.rewriting.instance import holds
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.verdict import OUT_OF_TIME, Verdict, Verification, recall
@@ -59,6 +60,11 @@ def test_equal_sizes_are_found_to_be_missing() -> None:
     found = verify(merged)
     assert found.verdict is Verdict.PROVED
     assert found.conditions == ("a.shape == b.shape", "c.shape == d.shape")
+    tried = list(trials(merged, 60))
+    missing = missing_conditions(merged, tried, {})
+    assert missing is not None
+    for trial in tried:
+        assert not holds(missing, trial.placed.binding) or trial.counterexample is None
 
 
 @pytest.mark.parametrize(

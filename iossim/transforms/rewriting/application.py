@@ -206,14 +206,12 @@ class Step:
             inputs = tuple(tuple(value) if isinstance(value, list) else value for value in data["inputs"])
             return Step(str(data["rule"]), str(data["rule_hash"]), tuple(data["nodes"]), inputs)
         except (KeyError, TypeError) as error:
-            raise ReplayError(f"{data!r} is no step of a rewriting: {error!r}; write one with Step.to_json") from None
+            raise ReplayError(f"{data!r} is not a step of rewriting: {error!r}; write one with Step.to_json") from None
 
 
 @dataclass(frozen=True)
 class Application:
-    """A graph after a step. ``made`` are its nodes that are new or have other inputs than before, ``gone`` the removed
-    ones.
-    """
+    """A graph after a step, the nodes ``made``, which are new or have other inputs, and the removed ones (``gone``)."""
 
     graph: Graph
     step: Step

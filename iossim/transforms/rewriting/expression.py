@@ -203,7 +203,7 @@ def parse_expression(text: str | int | float | bool | list[Any]) -> Expression:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ExpressionError(f"{text!r} is no expression; write as in Python, `x.shape[1] // groups`") from None
+        raise ExpressionError(f"{text!r} is not an expression; write as in Python, `x.shape[1] // groups`") from None
     return _read(tree, text)
 
 
@@ -236,7 +236,7 @@ def _read(tree: ast.expr, text: str) -> Expression:
         case ast.BoolOp(op=ast.Or(), values=values):
             return AnyOf(tuple(_read(value, text) for value in values))
     raise ExpressionError(
-        f"{text!r} has {ast.unparse(tree)!r}, which is no expression of rules; use numbers, attribute variables, "
+        f"{text!r} has {ast.unparse(tree)!r}, which expressions of rules cannot contain; use numbers, attributes, "
         "`x.shape`, tuples, `+ - * // %`, comparisons and `is_constant(x)`"
     )
 

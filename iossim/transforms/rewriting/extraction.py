@@ -105,7 +105,7 @@ def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) ->
         if value not in names:
             names[value] = new(base)
         if value in egraph.constants:
-            # A value that the graph computes is no name for a constant.
+            # A value that the graph computes cannot name a constant.
             if names[value] in graph.producer and names[value] not in graph.returned:
                 names[value] = new(base)
             constants[names[value]] = egraph.constants[value]

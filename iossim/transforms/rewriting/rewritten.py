@@ -134,4 +134,4 @@ def rules_and_steps(rewriting: str) -> tuple[tuple[Rule, ...], list[Step]]:
         rules = read_rules(saved["rules"], "the schedule's rules")
         return rules, [Step.from_json(step) for step in saved["steps"]]
     except (ValueError, KeyError, TypeError):
-        raise ReplayError(f"option {OPTION!r} of the schedule's source is no saved rewriting; write it anew") from None
+        raise ReplayError(f"option {OPTION!r} of the schedule's source holds no rewriting; write it anew") from None

@@ -113,7 +113,7 @@ def _rule_of(values: Any) -> Rule:
             raise _FieldError(f"a rule has no such field; {did_you_mean(name, FIELDS)}", (name,))
     name, origin = values.get("rule"), values.get("origin", "")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise _FieldError("is no name; use letters, digits, dots, dashes and underscores", ("rule",))
+        raise _FieldError("is not a name; use letters, digits, dots, dashes and underscores", ("rule",))
     if not isinstance(origin, str):
         raise _FieldError("is not text; put it into quotes", ("origin",))
     return Rule(
@@ -142,7 +142,7 @@ def _outputs(values: Any) -> Iterator[tuple[str, str]]:
         raise _FieldError("is not a mapping; write '{tensor of the source: tensor of the target}'", ("outputs",))
     for source, target in values.items():
         if not isinstance(target, str):
-            raise _FieldError(f"{target!r} is no tensor; put the name into quotes", ("outputs", source))
+            raise _FieldError(f"{target!r} is not a tensor; put the name into quotes", ("outputs", source))
         yield source, target
 
 
@@ -187,7 +187,7 @@ def _call(text: str, place: Location) -> tuple[tuple[str, ...], str, list[str]]:
     call = _CALL.fullmatch(text)
     names = tuple(name.strip() for name in call["made"].split(",")) if call else ()
     if call is None or not all(map(_TENSOR.fullmatch, names)):
-        raise _FieldError(f"{text!r} is no op; write 'y = conv(x, w, b?, strides=s)'", place)
+        raise _FieldError(f"{text!r} is not an op; write 'y = conv(x, w, b?, strides=s)'", place)
     return names, call["kind"], _split_at_commas(call["arguments"], text, place)
 
 
@@ -221,7 +221,7 @@ def _expression(text: str, place: Location) -> Expression:
 def _literal(text: str, place: Location) -> int | float | bool | str:
     found = _expression(text, place)
     if not isinstance(found, Literal):
-        raise _FieldError(f"{text!r} is no plain value; give a number, True or False", place)
+        raise _FieldError(f"{text!r} is not a plain value; give a number, True or False", place)
     return found.value
 
 

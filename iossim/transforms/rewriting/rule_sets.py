@@ -66,7 +66,7 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
             rules.append(_rule(len(rules), rule))
     except (DecodeError, _DamagedError) as error:
         at = f" in its rule {len(rules)}" if rules else ""
-        raise RuleError(f"rules {where}: is no rule set of TASO's, or damaged{at}: {error}; fetch it again") from None
+        raise RuleError(f"rules {where}: not a rule set of TASO's, or damaged{at}: {error}; fetch it again") from None
     except RuleError as error:
         raise RuleError(f"rules {where}: {error}", error.place) from None
     if not rules:

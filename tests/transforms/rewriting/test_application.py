@@ -203,7 +203,7 @@ def test_steps_that_lead_nowhere_are_refused() -> None:
     ):
         with pytest.raises(ReplayError, match=reason):
             replay(graph, [wrong], RULE)
-    with pytest.raises(ReplayError, match="is no step"):
+    with pytest.raises(ReplayError, match="is not a step"):
         Step.from_json({"rule": "x"})
 
 
