@@ -2,8 +2,7 @@
 
 A library names its kernels differently from the simulator. Variants are similar if they are slower than the fastest by
 the same factor when alone, and if they have as many blocks that occupy as much of an SM; equal names are the same
-variant. A variant most similar to the fastest is no variant here, and of several with the same counterpart the first
-counts.
+variant. One most similar to the fastest is no variant here, and of several with one counterpart the first counts.
 """
 
 from __future__ import annotations

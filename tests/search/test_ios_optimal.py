@@ -53,7 +53,14 @@ models = (
 )
 
 
+#: The best path leaves a state by a single stage that costs more than a concurrent one, and saves more at the boundary.
+_SAVES_A_BOUNDARY = ScheduleProblem.of_edges(
+    8, [(0, 1), (2, 4), (0, 5), (2, 5), (0, 6), (4, 6), (1, 7), (3, 7), (5, 7), (6, 7)]
+)
+
+
 @settings(max_examples=100)
+@example(_SAVES_A_BOUNDARY, StageSpace("general", 3, 3), Fused(88, spread=0.0, barrier_us=12.0), True, False)
 @given(problems(8), spaces, models, st.booleans(), st.booleans())
 def test_search_equals_brute_force(
     problem: ScheduleProblem, space: StageSpace, cost_model: CostModel, concurrent: bool, merge: bool

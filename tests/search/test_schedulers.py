@@ -23,6 +23,7 @@ from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.microbatching.divided_blocks import divide_blocks
 from iossim.microbatching.divisible import divisible
 from iossim.schedule.batch import StageBatch, Strategy
@@ -275,9 +276,7 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
         problem = ScheduleProblem.of_block(network, block)
         made = WithoutViews.of(problem)
         assert sorted(unit for own in made.members for unit in bits(own)) == list(range(len(problem)))
-        for unit, own in zip(made.units, made.members, strict=True):
-            assert own & 1 << unit
-            assert own == 1 << unit or problem.merge_class[unit] < 0
+        assert all(own & 1 << unit for unit, own in zip(made.units, made.members, strict=True))
         dropped = set(range(len(problem))) - set(made.units)
         assert all(network.units[problem.units[unit]].kind == BATCH_VIEW for unit in dropped)
         whole, small = build_lattice(problem, 10**6), build_lattice(made.problem, 10**6)
@@ -290,6 +289,19 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
             assert len(made.problem.groups(mask)) == len(problem.groups(wide))
         assert not dropped or len(small) < len(whole)
         np.testing.assert_array_equal(made.problem.merge_class, problem.merge_class[list(made.units)])
+
+
+@pytest.mark.parametrize(("convolutions", "kept"), [("a", (0,)), ("ab", (0, 1, 2))])
+def test_a_view_of_what_may_merge_stays(convolutions: str, kept: tuple[int, ...]) -> None:
+    """The view of ``a`` runs with it, unless a merged stage may compute ``a``."""
+    b = GraphBuilder("view")
+    x = b.input("x", (1, 4, 8, 8))
+    with b.block("all"):
+        made = [b.conv(x, 4, name=name) for name in convolutions]
+        with b.unit("view", BATCH_VIEW):
+            b.add(Relu(), "a", name="view")
+    network = b.network(["view", *made[1:]])
+    assert WithoutViews.of(ScheduleProblem.of_block(network, network.blocks[0])).units == kept
 
 
 def heads(counts: list[tuple[int, int]], seed: int | None = None) -> Network:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_problems import problems, spaces
 
@@ -89,7 +89,12 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
         assert cost_us == pytest.approx(expected_us, rel=1e-9)
 
 
+#: After a stage of several groups, what would be the best first stages of a network cost more than one unit at a time.
+_AFTER_SEVERAL = ScheduleProblem.of_edges(7, [(1, 2), (2, 3), (1, 4), (0, 5), (3, 5), (1, 6), (3, 6)])
+
+
 @settings(max_examples=30)
+@example(_AFTER_SEVERAL, Space(StageSpace()), 3)
 @given(problems(6), choices, st.integers(0, 99))
 def test_other_stages_of_the_same_units_are_a_schedule_and_none_is_cheaper(
     problem: ScheduleProblem, space: Space, seed: int

@@ -218,22 +218,16 @@ def explained_streams(seed: int, engine: Engine) -> tuple[Network, StreamExplana
 
 @settings(max_examples=30)
 @given(SEEDS, ENGINES)
-def test_the_critical_path_adds_up_to_the_latency(seed: int, engine: Engine) -> None:
+def test_the_critical_path_adds_up_to_the_latency_and_has_no_slack(seed: int, engine: Engine) -> None:
     _, found = explained_streams(seed, engine)
     assert sum(found.path_us.values()) == pytest.approx(found.latency_us, rel=1e-6)
     path = found.critical
     assert path[-1].end_us == found.latency_us
     assert [one.behind for one in path] == [None, *(one.unit for one in path[:-1])]
     assert path[0].cause in (Cause.BEGIN, Cause.HOST)
-
-
-@settings(max_examples=30)
-@given(SEEDS)
-def test_slack_is_nothing_on_the_path_and_no_more_than_there_is(seed: int) -> None:
-    _, found = explained_streams(seed, Engine.GRAPH)
     for one in found.launches:
         assert 0.0 <= one.slack_us <= found.latency_us - one.end_us + 1e-6
-        assert one.slack_us <= 1e-6 or not one.is_critical
+        assert one.slack_us <= 1e-6 or not one.is_critical or engine is Engine.PAPER  # whose host holds launches back
         assert one.sharing_us >= 0.0
 
 
