@@ -14,20 +14,16 @@ from pathlib import Path
 
 import pytest
 from described_gpus import DEVICES, RUNTIME_VARIABLE, describe, stand_in
-from host_device import HostDriver
+from host_backend import programs
 from precisions import stored_in
 from quantised_networks import QUANTISED
-from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
 from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
-from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
-from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
-from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
@@ -51,9 +47,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> CudnnGraphs:
 
 def convolutions(network: Network, channels_last: bool = False) -> set[Convolution]:
     """All that a network's sequential plan asks cuDNN for, plain and fused."""
-    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver(), channels_last)
-    calls = [call for launch in plan.launches for call in launch_program(network, plan, launch, weights).convolutions]
+    calls = [call for program in programs(network, channels_last).values() for call in program.convolutions]
     return {call.convolution for call in calls} | {call.convolution.plain for call in calls}
 
 
