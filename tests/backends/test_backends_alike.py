@@ -22,6 +22,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Queue
 from iossim.ir.types import Precision
+from iossim.testing.backends import BackendConformance
 
 REQUIRED = {"onnxruntime_cpu": "onnxruntime", "torch_cuda": "torch"}
 NAMES = ["numpy_reference", "onnxruntime_cpu", pytest.param("torch_cuda", marks=pytest.mark.torch), "cupy_cudnn"]
@@ -36,8 +37,21 @@ def backend(name: str, engine: Engine = Engine.PAPER, seed: int = 0) -> Backend:
     return create_backend(name, Precision.FP32, engine, {"device": "cpu"} if name == "torch_cuda" else {})
 
 
+class TestContract(BackendConformance):
+    """NumPy's is in ``tests/test_conformance.py``."""
+
+    seeds = (1, 2)
+
+    @pytest.fixture(autouse=True, params=NAMES[1:])
+    def _name(self, request: pytest.FixtureRequest) -> None:
+        self.name = request.param
+
+    def backend(self, engine: str) -> Backend:
+        return backend(self.name, Engine(engine))
+
+
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), engine=st.sampled_from(UNDIVIDED), in_arena=st.booleans())
 def test_values_in_boxes_along_any_axis(name: str, seed: int, engine: Engine, in_arena: bool) -> None:
     network = random_network(seed, movers=True)

@@ -150,16 +150,6 @@ def test_a_stage_alone() -> None:
     assert_outputs(network, plan, {"first": known["first"]}, known, backend())
 
 
-def test_a_plan_runs_again_and_beside_others() -> None:
-    network = random_network(5)
-    by = backend()
-    plans = [lower_schedule(random_schedule(network, seed), network, in_place=True) for seed in range(3)]
-    for seed in (0, 1, 0):
-        inputs = random_inputs(network, seed)
-        for plan in plans:
-            assert_outputs(network, plan, inputs, unscheduled(network, inputs), by)
-
-
 def test_no_thread_is_left_and_the_host_has_its_cores_back() -> None:
     network = random_network(7)
     plan = lower_schedule(random_schedule(network, 7), network, "graph")

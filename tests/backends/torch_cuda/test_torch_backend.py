@@ -122,23 +122,3 @@ def test_a_stage_repeated_is_measured_round_by_round(device: str) -> None:
     assert [len(samples.times_us) for samples in found] == [4, 4, 4]
     assert all(isinstance(samples, Samples) and min(samples.times_us) > 0 for samples in found)
     assert told[-1] == (6, 6)
-
-
-def test_runs_again_with_other_inputs() -> None:
-    network = random_network(5)
-    backend = create_backend("torch_cuda", options={"device": "cpu"})
-    plan = lower_schedule(random_schedule(network, 5), network, in_place=True)
-    for seed in range(3):
-        inputs = random_inputs(network, seed)
-        agree(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
-
-
-def test_the_context_names_what_times_depend_on() -> None:
-    context = create_backend("torch_cuda", Precision.FP32, Engine.GRAPH, {"device": "cpu"}).context
-    assert (context.backend, context.device, context.precision, context.engine) == (
-        "torch_cuda",
-        "cpu",
-        "fp32",
-        "graph",
-    )
-    assert dict(context.libraries)["torch"] == torch.__version__
