@@ -88,15 +88,15 @@ def created(
     if reason:
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
     from iossim.backends.cupy_cudnn.cublas import WithCublas
-    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 
     try:
         driver: Driver = resolve_name(driver_class)()
         if engine.facts.divides_sms:
             GreenContexts(driver_library())  # refused before anything is planned
-        half_sums = settings.sums == "fp16"
-        cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled, half_sums))
-        library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
+        library = WithCublas(
+            CudnnGraphs(settings), settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0]
+        )
         used = the_only()
         return kind(precision, engine, settings, driver, library, library.versions, str(used or ""))
     except RuntimeError as error:  # both libraries' errors are such: no context, no handle
@@ -144,10 +144,10 @@ def missing() -> str:
 
 def offers() -> list[str]:
     """The calls that cuDNN has on this GPU, a line for each precision; where it is usable."""
-    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 
     return [
-        *offers_in_words(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))),
+        *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
         "images of 16 bits: channels last where a network's channels suit it (option layout)",
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
@@ -212,11 +213,6 @@ class _Described:
         self._call(f"cublasLt{kind}SetAttribute", described, attribute, ctypes.byref(value), size)
 
 
-class _Executable(NamedTuple):
-    product: _Described
-    rank: int
-
-
 class _Handle(NamedTuple):
     """Handles of one stream, whose number is ``ptr``."""
 
@@ -271,15 +267,15 @@ class WithCublas:
             raise KeyError(plan)
         if (convolution, sms) not in self._described:
             self._described[convolution, sms] = _Described(self._checked, convolution, gemm, self._tf32, sms)
-        return _Executable(self._described[convolution, sms], PLANS.index(name))
+        return partial(self._described[convolution, sms].run, PLANS.index(name))
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
-        if not isinstance(executable, _Executable):
+        if not isinstance(executable, partial):
             self._cudnn.execute(executable, addresses, workspace, handle.cudnn)
             return
         if not self._lt:
             self._checked("cublasLtCreate", ctypes.byref(self._lt))
-        executable.product.run(executable.rank, self._lt, addresses, workspace, handle.ptr)
+        executable(self._lt, addresses, workspace, handle.ptr)
 
     def _own(self, convolution: Asked, sms: int) -> list[EnginePlan]:
         is_offered = self._library is not None and gemm_of(convolution) is not None

@@ -20,7 +20,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 
-_Pairs = tuple[tuple[int, int], ...]
+_Pairs = tuple[tuple[int, ...], ...]
 
 #: The indices of an output; strides are named after them.
 _AXES = ("n", "c", "oy", "ox")
@@ -95,8 +95,8 @@ def pool(op: MaxPool | AveragePool, x: View, y: View) -> KernelCall:
     if rank > 2:
         raise BackendError(f"no kernel pools over {rank} dimensions; only over one or two")
     include = isinstance(op, AveragePool) and op.count_include_pad
-    before, after = (_planar(pads, 0) for pads in (op.pads[:rank], op.pads[rank:]))
-    window = (_planar(op.kernel, 1), _planar(op.strides, 1), before, _planar(op.dilations, 1))
+    before, after = ((0, *pads)[-2:] for pads in (op.pads[:rank], op.pads[rank:]))
+    window = ((1, *op.kernel)[-2:], (1, *op.strides)[-2:], before, (1, *op.dilations)[-2:])
     inside = (before, after) if include else ((0, 0), (0, 0))
     name = "max_pool" if isinstance(op, MaxPool) else "average_pool"
     return _over_windows(name, (*window, *inside), x.planar, y.planar)
@@ -147,9 +147,3 @@ def _over_windows(
         functions=f"static __device__ inline float combined(float a, float b) {{ return {combined}; }}\n" + _INSIDE,
         more={"out_h": y.shape[2], "h": x.shape[2], "w": x.shape[3], **(more or {})},
     )
-
-
-def _planar(values: tuple[int, ...], missing: int) -> tuple[int, int]:
-    """The values of two spatial dimensions, where there may be one."""
-    first, second = (missing,) * (2 - len(values)) + values
-    return first, second
