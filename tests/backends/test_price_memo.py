@@ -222,12 +222,16 @@ def test_the_longest_group_is_as_short_as_any_division_makes_it(data: st.DataObj
     assert max(bounds.serial_us[group].sum() for group in groups) <= price
 
 
-def test_what_all_share_is_no_faster_for_the_division() -> None:
-    unit_us = np.array([[8.0, 4.0, 3.0, 2.0]] * 2)
-    shared_us = np.zeros((2, 4, 2))
-    shared_us[0, :, 0] = shared_us[1, :, 0] = 5.0
-    (price,) = partition(unit_us, shared_us).price(np.array([3], dtype=np.uint64), np.zeros(2, dtype=np.uint64))
-    assert price == 10.0
+@pytest.mark.parametrize(
+    ("unit_us", "shared_us", "expected_us"),
+    [
+        ([8.0, 4.0, 3.0, 2.0], 5.0, 10.0),  # what all share is no faster for the division
+        ([8.0, 8.5, 9.0, 9.5], 0.0, 8.0),  # and no part is larger than pays
+    ],
+)
+def test_divisions_by_hand(unit_us: list[float], shared_us: float, expected_us: float) -> None:
+    found = partition(np.array([unit_us] * 2), np.full((2, 4, 2), [shared_us, 0.0]))
+    assert found.price(np.array([3], dtype=np.uint64), np.zeros(2, dtype=np.uint64)).tolist() == [expected_us]
 
 
 def test_more_groups_than_parts_share_them_one_after_another() -> None:

@@ -95,12 +95,21 @@ def test_an_attention_however_it_is_spelt(
 
 
 @pytest.mark.parametrize(
-    "given", [{"features": 4}, {"features": 12}, {"precision": Precision.FP32}, {"precision": Precision.TF32}], ids=str
+    ("given", "products"),
+    [
+        ({"features": 4}, 2),  # rows that are not aligned
+        ({"features": 12}, 2),
+        ({"precision": Precision.FP32}, 0),
+        ({"precision": Precision.TF32}, 0),
+        ({"scaled": "values"}, 2),
+        ({"mask": (LENGTH,), "scaled_mask": True}, 2),  # cuDNN adds a mask to what is scaled
+    ],
+    ids=str,
 )
-def test_rows_that_are_not_aligned_and_numbers_of_32_bits_are_computed_apart(given: dict[str, Any]) -> None:
+def test_what_cudnn_does_not_compute_in_one_call_is_computed_apart(given: dict[str, Any], products: int) -> None:
     library, algorithm = ran(attention(**given))
     assert fused_of(library) is None
-    assert len(algorithm.split()) == (2 if "features" in given else 0)
+    assert len(algorithm.split()) == products
 
 
 def test_where_cudnn_has_no_such_call_it_is_computed_apart() -> None:
