@@ -66,10 +66,10 @@ class Gemm(NamedTuple):
 
 
 def gemm_of(asked: Asked) -> Gemm | None:
-    """The product that is asked for; None of what is none, lies as cuBLAS does not write it, or has something behind
-    it that cuBLAS does not compute.
+    """The matrix product that computes a request; None where there is none, or where cuBLAS cannot write its layout or
+    compute its epilogue.
 
-    The pixels of a pointwise convolution are rows, where one step leads from each to the next.
+    The pixels of a pointwise convolution are rows, if a constant step leads from each to the next.
     """
     residual = 0
     if isinstance(asked, Product):
@@ -101,21 +101,21 @@ def _takes_int8(gemm: Gemm) -> bool:
 
 
 def _is_product(asked: Convolution) -> bool:
-    """Whether each pixel is multiplied by the same matrix, to one pixel."""
+    """True where each pixel is multiplied by the same matrix, giving one pixel."""
     known = type(asked) is Convolution and asked.activation in ACTIVATIONS
     same = known and asked.x.shape[1] == asked.w.shape[1] and {*asked.w.shape[2:]} == {1}
     return same and asked.x.shape[2:] == asked.y.shape[2:] and not any((*asked.pad_before, *asked.pad_after))
 
 
 def _pixels(layout: TensorLayout) -> tuple[int, int, int] | None:
-    """Images as a matrix of a pixel a row; None where no one step leads from each to the next."""
+    """Images as a matrix with one pixel per row; None where the step between pixels is not constant."""
     (count, channels, *size), (far, step, *near) = layout.shape, layout.strides
     sizes, ((between, *more),) = coalesced([count, *size], [[far, *near]])
     return None if more else _matrix((sizes[0], channels), (between, step), 0)
 
 
 def _matrix(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> tuple[int, int, int] | None:
-    """Whether rows of a matrix are its columns, and its steps; None where neither lie without gaps."""
+    """Transposition of a matrix, and its steps; None where neither rows nor columns lie without gaps."""
     (rows, columns), (down, across) = shape, strides
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         return _PLAIN, max(down, columns), step

@@ -94,7 +94,7 @@ class PreparedPlan:
             return streams.get(queue, self._machine.lane(queue).stream)
 
         def moved(queue: Queue, stream: Stream) -> None:
-            """Go on with a queue in another stream, behind what it has issued."""
+            """Continue a queue in another stream, after what it has issued."""
             if (before := stream_of(queue)) is not stream:
                 event = driver.event()
                 found.extend([partial(driver.record, event, before), partial(driver.wait, event, stream)])
@@ -125,13 +125,13 @@ class PreparedPlan:
         return ((found, list(part)) for found, part in groupby(segment, by_host))
 
     def poison(self) -> None:
-        """Make NaNs of all that the plan's memory holds, so that an output that no run has written is none."""
+        """Fill the plan's memory with NaNs, so that an output that no run has written is recognised."""
         self._machine.driver.poison(self.arena.address, self.plan.arena_bytes)
         for queue, size_bytes in self._extra_bytes.items():
             self._machine.driver.poison(self._extra[queue].address, size_bytes)
 
     def view(self, name: str) -> View:
-        """Where a buffer of the plan lies."""
+        """View of a buffer of the plan."""
         return buffer_view(self.plan, name, self._weights.layout)
 
     def address(self, view: View) -> int:

@@ -27,9 +27,9 @@ _AXES = ("n", "c", "oy", "ox")
 #: Elements of a thread's window that are written out one by one; the rows of larger windows are a loop.
 _MOST_UNROLLED = 64
 
-#: Constants of the text: W channels of an access, P of them by one read, Q by one write; R outputs of a thread, one
-#: below the other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements
-#: reach beyond the image before (LOW) and behind it (HIGH).
+#: Constants of the source: W channels per access, P of them per read, Q per write; R outputs per thread, one below the
+#: other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements reach
+#: beyond the image at its start (LOW) and end (HIGH).
 _BODY = """const int channel = c * W, top = oy * R * SY - PY, left = ox * SX - PX;
 x_t* image = x + (long long)n * x_n + (long long)channel * x_c;
 y_t* made = y + (long long)n * y_n + (long long)channel * y_c + (long long)ox * y_ox;

@@ -256,7 +256,7 @@ def _told(
     latencies: Mapping[str, float],
     predicted: Sequence[Span],
 ) -> Iterator[Part]:
-    """What is printed of a deployed folder."""
+    """Text printed about a deployed folder."""
     from iossim.deploy.deployment_report import (
         outputs_sentence,
         overlap_sentence,
