@@ -31,7 +31,7 @@ NAMES = ["numpy_reference", "onnxruntime_cpu", pytest.param("torch_cuda", marks=
 def backend(name: str, engine: Engine = Engine.PAPER, seed: int = 0) -> Backend:
     """A backend on the CPU, that of cuDNN on the host's device."""
     if name == "cupy_cudnn":
-        return HostBackend(engine=engine, driver=HostDriver(seed))
+        return HostBackend(engine=engine, driver=HostDriver(seed), plans=1)
     if name in REQUIRED:
         pytest.importorskip(REQUIRED[name])
     return create_backend(name, Precision.FP32, engine, {"device": "cpu"} if name == "torch_cuda" else {})
