@@ -84,8 +84,7 @@ def created(
             "scales here; give `dtype` fp16 or bf16"
         )
     settings = parsed_options(precision, options)
-    reason = missing()
-    if reason:
+    if reason := missing():
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
     from iossim.backends.cupy_cudnn.cublas import WithCublas
     from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
@@ -97,8 +96,7 @@ def created(
         library = WithCublas(
             CudnnGraphs(settings), settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0]
         )
-        used = the_only()
-        return kind(precision, engine, settings, driver, library, library.versions, str(used or ""))
+        return kind(precision, engine, settings, driver, library, library.versions, str(the_only() or ""))
     except RuntimeError as error:  # the base of both libraries' errors: no context, no handle
         raise BackendError(
             f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
@@ -120,14 +118,12 @@ def missing() -> str:
         return f"{error}, with {INSTALL}"
     if not devices:
         return "no NVIDIA GPU with a driver is visible; install its driver, or check CUDA_VISIBLE_DEVICES"
-    compiler = _compiler_missing()
-    if compiler:
+    if compiler := _compiler_missing():
         return f"CUDA's run-time compiler cannot be loaded ({compiler}); pip install nvidia-cuda-nvrtc, or {INSTALL}"
     if find_spec("cudnn") is None:
         return f"nvidia-cudnn-frontend is not installed; {INSTALL}"
     try:
-        reason = begins_here()
-        if reason:
+        if reason := begins_here():
             return f"cuDNN does not begin ({reason}); {INSTALL}"
         make_findable()
         import cudnn
