@@ -76,7 +76,8 @@ def counts(library: CudnnGraphs, asked: set[Asked]) -> tuple[str, list[str]]:
 
 def main() -> int:
     from iossim.backends.cupy_cudnn.convolution import Convolution, Product
-    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
+    from iossim.backends.cupy_cudnn.options import CudnnOptions
     from iossim.models.load import load
 
     without: list[str] = []
@@ -92,7 +93,7 @@ def main() -> int:
                 fused, plain = asked_by(load(name, dtype=dtype, **options))
                 cells = []
                 for device in DEVICES:
-                    library = CudnnGraphs(Allowed(), describe(device))
+                    library = CudnnGraphs(CudnnOptions(), describe(device))
                     (by_one, lacking), (apart, more) = counts(library, fused), counts(library, plain)
                     cells.append(f"{by_one or 'none asked'}, {apart}")
                     without += [f"{name}, {dtype}, {device}: {each}" for each in (*lacking, *more)]

@@ -1,8 +1,8 @@
-"""Which of cuDNN's execution plans a convolution runs by: the fastest alone, within a limit of workspace.
+"""Choice of an execution plan of cuDNN for each convolution: the fastest alone, within a limit of workspace.
 
-As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are
-timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it, beside what computes the same by other
-calls; a choice is made once for all equal convolutions, and kept in a file for other networks and later runs.
+The published engine chooses so, as does the autotuner of any framework. The first few plans of cuDNN's own ranking are
+timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it, beside other calls that compute the
+same; a choice is made once for all equal convolutions, and kept in a file for other networks and later runs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from iossim.schedule.batch import FASTEST, UnitVariant
 
 FORMAT = "iossim choices of cuDNN's plans, 1"
 _REMEDY = "name another file, or remove this one"
-#: Variants are also looked for among plans for these parts of the SMs: cuBLASLt takes any number, and cuDNN few.
+#: Variants are also sought among plans for these fractions of the SMs: cuBLASLt accepts any number, cuDNN few.
 TARGETS = (2, 8)
-#: Variants of a convolution beside the fastest; each may take so many times as long, and holds this part or less.
+#: Number of variants besides the fastest; how many times as long each may take, and the fraction that it may hold.
 MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
 
 
@@ -37,8 +37,8 @@ MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
 class Timed:
     """A way to run a convolution, its workspace, and its time alone (0 where it was named, not timed).
 
-    ``blocks`` and ``sm_share`` as of a :class:`~iossim.schedule.batch.UnitVariant`. Rows of a file of choices have no
-    workspace: 0 is read.
+    ``blocks`` and ``sm_share`` are those of a :class:`~iossim.schedule.batch.UnitVariant`. Rows of a file of choices
+    have no workspace: 0 is read.
     """
 
     how: How
@@ -58,10 +58,10 @@ class Timed:
 
 
 class KeptChoices:
-    """The choices of one place in the file at ``path``, which is made when it is needed, with its folder.
+    """The choices for one place in the file at ``path``, which is created on demand, with its folder.
 
-    Raises OptionError where there is a file of something else; it is never written over. Where the file cannot be
-    written a warning says so.
+    Raises OptionError for a file of another kind, which is never overwritten. If the file cannot be written, a warning
+    says so.
     """
 
     def __init__(self, path: Path, where: Mapping[str, str]) -> None:
@@ -71,7 +71,7 @@ class KeptChoices:
         self._read()
 
     def find(self, key: Hashable) -> Timed | None:
-        """The choice that is kept for equal work, by this process or another."""
+        """The choice kept for equal work, by this process or another."""
         name = _name(key)
         if name not in self._own:
             self._read()
@@ -79,12 +79,12 @@ class KeptChoices:
         return None if found is None else Timed.of(found)
 
     def lighter(self, key: Hashable) -> list[Timed] | None:
-        """The choice that is kept for equal work and its variants, once these were looked for."""
+        """The choice kept for equal work and its variants, once these have been sought."""
         found = None if self.find(key) is None else self._own[_name(key)].get("lighter")
         return None if found is None else [Timed.of(row) for row in found]
 
     def keep(self, key: Hashable, about: str, fastest: Timed, lighter: Sequence[Timed] | None = None) -> None:
-        """Add a choice, and its variants; when this returns they are in the file, or cannot be."""
+        """Add a choice and its variants; on return they are in the file, unless it cannot be written."""
         self._read()
         self._own[_name(key)] = {"of": about, **fastest.row}
         if lighter is not None:
@@ -106,7 +106,7 @@ class KeptChoices:
         return self._places.setdefault(self._where, {})
 
     def _read(self) -> None:
-        """Take over what the file holds, if it was written since it was read last."""
+        """Adopt the contents of the file, if it was written since the last read."""
         try:
             facts = self._path.stat()
         except OSError:
@@ -133,7 +133,7 @@ class KeptChoices:
 
 
 def _name(key: Hashable) -> str:
-    """The same for equal work in every process."""
+    """Name of a key, the same in every process."""
     return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
 
 
@@ -141,9 +141,9 @@ def _name(key: Hashable) -> str:
 class Planning:
     """Cost of choosing algorithms so far: counts, and the time for which the device was warmed up.
 
-    ``convolutions`` are distinct ones that a choice was made for: ``chosen_by_timing`` among ``candidates_timed``, or
-    ``recalled`` from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered and did not
-    run, with the reason that the first gave.
+    ``convolutions`` are distinct ones with a choice: ``chosen_by_timing`` among ``candidates_timed``, or ``recalled``
+    from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered but did not run, with the
+    reason given for the first.
     """
 
     convolutions: int
@@ -157,7 +157,7 @@ class Planning:
 
 
 class Algorithms:
-    """Chooses, once for all equal convolutions, among ``most`` plans of each kind."""
+    """Chooses once for all equal convolutions, among ``most`` plans of each kind."""
 
     def __init__(
         self,
@@ -188,9 +188,9 @@ class Algorithms:
         )
 
     def choice(self, program: UnitProgram, variant: str = FASTEST) -> Choice:
-        """The choices for a program's convolutions as one text, and the scratch that it needs.
+        """The choices for a program's convolutions as one text, and the scratch memory that it needs.
 
-        Raises PlanError for a variant that is not such a text, or names what cannot run here.
+        Raises PlanError for a variant that is not such a text, or names a plan that cannot run here.
         """
         timed = self.chosen(program, variant)
         name = _joined(timed)
@@ -204,7 +204,7 @@ class Algorithms:
     def variants(self, program: UnitProgram) -> tuple[UnitVariant, ...]:
         """The fastest way and the ways of :meth:`lighter`, each for all convolutions of a program at once.
 
-        Times are those of the convolutions alone, and of several the one counts that holds most of an SM.
+        Times are those of the convolutions alone; of several, the one that holds most of an SM counts.
         """
         ways = [self.lighter(call) for call in program.convolutions]
         found: dict[str, UnitVariant] = {}
@@ -217,8 +217,8 @@ class Algorithms:
         return tuple(found.values())
 
     def lighter(self, call: ConvolutionCall) -> list[Timed]:
-        """The fastest way to run a call, and then up to :data:`MOST_LIGHTER` slower ones, each of which holds less of
-        an SM than those before it, or of the device; timed once, and kept with the choice.
+        """The fastest way to run a call, then up to :data:`MOST_LIGHTER` slower ones, each holding less of an SM or of
+        the device than those before it; timed once, and kept with the choice.
         """
         if call.key not in self._lighter:
             fastest = self.fastest(call)
@@ -234,7 +234,7 @@ class Algorithms:
     def chosen(self, program: UnitProgram, algorithm: str) -> list[Timed]:
         """The choices that ``algorithm`` (a text of :meth:`choice`, or empty) names, one for each convolution.
 
-        Where it names none, or one that cuDNN does not offer for these operands, the fastest is taken.
+        The fastest is taken if it names none, or one that cuDNN does not offer for these operands.
         """
         calls = program.convolutions
         names = algorithm.split()
@@ -257,7 +257,7 @@ class Algorithms:
         return self._fastest[call.key]
 
     def every(self, program: UnitProgram) -> list[UnitVariant]:
-        """All candidates to run a program of one convolution, timed with the same care; the fastest first."""
+        """All candidates for a program of one convolution, timed with equal care; the fastest first."""
         if len(program.convolutions) != 1:
             raise BackendError(
                 f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single "
@@ -267,10 +267,10 @@ class Algorithms:
         return [UnitVariant(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
 
     def candidates(self, call: ConvolutionCall, targets: Sequence[int] = ()) -> Iterator[tuple[How, int]]:
-        """The first ways of each kind to run a call within the limit, with their workspaces; and the first for each of
-        these numbers of SMs.
+        """The first ways of each kind to run a call within the limit, with their workspaces, and the first for each of
+        the ``targets``, numbers of SMs.
 
-        Of what runs instead as several calls it is one way: each of them as is fastest. None where one has no way.
+        A way of several calls is one candidate, each call in its fastest way; none if one of them has no way.
         """
         for way in call.ways:
             asked = call.asked(way)
@@ -288,7 +288,7 @@ class Algorithms:
                     yield How(way, plan.name), plan.workspace_bytes
 
     def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
-        """The way that is named so, if the call can be run by it; its plan alone is built."""
+        """The way with this name, if it can run the call; only its plan is built."""
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
@@ -306,20 +306,20 @@ class Algorithms:
         return Timed(how, plan.workspace_bytes, 0.0)
 
     def _again(self, call: ConvolutionCall, kept: Timed) -> Timed | None:
-        """A way that was kept for the call, where it can still run it."""
+        """A way that was kept for the call, if it can still run it."""
         found = self._named(call, kept.how)
         return None if found is None else replace(kept, workspace_bytes=found.workspace_bytes)
 
     def _times(self, call: ConvolutionCall, *, every: bool = False) -> list[Timed]:
-        """The fastest candidates, or ``every`` one, with those for a part of the SMs and what they hold, in order.
+        """The fastest candidates in order; with ``every``, all of them, also those for part of the SMs, with resources.
 
-        Raises BackendError where there are none.
+        Raises BackendError if there are none.
         """
         refusals = self._timing.refusals
         refused = len(refusals)
         targets = [self._driver.facts.sms // part for part in TARGETS if self._driver.facts.sms >= part]
         candidates = dict(self.candidates(call, targets if every else ()))
-        # A broken device fails every plan: then it is told here what it says, not that there are no plans.
+        # A broken device fails every plan: its own error is raised here, rather than that there are no plans.
         self._driver.synchronize()
         finalists = len(candidates) if every else None
         taken = self._timing.times_us(call, list(candidates.items()), finalists) if candidates else {}
@@ -333,7 +333,7 @@ class Algorithms:
 
 
 def _lighter(fastest: Timed, timed: Sequence[Timed]) -> list[Timed]:
-    """The fastest way, and those of :meth:`Algorithms.lighter` among all that were timed."""
+    """The fastest way, and those of :meth:`Algorithms.lighter` among all timed ones."""
     found = [next((one for one in timed if one.how == fastest.how), fastest)]
     for one in timed:
         share, blocks = min(each.sm_share for each in found), min(each.blocks for each in found)
@@ -348,5 +348,5 @@ def _joined(timed: Sequence[Timed]) -> str:
 
 
 def _most_workspace(parts: Sequence[Timed]) -> int:
-    """The workspace of calls in a row: the largest."""
+    """Workspace of consecutive calls: the largest."""
     return max((part.workspace_bytes for part in parts), default=0)

@@ -1,8 +1,8 @@
-"""An attention as one call of cuDNN: where its queries, keys and values lie before what is only a matter of strides.
+"""An attention as one call of cuDNN, which reads queries, keys and values where they lie, transposed by strides.
 
-The ops of an attention that is spelt out (:mod:`iossim.ir.attention`) are lowered one by one, which is what runs
-*apart*; the fused call reads the same values, whose heads are transposed by strides, and takes scales and a mask along.
-The op :class:`~iossim.ir.ops.attention.Attention` runs apart as two products with a softmax between them.
+The ops of an attention that is spelt out (:mod:`iossim.ir.attention`) are lowered one by one, and run *apart*; the
+fused call reads the same values, and includes scales and a mask. The op
+:class:`~iossim.ir.ops.attention.Attention` runs apart as two products with a softmax between them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from iossim.ir.types import DType
 
 
 def fused_attention(calls: UnitCalls, attention: SpeltAttention) -> tuple[FusedAttention, Mapping[str, View]] | None:
-    """The call and the views of its operands, of an attention whose ops are lowered; None where cuDNN has none.
+    """The call for an attention whose ops are lowered, and the views of its operands; None if cuDNN has none.
 
-    It computes in numbers of 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks
-    nor values.
+    cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks nor
+    values.
     """
     end, scale = attention.nodes[0], 1.0
     for node in attention.softened:
@@ -76,9 +76,9 @@ def _factor(calls: UnitCalls, node: Node) -> float:
 
 @OP_CALLS.register(Attention)
 def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
-    """The op as one call of cuDNN where that may have one, or as two products with a softmax between them.
+    """The op as one call of cuDNN, where cuDNN may have one, or as two products with a softmax between them.
 
-    Raises BackendError for a mask of truth values that lets a query see nothing, or that is no constant.
+    Raises BackendError for a Boolean mask that hides all keys from a query, or is not constant.
     """
     shape = op.shape(calls.graph.input_types(node))
     views = {
@@ -106,7 +106,7 @@ def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
 
 
 def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:
-    """Heads of queries that share one of keys are rows of one product, so that no key is read twice."""
+    """Query heads that share a key head are rows of one product, so that no key is read twice."""
     (batch, heads, queries, _), (_, kv_heads, keys, _) = views["q"].shape, views["k"].shape
     scores = calls.scratch((batch, heads, queries, keys), views["q"].dtype)
     q, rows = _rows(views["q"], kv_heads), _grouped(scores, kv_heads)
@@ -128,7 +128,7 @@ def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Se
 
 
 def _split(view: View, heads: int) -> View:
-    """``[batch, tokens, heads * features]`` as ``[batch, heads, tokens, features]``; four axes as they are."""
+    """``[batch, tokens, heads * features]`` as ``[batch, heads, tokens, features]``; four axes unchanged."""
     if len(view.shape) == 4:
         return view
     (batch, tokens, width), (apart, down, across) = view.shape, view.strides
@@ -137,9 +137,9 @@ def _split(view: View, heads: int) -> View:
 
 
 def _rows(view: View, kv_heads: int) -> View | None:
-    """``[batch, kv_heads, rows, features]``, with the tokens of all heads that share one of keys as rows.
+    """``[batch, kv_heads, rows, features]``, whose rows are the tokens of all heads that share a key head.
 
-    None where their steps differ.
+    None if their strides differ.
     """
     batch, heads, tokens, features = view.shape
     shared = heads // kv_heads
@@ -155,7 +155,7 @@ def _rows(view: View, kv_heads: int) -> View | None:
 
 
 def _grouped(view: View, kv_heads: int) -> View:
-    """The rows of what is dense."""
+    """The rows of a dense view."""
     found = _rows(view, kv_heads)
     assert found is not None, f"{view} is not dense"
     return found
@@ -164,7 +164,7 @@ def _grouped(view: View, kv_heads: int) -> View:
 def _asked(
     views: Mapping[str, View], mask: View | None, scale: float, is_causal: bool = False
 ) -> tuple[FusedAttention, Mapping[str, View]] | None:
-    """The call of cuDNN for views of four axes each, which all suit it; None where one does not."""
+    """The call of cuDNN for views of four axes each; None if one does not suit it."""
     known = dict(views)
     if not all(_suits(view, views["y"]) for view in views.values()):
         return None
@@ -179,14 +179,14 @@ def _asked(
 
 
 def _heads(view: View) -> View | None:
-    """As ``[batch, heads, tokens, features]``; None of other ranks."""
+    """The view as ``[batch, heads, tokens, features]``; None for other ranks than 3 and 4."""
     if len(view.shape) == 3:
         return replace(view, shape=(1, *view.shape), strides=(view.shape[0] * view.strides[0], *view.strides))
     return view if len(view.shape) == 4 else None
 
 
 def _suits(view: View, y: View) -> bool:
-    """Whether rows of features lie without gaps, each of them aligned, as cuDNN reads and writes them."""
+    """True where rows of features are contiguous and aligned, as cuDNN requires."""
     aligned = CUDNN_ALIGNMENT_BYTES // view.dtype.bytes
     steps = [stride for size, stride in zip(view.shape[:3], view.strides[:3], strict=True) if size > 1]
     starts = [*steps, view.offset, view.shape[3]]
@@ -196,7 +196,7 @@ def _suits(view: View, y: View) -> bool:
 
 
 def _of_scores(mask: View, q: View, k: View) -> View | None:
-    """A mask that broadcasts to the scores, with a row of all keys at least; None of others."""
+    """A mask that broadcasts to the scores and has a whole row of keys; None for others."""
     if mask.dtype != q.dtype or len(mask.shape) > 4:
         return None
     wide = mask.with_ones((*(1,) * (4 - len(mask.shape)), *mask.shape))

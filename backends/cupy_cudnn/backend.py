@@ -1,8 +1,8 @@
 """The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (and TF32), fp16 and bf16.
 
-Sums are of fp32 in all of them. Images of 16-bit networks lie as suits their channels (option ``layout``).
+Sums are fp32 in all of them. Images of 16-bit networks have the layout that suits their channels (option ``layout``).
 
-Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what :func:`create` lacks.
+Importing this module imports neither CuPy nor cuDNN; :func:`missing` names what :func:`create` lacks.
 """
 
 from __future__ import annotations
@@ -62,53 +62,51 @@ if TYPE_CHECKING:
     from iossim.backends.simulator.cost_model import SimulatorCostModel
 
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
-#: A stage's groups on SMs of their own (partition) are streams of green contexts.
+#: Groups of a stage on separate SMs (partition) are streams of green contexts.
 ENGINES = (*UNDIVIDED, Engine.PARTITION)
-#: Of the free memory, what the arenas of plans measured together may take.
+#: Fraction of the free memory for the arenas of plans that are measured together.
 ARENA_SHARE = 0.5
 Made = TypeVar("Made", bound="CupyCudnnBackend")
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
-    """Raises OptionError for an unknown option or precision, BackendError where it cannot run here."""
+    """The backend; raises OptionError for an unknown option or precision, BackendError if it cannot run here."""
     return created(CupyCudnnBackend, "iossim.backends.cupy_cudnn.cupy_driver:CupyDriver", precision, engine, options)
 
 
 def created(
     kind: type[Made], driver_class: str, precision: Precision, engine: Engine, options: Mapping[str, str]
 ) -> Made:
-    """A backend of a class of its own on a driver of one, ``MODULE:CLASS``; raises as :func:`create`."""
+    """A backend of a given class, on a driver of the class ``MODULE:CLASS``; raises as :func:`create`."""
     if precision not in PRECISIONS:
         raise OptionError(
             f"backend cupy_cudnn computes in {', '.join(PRECISIONS)}, not in {precision}, for which networks have no "
             "scales here; give `dtype` fp16 or bf16"
         )
     settings = parsed_options(precision, options)
-    reason = missing()
-    if reason:
+    if reason := missing():
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
     from iossim.backends.cupy_cudnn.cublas import WithCublas
-    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 
     try:
         driver: Driver = resolve_name(driver_class)()
         if engine.facts.divides_sms:
             GreenContexts(driver_library())  # refused before anything is planned
-        half_sums = settings.sums == "fp16"
-        cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled, half_sums))
-        library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
-        used = the_only()
-        return kind(precision, engine, settings, driver, library, library.versions, str(used or ""))
-    except RuntimeError as error:  # both libraries' errors are such: no context, no handle
+        library = WithCublas(
+            CudnnGraphs(settings), settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0]
+        )
+        return kind(precision, engine, settings, driver, library, library.versions, str(the_only() or ""))
+    except RuntimeError as error:  # the base of both libraries' errors: no context, no handle
         raise BackendError(
             f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
         ) from error
 
 
 def missing() -> str:
-    """The missing one of CuPy and its compiler, the GPU with its driver, cuDNN and its front end, with the remedy.
+    """The missing requirement, with the remedy: CuPy, its compiler, a GPU with its driver, cuDNN, or its front end.
 
-    Empty if all is there.
+    Empty if all are there.
     """
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {INSTALL}"
@@ -120,14 +118,12 @@ def missing() -> str:
         return f"{error}, with {INSTALL}"
     if not devices:
         return "no NVIDIA GPU with a driver is visible; install its driver, or check CUDA_VISIBLE_DEVICES"
-    compiler = _compiler_missing()
-    if compiler:
+    if compiler := _compiler_missing():
         return f"CUDA's run-time compiler cannot be loaded ({compiler}); pip install nvidia-cuda-nvrtc, or {INSTALL}"
     if find_spec("cudnn") is None:
         return f"nvidia-cudnn-frontend is not installed; {INSTALL}"
     try:
-        reason = begins_here()
-        if reason:
+        if reason := begins_here():
             return f"cuDNN does not begin ({reason}); {INSTALL}"
         make_findable()
         import cudnn
@@ -143,11 +139,11 @@ def missing() -> str:
 
 
 def offers() -> list[str]:
-    """The calls that cuDNN has on this GPU, a line for each precision; where it is usable."""
-    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+    """The calls that cuDNN has on this GPU, a line for each precision; only where it is usable."""
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 
     return [
-        *offers_in_words(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))),
+        *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
         "images of 16 bits: channels last where a network's channels suit it (option layout)",
     ]
@@ -178,7 +174,7 @@ class CupyCudnnBackend:
         versions: tuple[tuple[str, str], ...] = (),
         cudnn: str = "",
     ) -> None:
-        #: Which cuDNN is used: its version, and its file.
+        #: Version and file of the cuDNN in use.
         self.cudnn = cudnn
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
         self._options = options
@@ -196,7 +192,7 @@ class CupyCudnnBackend:
             options.plans,
             KeptChoices(options.choices, where) if options.choices else None,
         )
-        #: What plans are prepared on: the driver, cuDNN, its choices, and the lanes.
+        #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
@@ -212,7 +208,7 @@ class CupyCudnnBackend:
         )
 
     def context_of(self, network: Network) -> Context:
-        """The conditions that times of a network depend on, with the layout of its images."""
+        """The conditions that times of a network depend on, including the layout of its images."""
         return replace(self.context, layout=self._options.layout_of(network.graph, self._precision))
 
     @property
@@ -221,10 +217,10 @@ class CupyCudnnBackend:
         return self._algorithms.planning(self._clock.spent_us)
 
     def choices(self, network: Network) -> Choices:
-        """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone, or a variant.
+        """For each unit or merged stage, the plans of cuDNN that are fastest for its convolutions alone, or a variant.
 
-        An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of
-        their own); the workspace is all that the launch works in. Timed when first asked for.
+        An algorithm has one word per convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a separate
+        kernel); the workspace is all the scratch memory of the launch. Timed on first use.
         """
 
         @cache
@@ -238,15 +234,15 @@ class CupyCudnnBackend:
     def variants(self, network: Network, unit: str) -> tuple[UnitVariant, ...]:
         """Variants of the unit: the fastest plan of each convolution, and plans that hold less of an SM, or fewer SMs.
 
-        A name is the algorithm of :meth:`choices`: cuDNN's engines and knobs. Timed when first asked for, and kept with
-        the choices.
+        A name is the algorithm of :meth:`choices`: cuDNN's engines and knobs. Timed on first use, and kept with the
+        choices.
         """
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)
             return (UnitVariant(FASTEST, 0.0, 0),) if program is None else self._algorithms.variants(program)
 
     def divided(self, network: Network) -> Divided:
-        """The SMs that the price of a stage gives its groups, by this GPU's profile."""
+        """The SMs of the groups of a stage, divided as its price by this GPU's profile has them."""
         from iossim.backends.simulator.cost_model import SimulatorCostModel
 
         if self._prices is None:
@@ -256,7 +252,7 @@ class CupyCudnnBackend:
         return self._prices.divided(network)
 
     def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
-        """The plans of cuDNN within the limit for a unit of one convolution, the first of its ranking."""
+        """The first plans of cuDNN's ranking within the limit, for a unit of one convolution."""
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)
             if program is None:
@@ -282,10 +278,10 @@ class CupyCudnnBackend:
         timing: Timing,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
-        """Graphs of one launch are timed by events and end with their last kernel; all else by the host's clock.
+        """Time each plan: one of a single graph by events, until its last kernel ends, any other by the host's clock.
 
-        Plans whose memory does not fit the device together are measured in turns. The outputs of the last run that
-        was timed are held to those of the same calls one by one: raises BackendError where they differ.
+        Plans whose memory does not fit the device together are measured in turns. The outputs of the last timed run
+        are compared with those of the same calls one by one: raises BackendError if they differ.
         """
         planned = [with_memory(plan) for plan in plans]
         samples: list[Samples] = []
@@ -307,7 +303,7 @@ class CupyCudnnBackend:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Failures of the device or of cuDNN in one line: DeviceLostError where nothing can run any more."""
+        """Raise failures of the device or of cuDNN as one line: DeviceLostError if nothing can run any more."""
         failures = self._driver.failures
         try:
             yield
@@ -323,7 +319,7 @@ class CupyCudnnBackend:
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
     def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
-        """The calls of units on buffers of their own; None where they launch nothing."""
+        """The calls of units on buffers of their own; None if they launch nothing."""
         indices = [network.unit_index[name] for name in names]
         stage = lower_stage(network, [indices], strategy, self._engine, in_place=True)
         if not stage.launches:
@@ -332,7 +328,7 @@ class CupyCudnnBackend:
         return launch_program(network, stage, launch, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
-        """A plan ready to run on inputs made of noise, and its outputs call by call."""
+        """A plan ready to run on random inputs, and its outputs when it runs call by call."""
         check_graph(plan, network)
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)
@@ -344,7 +340,7 @@ class CupyCudnnBackend:
         return run, expected
 
     def _recorded(self, network: Network, plan: Plan) -> Run:
-        """A plan ready to run by the engine, on no inputs yet."""
+        """A plan ready to run under the engine, without inputs yet."""
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         if self._engine is Engine.GRAPH:
             Run(self._driver, prepared).run()
@@ -393,7 +389,7 @@ class CupyCudnnBackend:
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
-        """Move a buffer from or to the host's array, by way of a dense copy where it is not dense itself."""
+        """Move a buffer from or to the host's array, through a dense copy if it is not dense."""
         view, move = prepared.view(name), self._driver.write if into else self._driver.read
         if view.is_dense:
             move(prepared.address(view), array)
@@ -409,14 +405,14 @@ class CupyCudnnBackend:
         if into:
             move(memory.address, array)
             issue()
-            self._driver.synchronize()  # the landing is given out again when this returns
+            self._driver.synchronize()  # the landing may be reallocated when this returns
         else:
             issue()
             move(memory.address, array)
 
 
 def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
-    """Runs of plans whose arenas fit together; one that does not fit alone is alone."""
+    """Consecutive plans whose arenas fit together; one that does not fit by itself is alone."""
     runs: list[list[Plan]] = []
     taken = 0
     for plan in plans:
@@ -429,7 +425,7 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
 
 
 def _devices() -> int:
-    """Number of visible devices; raises BackendError for a CuPy that is too old to tell."""
+    """Number of visible devices; raises BackendError for a CuPy that is too old."""
     from iossim.backends.cupy_cudnn.cupy_driver import device_count, version
 
     check_version("cupy", version())
@@ -437,7 +433,7 @@ def _devices() -> int:
 
 
 def _compiler_missing() -> str:
-    """Why kernels cannot be compiled here; empty where they can."""
+    """Reason why kernels cannot be compiled here; empty if they can."""
     try:
         from cupy.cuda import nvrtc
 

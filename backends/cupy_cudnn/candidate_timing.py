@@ -1,8 +1,8 @@
-"""Times of several ways to run a convolution: alone, all of them in interleaved rounds.
+"""Times of several ways to run a convolution alone, in interleaved rounds.
 
-Each way is a captured graph of several copies, with the kernel behind the convolution where that is apart. In each
-round every way runs once, in an order drawn anew, so that the device's clock, wherever it is, meets all alike; the
-best three are then timed again, in more rounds.
+Each way is a captured graph of several copies, with the kernel that follows a convolution run apart. In each round
+every way runs once, in a newly drawn order, so that the device's clock affects all alike; the best three are then
+timed again, in more rounds.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ h ^= h >> 16; h *= 2146121005u; h ^= h >> 15; h *= 2221713035u; h ^= h >> 16;
 p[i] = (float)(h >> 8) * (1.0f / 8388608.0f) - 1.0f;
 """
 COPIES = 8
-#: Rounds of all ways, and of the best of them.
+#: Rounds of all ways, and (``FINAL_ROUNDS``) of the best of them.
 ROUNDS = 3
-#: A way that takes so many times the fastest one's first run is not timed: cuDNN's last resorts take milliseconds.
+#: Multiple of the fastest first run from which a way is not timed: cuDNN's last resorts take milliseconds.
 HOPELESS = 30
 FINALISTS = 3
 FINAL_ROUNDS = 7
 
 
 class Taken(NamedTuple):
-    """The time of one copy, and, where it was asked for, what it holds (:meth:`.driver.Driver.held`)."""
+    """The time of one copy, and what it holds (:meth:`.driver.Driver.held`) if that was requested."""
 
     time_us: float
     blocks: int = 0
@@ -55,9 +55,9 @@ class CandidateTiming:
     def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
         self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
         self._timer: DeviceTimer | None = None
-        #: Errors of plans that were offered and then refused to run.
+        #: Errors of plans that were offered but did not run.
         self.refusals: list[str] = []
-        #: How many ways were timed so far.
+        #: Number of ways timed so far.
         self.timed = 0
 
     def times_us(
@@ -65,9 +65,8 @@ class CandidateTiming:
     ) -> dict[How, Taken]:
         """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds).
 
-        Empty where every candidate, with its workspace, refuses.
-
-        Raises one of the driver's failures where the device is broken.
+        Candidates come with their workspaces; empty if none of them runs. Raises one of the driver's failures if the
+        device is broken.
         """
         self._timer = self._timer or DeviceTimer(self._driver, self._lane.stream)
         room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
@@ -88,9 +87,9 @@ class CandidateTiming:
         return {how: Taken(us, *(self._driver.held(graphs[how]) if finalists else ())) for how, us in least.items()}
 
     def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
-        """Several copies as a graph, and what one took the host to issue and wait for.
+        """Several copies as a graph, and the host's time to issue one and wait for it.
 
-        No graph where the plan refuses, or takes more than ``most_us``.
+        No graph if the plan fails, or takes more than ``most_us``.
         """
         driver = self._driver
         try:
@@ -107,12 +106,12 @@ class CandidateTiming:
             return captured(driver, self._lane.stream, issues * COPIES), once_us
         except (*self._library.refusals, *self._driver.failures) as error:
             self.refusals.append(f"{how} of {call.convolution}: {first_line(error)}")
-        # Out of the handler: what the device says now is no refusal of a plan, and is told as itself.
+        # Outside the handler: an error of the device itself is not a refusal of the plan.
         driver.synchronize()
         return None, math.inf
 
     def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
-        """Times of one copy, of each graph in each round."""
+        """Times of one copy of each graph, by round."""
         assert self._timer is not None, "made before the first graph"
         hows = list(graphs)
         generator = random.Random(len(hows))
@@ -128,7 +127,7 @@ class CandidateTiming:
 
 
 class _Room:
-    """Memory for the operands of one call, filled with noise, and the largest workspace."""
+    """Memory for the operands of one call, filled with noise, and for the largest workspace."""
 
     def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
         arguments = (item for kernel in call.kernels for item in kernel.arguments if isinstance(item, View))
@@ -137,7 +136,7 @@ class _Room:
         for view in views:
             key = view.memory, view.dtype
             sizes[key] = max(sizes.get(key, 0), view.extent)
-        # Scratch may hold values of several types: they lie apart here, since where they lie changes no time.
+        # Scratch may hold values of several types: here they are apart, since their place does not affect times.
         self._memory: dict[tuple[Memory, DType], Allocation] = {}
         for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
             self._memory[memory, dtype] = driver.allocate(elements * dtype.bytes)

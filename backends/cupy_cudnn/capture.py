@@ -1,11 +1,11 @@
 """Commands between two synchronises as one CUDA graph: what a capture needs around them, and the order that is fastest.
 
-A graph's nodes are the same in whatever order they are recorded, but the driver spreads them over *lanes* by that
-order. On an H100 the first child of a node goes on in its lane, and what joins several goes on in the lane of the one
-that was recorded first; in another lane it starts later. So plans whose joins find what their own stream did last
-recorded too late are also captured with that first. And branches at the root of a graph start 1.5 us and more apart,
-those after any kernel 0.19 us: such a graph is also captured behind an empty kernel. And each is captured with kernels
-of ours that start while those ahead of them end, where the device has that. All are timed.
+A graph has the same nodes in whatever order they are recorded, but the driver assigns them to *lanes* by that order. On
+an H100 the first child of a node continues in its lane, and a node that joins several continues in the lane of the one
+recorded first; in another lane it starts later. So plans in which a join's own stream is recorded after the others are
+also captured with it first. Branches at the root of a graph start 1.5 us and more apart, those after any kernel 0.19
+us: such a graph is also captured after an empty kernel. And where the device supports it, each is also captured with
+kernels of ours that start while their predecessors end. All are timed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from iossim.execution.lead import Lead
 from iossim.execution.lower import MAIN
 from iossim.execution.plan import Queue, Queued, Record, Wait
 
-#: Timings of each way to capture a graph; the first does not count.
+#: Timings of each captured graph; the first does not count.
 ROUNDS = 4
 
 
 def fastest_graph(
     driver: Driver, main: Stream, issues: Callable[[Sequence[Queued]], list[Issue]], commands: Sequence[Queued]
 ) -> Graph:
-    """A graph of what is issued for ``commands``, which are :func:`capturable`."""
+    """The fastest graph of the calls for ``commands``, which are :func:`capturable`."""
     ways = [issues(order) for order in orders(commands)]
     if forks_at_root(commands):
         empty = partial(driver.launch, driver.kernel(EMPTY, "empty"), 1, 1, (), main)
@@ -53,14 +53,14 @@ def fastest_graph(
 
 
 def forks_at_root(commands: Sequence[Queued]) -> bool:
-    """Whether other streams begin before stream 0 has done anything."""
+    """True where other streams begin before stream 0 has done any work."""
     return isinstance(next((command for command in commands if command.queue == MAIN), None), Record)
 
 
 def orders(commands: Sequence[Queued]) -> list[list[Queued]]:
-    """The commands as they are, and in the order in which streams record their own work before what they join.
+    """The commands as given, and reordered so that streams record their own work before the work that they join.
 
-    One order if the two are the same. Where two joins contradict each other the earlier one decides.
+    One order if the two are equal. If two joins contradict each other, the earlier one decides.
     """
     followers = _followers(commands)
     last: dict[Queue, int] = {}
@@ -91,10 +91,10 @@ def orders(commands: Sequence[Queued]) -> list[list[Queued]]:
 
 
 def capturable(segment: Sequence[Queued]) -> list[Queued]:
-    """A segment as a capture of stream 0 takes it: every other stream forks from it, and joins it in the end.
+    """A segment in the form that a capture of stream 0 needs: every other stream forks from it and finally joins it.
 
-    A plan of the graph engine has all forks and joins already and stays as it is. Waits for events of an earlier
-    segment go: the host has waited for them.
+    A plan of the graph engine already has all forks and joins, and is unchanged. Waits for events of an earlier segment
+    are dropped: the host has waited for them.
     """
     recorded: set[int] = set()
     kept: list[Queued] = []
@@ -119,7 +119,7 @@ def capturable(segment: Sequence[Queued]) -> list[Queued]:
 
 
 def _followers(commands: Sequence[Queued]) -> list[set[int]]:
-    """For each command the numbers of those right behind it: the next one of its stream, and waits for its event."""
+    """For each command its direct successors, by number: the next one of its stream, and waits for its event."""
     found: list[set[int]] = [set() for _ in commands]
     last: dict[Queue | int, int] = {}
     for number, command in enumerate(commands):
@@ -133,7 +133,7 @@ def _followers(commands: Sequence[Queued]) -> list[set[int]]:
 
 
 def _leads_to(end: int, begin: int, followers: Sequence[set[int]]) -> bool:
-    """Whether command ``end`` is sure to come behind ``begin``."""
+    """True where command ``end`` always runs after ``begin``."""
     seen, left = {begin}, [begin]
     while left and end not in seen:
         fresh = followers[left.pop()] - seen

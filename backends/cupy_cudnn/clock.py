@@ -1,11 +1,11 @@
-"""The clock of the device: kernels that follow it, times by events, and how it is brought to where it works.
+"""The clock of the device: kernels whose time depends on it, times by events, and bringing it to its working rate.
 
-How long the device takes for what is issued to a stream is told by events around it, behind a kernel that waits (the
-*spin*) until the host has issued all (:mod:`iossim.execution.lead`).
+Work issued to a stream is timed by events around it, after a kernel that waits (the *spin*) until the host has issued
+all of it (:mod:`iossim.execution.lead`).
 
-A GPU that idles is clocked down, to a fifth of its clock and less, and takes a while to come back: what is timed
-first would seem slow. So the device is kept busy for a while first, and again whenever it has idled. How fast it is
-clocked is measured, not asked for: the time of a kernel that counts cycles follows the clock alone.
+An idle GPU lowers its clock, to a fifth and less, and takes a while to raise it again: whatever is timed first would
+seem slow. So the device is first kept busy for a while, and again whenever it has idled. Its clock is measured, not
+queried: the time of a kernel that counts cycles depends on the clock alone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numpy as np
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.execution.lead import Lead, Once, Taken, take
 
-#: One thread that waits: what is issued behind it piles up, so the device never waits. Arguments: cycles.
+#: One thread that waits: work issued after it queues up, so that the device never waits. Arguments: cycles.
 SPIN = """extern "C" __global__ void spin(long long cycles) {
     const long long start = clock64();
     while (clock64() - start < cycles) { }
 }
 """
-#: Nothing, as what branches of a graph begin behind.
+#: An empty kernel, after which the branches of a graph begin.
 EMPTY = """extern "C" __global__ void empty() { }
 """
-#: Reads as many numbers as there are threads, so that the L2 cache holds those and nothing else. Written, they would
-#: be in the way of what is timed: it would have to wait until they are in memory. Arguments: elements, their address.
+#: Reads as many numbers as there are threads, so that the L2 cache holds nothing else. It writes none, since writing
+#: them back to memory would delay the timed work. Arguments: elements, their address.
 FLUSH = """extern "C" __global__ void flush(unsigned int elements, float* p) {
     const unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= elements) return;
@@ -44,24 +44,24 @@ SENTINEL = """extern "C" __global__ void sentinel(int steps, float* p) {
 }
 """
 
-#: How long the device is kept busy at first, at least; and later at most, where it does not come back to its best.
+#: Least time for which the device is kept busy at first, and most time later, if it does not regain its best clock.
 WARM_UP_US = 300_000.0
 MOST_US = 2_000_000.0
-#: A pause from which on the clock may have fallen.
+#: Length of a pause after which the clock may have dropped.
 IDLE_US = 20_000.0
-#: One kernel at full clock: at first, and to see where the clock is.
+#: Duration of one kernel at full clock: in the warm-up, and in a check of the clock.
 STEP_US = 10_000.0
 PROBE_US = 500.0
-#: A wait before it, in which the host issues it.
+#: Duration of the spin before it, while the host issues it.
 LEAD_IN_US = 100.0
-#: Clocks within this much of each other are the same.
+#: Relative difference up to which two clocks count as equal.
 TOLERANCE = 0.02
-#: Enough blocks for every multiprocessor.
+#: Blocks and threads of a warm-up kernel: enough for every multiprocessor.
 BLOCKS, THREADS = 512, 32
 
 
 class DeviceTimer:
-    """Times what is issued to one stream."""
+    """Times work issued to one stream."""
 
     def __init__(self, driver: Driver, main: Stream) -> None:
         self._driver, self._main = driver, main
@@ -69,7 +69,7 @@ class DeviceTimer:
         self._waiting, self._start, self._end = (driver.event(timing=True) for _ in range(3))
 
     def take(self, issue: Callable[[], None], before: Callable[[], None], lead: Lead) -> Taken:
-        """One time of what ``issue`` issues; ``before`` issues what runs just before it, untimed."""
+        """One time of the work that ``issue`` issues; ``before`` issues untimed work just before it."""
 
         def once(wait_us: float) -> Once:
             before()
@@ -78,9 +78,9 @@ class DeviceTimer:
         return take(once, lead)
 
     def once(self, issue: Callable[[], None], wait_us: float) -> Once:
-        """The same behind a wait of so long."""
+        """The same after a spin of ``wait_us``."""
         driver, main = self._driver, self._main
-        begin_us = driver.host_us()  # the device comes to the next event after this, never before
+        begin_us = driver.host_us()  # the device reaches the next event after this, never before
         driver.record(self._waiting, main)
         driver.launch(self.spin, 1, 1, (cycles(driver, wait_us),), main)
         driver.record(self._start, main)
@@ -99,14 +99,14 @@ class WorkingClock:
 
     def __init__(self, driver: Driver, main: Stream) -> None:
         self._driver, self._main, self._timer = driver, main, DeviceTimer(driver, main)
-        #: How much longer than at its rated clock the device takes at its best so far.
+        #: Time over that at the rated clock, at the device's best so far.
         self._best = float("inf")
         self._busy_until_us = float("-inf")
-        #: For how long the device was kept busy so far, microseconds.
+        #: Total time for which the device was kept busy, microseconds.
         self.spent_us = 0.0
 
     def ensure(self) -> None:
-        """Return with the device at its working clock."""
+        """Bring the device to its working clock."""
         first = self._best == float("inf")
         if not first:
             if self._driver.host_us() - self._busy_until_us <= IDLE_US:
@@ -121,16 +121,16 @@ class WorkingClock:
             if settled and (spent_us >= WARM_UP_US or not first):
                 return
             if spent_us >= (MOST_US if first else WARM_UP_US):
-                self._best = slowness  # held down, by heat or power: this is how it works now
+                self._best = slowness  # limited by heat or power: this is its working clock now
                 return
             last = slowness
 
     def worked(self) -> None:
-        """The device was busy until now."""
+        """Note that the device was busy until now."""
         self._busy_until_us = self._driver.host_us()
 
     def _slowness(self, rated_us: float) -> float:
-        """The time of a kernel over what it takes at the rated clock."""
+        """The time of a kernel over its time at the rated clock."""
         spin = (self._timer.spin, BLOCKS, THREADS, (cycles(self._driver, rated_us),), self._main)
         time_us = self._timer.once(partial(self._driver.launch, *spin), LEAD_IN_US).time_us
         self.worked()
@@ -140,5 +140,5 @@ class WorkingClock:
 
 
 def cycles(driver: Driver, rated_us: float) -> np.int64:
-    """Cycles of the device's rated clock in that time, as the spinning kernel counts them."""
+    """Cycles of the device's rated clock in a time, as the spinning kernel counts them."""
     return np.int64(rated_us * driver.facts.clock_khz / 1e3)

@@ -1,7 +1,7 @@
 """Requests to cuDNN and cuBLASLt: a convolution of views, alone or with bias and activation in the same call.
 
-A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32
-with a bias behind it, but they have that convolution in every form.
+A fully connected layer is requested as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32
+followed by a bias, but they have that convolution in every form.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Asked:
 
     @property
     def compiles_activation(self) -> bool:
-        """Whether cuDNN compiles a kernel for what follows: it has none for activations other than ReLU."""
+        """True where cuDNN compiles a kernel for the activation: it ships none for others than ReLU."""
         return False
 
 
@@ -91,7 +91,7 @@ class Convolution(_Asked):
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each filter reads a channel of its own."""
+        """True where each filter reads a channel of its own."""
         return self.w.shape[1] == 1 and self.w.shape[0] == self.x.shape[1] > 1
 
     @property
@@ -167,11 +167,11 @@ Asked = Convolution | Product | FusedAttention
 class ConvolutionCall:
     """Work on views (``x``, ``w``, ``y``; with bias ``b``, with residual ``z``) in one of several ``ways``, by name.
 
-    A way is its steps: kernels of ours, one request to a library at most, which reads and writes ``views``, or calls
-    that each run in a way of their own. *Fused*, the library computes ``convolution`` as it is. *Apart*, it computes
-    the plain convolution, and a kernel of ours adds, activates and copies; or other calls compute a whole chain of
-    ops, an attention. Others are a kernel of ours, the same with channels padded, or with a result without gaps that
-    is copied behind it.
+    A way is a sequence of steps: kernels of ours, at most one request to a library, which reads and writes ``views``,
+    or calls that each run in a way of their own. *Fused*, the library computes ``convolution`` as it is. *Apart*, it
+    computes the plain convolution, and a kernel of ours adds, activates and copies; or other calls compute a whole
+    chain of ops, an attention. Other ways are a kernel of ours, the same with channels padded, or one whose result is
+    dense and copied afterwards.
     """
 
     convolution: Asked

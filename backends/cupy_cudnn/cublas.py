@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
@@ -65,10 +66,10 @@ class Gemm(NamedTuple):
 
 
 def gemm_of(asked: Asked) -> Gemm | None:
-    """The product that is asked for; None of what is none, lies as cuBLAS does not write it, or has something behind
-    it that cuBLAS does not compute.
+    """The matrix product that computes a request; None where there is none, or where cuBLAS cannot write its layout or
+    compute its epilogue.
 
-    The pixels of a pointwise convolution are rows, where one step leads from each to the next.
+    The pixels of a pointwise convolution are rows, if a constant step leads from each to the next.
     """
     residual = 0
     if isinstance(asked, Product):
@@ -100,21 +101,21 @@ def _takes_int8(gemm: Gemm) -> bool:
 
 
 def _is_product(asked: Convolution) -> bool:
-    """Whether each pixel is multiplied by the same matrix, to one pixel."""
+    """True where each pixel is multiplied by the same matrix, giving one pixel."""
     known = type(asked) is Convolution and asked.activation in ACTIVATIONS
     same = known and asked.x.shape[1] == asked.w.shape[1] and {*asked.w.shape[2:]} == {1}
     return same and asked.x.shape[2:] == asked.y.shape[2:] and not any((*asked.pad_before, *asked.pad_after))
 
 
 def _pixels(layout: TensorLayout) -> tuple[int, int, int] | None:
-    """Images as a matrix of a pixel a row; None where no one step leads from each to the next."""
+    """Images as a matrix with one pixel per row; None where the step between pixels is not constant."""
     (count, channels, *size), (far, step, *near) = layout.shape, layout.strides
     sizes, ((between, *more),) = coalesced([count, *size], [[far, *near]])
     return None if more else _matrix((sizes[0], channels), (between, step), 0)
 
 
 def _matrix(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> tuple[int, int, int] | None:
-    """Whether rows of a matrix are its columns, and its steps; None where neither lie without gaps."""
+    """Transposition of a matrix, and its steps; None where neither rows nor columns lie without gaps."""
     (rows, columns), (down, across) = shape, strides
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         return _PLAIN, max(down, columns), step
@@ -212,11 +213,6 @@ class _Described:
         self._call(f"cublasLt{kind}SetAttribute", described, attribute, ctypes.byref(value), size)
 
 
-class _Executable(NamedTuple):
-    product: _Described
-    rank: int
-
-
 class _Handle(NamedTuple):
     """Handles of one stream, whose number is ``ptr``."""
 
@@ -271,15 +267,15 @@ class WithCublas:
             raise KeyError(plan)
         if (convolution, sms) not in self._described:
             self._described[convolution, sms] = _Described(self._checked, convolution, gemm, self._tf32, sms)
-        return _Executable(self._described[convolution, sms], PLANS.index(name))
+        return partial(self._described[convolution, sms].run, PLANS.index(name))
 
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
-        if not isinstance(executable, _Executable):
+        if not isinstance(executable, partial):
             self._cudnn.execute(executable, addresses, workspace, handle.cudnn)
             return
         if not self._lt:
             self._checked("cublasLtCreate", ctypes.byref(self._lt))
-        executable.product.run(executable.rank, self._lt, addresses, workspace, handle.ptr)
+        executable(self._lt, addresses, workspace, handle.ptr)
 
     def _own(self, convolution: Asked, sms: int) -> list[EnginePlan]:
         is_offered = self._library is not None and gemm_of(convolution) is not None

@@ -23,6 +23,7 @@ from iossim.backends.cupy_cudnn.convolution import (
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
+from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
@@ -34,16 +35,6 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
 ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish")} | {"gelu_tanh": "gelu_approx_tanh"}
 #: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
 MOST_COMPILED = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """Permissions of a plan: multiply in TF32, give other bits from run to run, be compiled when built, sum in fp16."""
-
-    tf32: bool = False
-    nondeterministic: bool = False
-    runtime_compiled: bool = False
-    half_sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,21 +51,13 @@ class _Planned:
     refused: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Executable:
-    """One plan of a graph."""
-
-    planned: _Planned
-    index: int
-
-
 class CudnnGraphs:
-    """Convolutions of one device.
+    """Convolutions of one device by the plans that the options ``allowed`` permit.
 
     ``properties`` is the JSON text of a device that is not there; without it, plans are for the current one.
     """
 
-    def __init__(self, allowed: Allowed, properties: str | None = None) -> None:
+    def __init__(self, allowed: CudnnOptions, properties: str | None = None) -> None:
         make_findable()
         import cudnn
 
@@ -127,15 +110,16 @@ class CudnnGraphs:
         """cuDNN's own reason for having no plan, or not building one; empty where it gave none."""
         return next(iter(self._planned(convolution, 0).refused), "")
 
-    def bind(self, convolution: Asked, plan: str) -> _Executable:
+    def bind(self, convolution: Asked, plan: str) -> tuple[Any, int]:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
         planned = self._planned(convolution, target_of(plan))
-        return _Executable(planned, planned.indices[plan])
+        return planned.graph, planned.indices[plan]
 
-    def execute(self, executable: _Executable, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+    def execute(self, executable: tuple[Any, int], addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
         pack = {UIDS[name]: address for name, address in addresses.items()}
-        executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
+        graph, index = executable
+        graph.execute_plan_at_index(pack, workspace, index, handle)
 
     def _ranked(self, convolution: Asked, sms: int) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
@@ -251,7 +235,7 @@ class CudnnGraphs:
         return graph
 
     def _sums_in_half(self, dtype: DType) -> bool:
-        return self._allowed.half_sums and dtype is DType.FLOAT16
+        return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
 
 
 def _convolved(graph: Any, tensor: Callable[[str, TensorLayout], Any], asked: Convolution, sums: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Which cuDNN this process uses: there may be one of PyTorch's, one of a wheel, one of the system.
+"""Choice of the cuDNN that this process uses: PyTorch, a wheel and the system may each bring one.
 
-The front end takes what ``LD_LIBRARY_PATH`` names, else what is installed in Python's own folder of packages, else
-what the loader finds. A cuDNN of packages elsewhere (on ``PYTHONPATH``, say) is loaded here first.
+The front end takes the one that ``LD_LIBRARY_PATH`` names, else one installed in Python's own folder of packages, else
+the one that the loader finds. A cuDNN of packages elsewhere (on ``PYTHONPATH``, say) is loaded here first.
 
 cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in
 the last digit. Where the loader does not find cuBLASLt by name, cuDNN ends the process: so that is loaded first too,

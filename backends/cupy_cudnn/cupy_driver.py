@@ -213,7 +213,7 @@ def _keep_kernels_somewhere() -> None:
 
 
 def version() -> str:
-    """That of CuPy."""
+    """Version of CuPy."""
     return str(cupy.__version__)
 
 

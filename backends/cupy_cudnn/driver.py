@@ -1,4 +1,4 @@
-"""The boundary between the backend and a GPU, behind which CuPy and cuDNN stand.
+"""The boundary between the backend and a GPU, which hides CuPy and cuDNN.
 
 Addresses and sizes are plain integers, so that nothing above this boundary imports either. :mod:`.cupy_driver` and
 :mod:`.cudnn_graphs` answer on a GPU; the tests answer on the host.
@@ -68,13 +68,13 @@ class Driver(Protocol):
     def free_bytes(self) -> int: ...
 
     def write(self, address: int, array: Array) -> None:
-        """Copy a dense host array to the device, behind all that was issued; returns when it is there."""
+        """Copy a dense host array to the device, after all that was issued; returns when it is there."""
 
     def read(self, address: int, array: Array) -> None:
-        """Fill a dense host array from the device, behind all that was issued."""
+        """Fill a dense host array from the device, after all that was issued."""
 
     def poison(self, address: int, size_bytes: int) -> None:
-        """Set every bit, which makes NaNs of floats, behind all that was issued; returns when it is done."""
+        """Set every bit, which turns floats into NaNs, after all that was issued; returns when it is done."""
 
     def stream(self) -> Stream:
         """A new stream that does not synchronise with the default one."""

@@ -160,7 +160,7 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
 
 
 def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
-    """Whether kernels compute an element-wise op of these types: of floats, and what is exact of whole numbers."""
+    """True where kernels compute an element-wise op of these types: floats, and integers where that is exact."""
     match op:
         case Cast():
             return {*inputs, output} <= NAMES.keys()

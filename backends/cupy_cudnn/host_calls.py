@@ -1,7 +1,7 @@
 """Ops that neither a library nor a kernel of ours computes: NumPy computes them on the host, inside the run.
 
-The device is waited for, what such an op reads is copied to the host and what it makes back. A capture takes no such
-wait, so that the graphs of a run end before the launch and begin again behind it.
+The host waits for the device, copies the operands of such an op to the host and its results back. A capture allows no
+such wait, so the graphs of a run end before the op and begin again after it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HostCall:
         return kind_of(self.node.op)
 
     def run(self, driver: Driver, load: Callable[[str], Array], address: Callable[[View], int]) -> None:
-        """Compute it behind all that was issued; returns when its results are on the device."""
+        """Compute it after all that was issued; returns when its results are on the device."""
         arrays = []
         for read in self.reads:
             arrays.append(load(read) if isinstance(read, str) else np.empty(read.shape, read.dtype.numpy))

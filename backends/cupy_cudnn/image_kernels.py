@@ -51,7 +51,7 @@ def fitting(channels: int) -> list[int]:
 
 
 def padded(x: View, y: View, prologue: str) -> KernelCall:
-    """``prologue`` (in ``a0``) of images to dense ones of more channels, which lie innermost; zeros are behind them."""
+    """``prologue`` (in ``a0``) of images, padded with zeros to dense ones of more channels, which lie innermost."""
     width = min(FITTING, y.shape[1])
     sizes, steps = coalesced([y.shape[0], *y.shape[2:]], [[v.strides[0], *v.strides[2:]] for v in (x, y)])
     places = {f"i{axis}": size for axis, size in enumerate(sizes)}

@@ -138,12 +138,6 @@ def value_name(dtype: DType) -> str:
     return NAMES[dtype] if dtype in _WIDE else "float"
 
 
-def definitions(dtypes: Iterable[DType]) -> str:
-    """The text before a kernel of operands of these element types."""
-    used = set(dtypes)
-    return "".join(text for dtype, text in _DEFINED.items() if dtype in used)
-
-
 def access_width(view: View, strides: Sequence[int]) -> int:
     """Number of neighbours along the last of ``strides`` that an aligned access moves; 1 where they are none.
 
@@ -169,8 +163,9 @@ def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size:
 
 def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
     """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
-    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
-    return definitions(dtypes) + _ACCESSES + before + head + _IN_TURN + body + "}\n"
+    head, used = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n', set(dtypes)
+    defined = "".join(text for dtype, text in _DEFINED.items() if dtype in used)
+    return defined + _ACCESSES + before + head + _IN_TURN + body + "}\n"
 
 
 def kernel(

@@ -39,7 +39,7 @@ def _calls(precision: Precision, last: bool) -> dict[str, Convolution]:
 
     x, w, one = layout(8, 64, 28, 28), layout(64, 64, 3, 3), (1, 1)
     plain = Convolution(x, w, x, one, one, one, one, dtype=precision.storage, last=last)
-    if precision is Precision.INT8:  # scales and zero points are applied behind it
+    if precision is Precision.INT8:  # scales and zero points are applied after it
         return {"conv": plain} if last else {}
     fused = replace(plain, bias=True, activation="relu")
     return {"conv": plain, "conv+bias+relu": fused, "conv+residual+bias+relu": replace(fused, z=x)}

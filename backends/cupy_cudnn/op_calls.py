@@ -49,25 +49,21 @@ _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
 
 @OP_CALLS.register(Slice, Split, Transpose)
 def _move(calls: UnitCalls, node: Node, op: Slice | Split | Transpose) -> None:
-    for value, view in zip(node.outputs, _moved(op, calls.read(node)), strict=True):
-        calls.pass_on(value, view)
-
-
-def _moved(op: Slice | Split | Transpose, x: View) -> list[View]:
-    """Views of the outputs of an op that only moves data, in its input."""
+    """The outputs are views of the input."""
+    x = calls.read(node)
     match op:
         case Transpose():
-            return [x.permuted(op.permutation)]
+            calls.pass_on(node.outputs[0], x.permuted(op.permutation))
         case Split():
             axis = normal_axis(op.axis, len(x.shape))
-            begins = [sum(op.sizes[:index]) for index in range(len(op.sizes))]
-            return [x.part(axis, begin, size) for begin, size in zip(begins, op.sizes, strict=True)]
+            for index, value in enumerate(node.outputs):
+                calls.pass_on(value, x.part(axis, sum(op.sizes[:index]), op.sizes[index]))
         case Slice():
             for given, start, end, step in zip(op.axes, op.starts, op.ends, op.steps, strict=True):
                 axis = normal_axis(given, len(x.shape))
                 taken = range(*slice(start, end, step).indices(x.shape[axis]))
                 x = x.part(axis, taken.start, len(taken), step)
-            return [x]
+            calls.pass_on(node.outputs[0], x)
 
 
 @OP_CALLS.register(Reshape, Flatten, Identity)

@@ -74,11 +74,14 @@ class PreparedPlan:
         for line in remarks([call for work in self._work.values() for call in work.program.fallbacks], network.name):
             warn_once(line)
         self.arena = machine.driver.allocate(self.plan.arena_bytes)
-        self._extra_bytes = self._extra_scratch_bytes()
+        self._extra_bytes: dict[Queue, int] = {}  # scratch of the queues with a launch whose workspace is too small
+        for launch, work in self._work.items():
+            if not self._has_room(launch):
+                self._extra_bytes[launch.queue] = max(self._extra_bytes.get(launch.queue, 0), work.scratch_bytes)
         self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
         self._issued: dict[Launch | Copy, list[Issue]] = {}
-        work = [command for command in self.plan.commands if isinstance(command, Launch | Copy)]
-        self._parts = {work[place]: part for place, part in divisions([command.sms for command in work]).items()}
+        queued = [command for command in self.plan.commands if isinstance(command, Launch | Copy)]
+        self._parts = {queued[place]: part for place, part in divisions([one.sms for one in queued]).items()}
 
     def issues(self, commands: Sequence[Queued]) -> list[Issue]:
         """The host's calls for commands between two synchronises; each event that they name is made anew.
@@ -94,7 +97,7 @@ class PreparedPlan:
             return streams.get(queue, self._machine.lane(queue).stream)
 
         def moved(queue: Queue, stream: Stream) -> None:
-            """Go on with a queue in another stream, behind what it has issued."""
+            """Continue a queue in another stream, after what it has issued."""
             if (before := stream_of(queue)) is not stream:
                 event = driver.event()
                 found.extend([partial(driver.record, event, before), partial(driver.wait, event, stream)])
@@ -125,13 +128,13 @@ class PreparedPlan:
         return ((found, list(part)) for found, part in groupby(segment, by_host))
 
     def poison(self) -> None:
-        """Make NaNs of all that the plan's memory holds, so that an output that no run has written is none."""
+        """Fill the plan's memory with NaNs, so that an output that no run has written is recognised."""
         self._machine.driver.poison(self.arena.address, self.plan.arena_bytes)
         for queue, size_bytes in self._extra_bytes.items():
             self._machine.driver.poison(self._extra[queue].address, size_bytes)
 
     def view(self, name: str) -> View:
-        """Where a buffer of the plan lies."""
+        """View of a buffer of the plan."""
         return buffer_view(self.plan, name, self._weights.layout)
 
     def address(self, view: View) -> int:
@@ -147,14 +150,6 @@ class PreparedPlan:
 
     def _lane(self, command: Launch | Copy) -> Lane:
         return self._machine.lane(command.queue, self._parts.get(command))
-
-    def _extra_scratch_bytes(self) -> dict[Queue, int]:
-        """Scratch of the queues with a launch that needs more than its workspace in the plan."""
-        sizes: dict[Queue, int] = {}
-        for launch, work in self._work.items():
-            if not self._has_room(launch):
-                sizes[launch.queue] = max(sizes.get(launch.queue, 0), work.scratch_bytes)
-        return dict(sorted(sizes.items()))
 
     def _has_room(self, launch: Launch) -> bool:
         given_bytes = 0 if launch.workspace is None else self.plan.buffers[launch.workspace].bytes

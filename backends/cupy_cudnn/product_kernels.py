@@ -1,15 +1,15 @@
 """Products by kernels of ours: grouped convolutions, those of whole numbers, and stacks of matrices in fp32.
 
-Of a convolution, what stands before and behind it is in the same launch. A thread makes a few neighbouring channels of
-a few neighbouring columns: where channels lie innermost, it reads and writes up to 16 bytes at a time, and keeps the
-inputs that windows of neighbouring columns share. All sizes are constants of the text, so that indices are divided by
-multiplication and loops over the window are unrolled. Sums are of fp32, and rounded once, behind the epilogue; those
-of whole numbers of 8 bits are of int32. How many channels and columns a thread takes is not reckoned here: a few ways
-are offered, and timed beside the library's plans.
+The prologue and epilogue of a convolution are in the same launch. A thread computes a few neighbouring channels of a
+few neighbouring columns: where channels lie innermost, it reads and writes up to 16 bytes at a time, and keeps the
+inputs that windows of neighbouring columns share. All sizes are constants of the source, so that the compiler divides
+indices by multiplication and unrolls loops over the window. Sums are in fp32 and are rounded once, after the epilogue;
+sums of 8-bit integers are in int32. No model chooses how many channels and columns a thread takes: a few ways are
+offered, and timed beside the library's plans.
 
-cuDNN multiplies stacks of matrices on tensor cores only: an H200 gave TF32's digits where fp32 was asked for, or no
-plan at all. Here a thread computes one element; neighbours read neighbouring columns. That is far from the peak, but
-whoever asks for products in plain fp32 asks for their digits.
+cuDNN multiplies stacks of matrices on tensor cores only: on an H200 it returned TF32 digits where fp32 was requested,
+or had no plan at all. Here a thread computes one element; neighbours read neighbouring columns. That is far from peak
+speed, but whoever asks for products in plain fp32 wants its digits.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _width(view: View, channels: int) -> int:
 
 
 def _place(packs: int, tiles: int, out_h: int, is_last: bool) -> str:
-    """Which output a thread makes: neighbours in memory are neighbouring threads'."""
+    """Index of the output of a thread: neighbouring threads write neighbours in memory."""
     taken = {"k": ("C", packs), "ox": ("T", tiles), "oy": ("1", out_h)}
     lines = [
         f"const int {name} = (int)(rest % {taken[name][1]}u) * {taken[name][0]}; rest /= {taken[name][1]}u;"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,17 @@ from iossim.ir.ops.quantize import (
 )
 from iossim.ir.types import DType, TensorType
 
+
+class _Factors(NamedTuple):
+    """Names of a product's factors with their zero points, and of the bias of a convolution; None for none."""
+
+    x: str
+    x_zero: str | None
+    w: str
+    w_zero: str | None
+    bias: str | None = None
+
+
 QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
 #: By how much numbers of each type are moved to be of int8.
 _SHIFTS = {DType.INT8: 0, DType.UINT8: 128}
@@ -58,42 +70,31 @@ def quantised_op(calls: UnitCalls, node: Node, op: Op) -> None:
 
     Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
     """
-    x_zero: str | None
-    w_zero: str | None
     scales: list[str] = []
-    bias: list[str] = []
     match op:
         case QuantizedConv() | QuantizedMatMul():
             x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
-            scales = [x_scale, w_scale, y_scale, y_zero]
+            factors, scales = _Factors(x, x_zero, w, w_zero, *bias), [x_scale, w_scale, y_scale, y_zero]
         case IntegerMatMul() | IntegerConv():
             x, w, *zeros = node.inputs
-            x_zero, w_zero = (zeros[at] if at < len(zeros) else None for at in range(2))
+            factors = _Factors(x, next(iter(zeros), None), w, next(iter(zeros[1:]), None))
         case _:
             _quantised_by_range(calls, node)
             return
     y = calls.written(node)
     if isinstance(op, QuantizedConv | IntegerConv):
-        sums, operands = _convolved(calls, op.product, y, x, x_zero, w, w_zero, *bias)
+        sums, operands = _convolved(calls, op.product, y, factors)
     else:
-        sums, operands = _sums(calls, x, x_zero, w, w_zero)
+        sums, operands = _sums(calls, *factors[:4])
     if scales:  # sums in units of two scales, brought to units of a third around a zero point
         one, other, out, zero = (operands.symbol(_along(calls.view(name), 1, len(y.shape))) for name in scales)
         sums = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, y.dtype)
     calls.calls.append(chain(sums, operands.views, y))
 
 
-def _convolved(
-    calls: UnitCalls,
-    op: Conv,
-    y: View,
-    image: str,
-    x_zero: str | None,
-    weight: str,
-    w_zero: str | None,
-    bias: str | None = None,
-) -> tuple[str, Operands]:
-    """A convolution around the zero points, of ``y``'s shape: an expression in int32, and what is in it."""
+def _convolved(calls: UnitCalls, op: Conv, y: View, factors: _Factors) -> tuple[str, Operands]:
+    """A convolution around the zero points, of ``y``'s shape: an expression in int32, and its operands."""
+    image, x_zero, weight, w_zero, bias = factors
     x, shift = calls.view(image), _shift(calls.view(image))
     _check_constants(calls, x_zero, bias)
     zero = (0 if x_zero is None else int(calls.weights.number(x_zero))) - shift
@@ -148,7 +149,7 @@ def _sums(calls: UnitCalls, a: str, a_zero: str | None, b: str, b_zero: str | No
     column_sums = calls.weights.form(
         f"column sums: {b} {b_zero}", TensorType((columns,), DType.INT32), lambda: matrix().astype(np.int64).sum(axis=0)
     )
-    zero = "0" if a_zero is None else f"(int){operands.symbol(_one(calls.view(a_zero)))}"
+    zero = "0" if a_zero is None else f"(int){operands.symbol(calls.view(a_zero).with_ones(()))}"
     return f"{sums} + ({shift} - {zero}) * {operands.symbol(column_sums)}", operands
 
 
@@ -172,7 +173,7 @@ def _largest(calls: UnitCalls, view: View) -> View:
         made = calls.scratch([1 if axis in axes else size for axis, size in enumerate(view.shape)], view.dtype)
         calls.calls.append(reduction("max", view, made, axes))
         view = made
-    return _one(view)
+    return view.with_ones(())
 
 
 def _as_int8(calls: UnitCalls, x: View, pads: Sequence[int] = (), padding: int = 0) -> View:
@@ -192,8 +193,8 @@ def _as_int8(calls: UnitCalls, x: View, pads: Sequence[int] = (), padding: int =
 def _around(calls: UnitCalls, value: str, zero: str | None) -> View:
     """A value less its zero point, in int32."""
     x = calls.view(value)
-    made = calls.scratch(x.shape, DType.INT32)
-    calls.calls.append(chain("a0", [x], made) if zero is None else chain("a0 - a1", [x, _one(calls.view(zero))], made))
+    made, moved = calls.scratch(x.shape, DType.INT32), [] if zero is None else [calls.view(zero).with_ones(())]
+    calls.calls.append(chain(" - ".join(("a0", "a1")[: 1 + len(moved)]), [x, *moved], made))
     return made
 
 
@@ -226,14 +227,9 @@ def _shift(x: View) -> int:
     return _SHIFTS[x.dtype]
 
 
-def _one(view: View) -> View:
-    """A tensor of one element as it broadcasts to any shape."""
-    return view.with_ones(())
-
-
 def _along(parameter: View, axis: int, rank: int) -> View:
     """A parameter of one number, or of one for each place along an axis, as it broadcasts."""
     if parameter.elements == 1:
-        return _one(parameter)
+        return parameter.with_ones(())
     place = normal_axis(axis, rank)
     return parameter.with_ones([parameter.elements if at == place else 1 for at in range(rank)])

@@ -179,9 +179,9 @@ def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
 
 
 def layer_norm(x: View, y: View, scale: View, shift: View | None, first: int, epsilon: float) -> KernelCall:
-    """Over axis ``first`` and all behind it; without a shift, RMS normalisation.
+    """Normalisation over axis ``first`` and all later ones; without a shift, RMS normalisation.
 
-    Raises BackendError unless scale and shift are dense, one an element.
+    Raises BackendError unless scale and shift are dense, with a value per element.
     """
     name, needed = ("rms_norm", "a scale") if shift is None else ("layer_norm", "a scale and a shift")
     axes, size = list(range(first, len(x.shape))), math.prod(x.shape[first:])

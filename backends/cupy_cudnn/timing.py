@@ -1,17 +1,17 @@
 """Timing of plans on the GPU.
 
-The device is brought to its working clock first. In each round every plan runs once, in a random order, so that drift
-meets all alike. Around each round a *sentinel* is timed, a kernel of fixed arithmetic, whose time follows the clock
-alone: a round beside a sentinel that is off the usual is left out, and taken again.
+The device is first brought to its working clock. In each round every plan runs once, in random order, so that drift
+affects all alike. Around each round a *sentinel* is timed, a kernel of fixed arithmetic, whose time depends on the
+clock alone: a round beside an unusual sentinel is rejected and repeated.
 
-A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all
+A plan of one graph is timed by two events around its launch, after a kernel that waits until the host has issued all
 of it (:mod:`.clock`); it ends when its last kernel does. Any other plan is timed by the host's clock, from its
 first call until the host has waited for the last.
 
 *Warm*: the plan ran once just before, untimed. *Cold*: a buffer of several times the L2 was read just before, so that
 neither weights nor inputs are there. In a network that runs as a whole, weights are mostly gone from the cache and a
-stage's inputs were written just now: its time lies between the two. A cold time is of one run, and holds what
-starting a graph costs: what an empty graph takes behind the same flush stands beside it, among the conditions.
+stage's inputs were written just now: its time lies between the two. A cold time is that of a single run, and includes
+the cost of starting a graph: the time of an empty graph after the same flush is given among the conditions.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Stopwatch:
     def measure(
         self, runs: Sequence[Run], timing: Timing, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> list[Samples]:
-        """The samples of each run; ``progress`` is told how many of all timed runs are done.
+        """Samples of each run; ``progress`` is called with the numbers of timed runs done and in all.
 
-        At least one round is accepted: where times fall into two kinds, those of the kind that is more frequent.
+        At least one round is accepted: where times fall into two clusters, those of the larger one.
         """
         leads = [Lead() for _ in runs]
-        thrown_away, behind = [0] * len(runs), [0] * len(runs)
+        thrown_away, late = [0] * len(runs), [0] * len(runs)
         generator = random.Random(timing.seed)
         wanted = timing.warm_up + timing.rounds
         taken: list[_Round] = []
@@ -146,7 +146,7 @@ class Stopwatch:
             for index in generator.sample(range(len(runs)), len(runs)):
                 times[index], away, ahead = self._time_us(runs[index], timing.cold, leads[index])
                 thrown_away[index] += away
-                behind[index] += not ahead
+                late[index] += not ahead
             own_us = self._sentinel_us()
             if number >= timing.warm_up:
                 taken.append(_Round(times, (last_us, own_us)))
@@ -167,13 +167,13 @@ class Stopwatch:
             Samples(
                 tuple(one.times_us[index] for one in accepted),
                 len(taken) - len(accepted) + thrown_away[index],
-                {**conditions, "issue_us": leads[index].largest_us, "host_was_behind": float(behind[index])},
+                {**conditions, "issue_us": leads[index].largest_us, "host_was_behind": float(late[index])},
             )
             for index in range(len(runs))
         ]
 
     def _time_us(self, run: Run, cold: bool, lead: Lead) -> tuple[float, int, bool]:
-        """One time of a run; how many were thrown away before it; whether the host was through in time."""
+        """Time of a run, number of times rejected before it, and whether the host issued it in time."""
         driver = self._driver
         if run.is_one_graph:
             launch = partial(driver.launch_graph, run.graphs[0], self._main)
@@ -193,7 +193,7 @@ class Stopwatch:
         return taken_us, 0, True
 
     def _empty_graph_us(self) -> float:
-        """Time of a graph without a node behind a flush."""
+        """Time of a graph without nodes, after a flush."""
         self._driver.synchronize()
         launch = partial(self._driver.launch_graph, captured(self._driver, self._main, []), self._main)
         lead = Lead()

@@ -83,9 +83,9 @@ class Prologue:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A convolution as cuDNN is asked for it: to ``inner``, and what brings that to ``y`` where it is another place.
+    """A convolution as requested from cuDNN: it writes ``inner``, which is copied to ``y`` where the two differ.
 
-    ``inner`` may be of more filters than ``y``, which are left behind; with ``last`` channels lie innermost.
+    ``inner`` may have more filters than ``y``: the rest are dropped. With ``last``, channels lie innermost.
     """
 
     op: Conv | ConvTranspose
@@ -161,7 +161,7 @@ class UnitCalls:
 
     @contextmanager
     def written_as(self, y: View, shape: Sequence[int], *, dense_only: bool = False) -> Iterator[View]:
-        """``y`` under another shape, for what is issued here: scratch, copied behind it, where strides forbid it."""
+        """``y`` under another shape for calls issued here; scratch, copied afterwards, where strides forbid that."""
         target = None if dense_only and not y.is_dense else y.reshaped(shape)
         made = self.scratch(shape, y.dtype) if target is None else target
         yield made
@@ -196,7 +196,7 @@ class UnitCalls:
         if not isinstance(op, Conv) or w.memory.kind != "weight":
             pass
         elif op.groups > 1:
-            text, operands = _behind(y, epilogue)
+            text, operands = _after(y, epilogue)
             taps = self.weights.taps(w)
             ours = product_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
             others = {way: (kernel,) for way, kernel in ours.items()}
@@ -235,11 +235,11 @@ class UnitCalls:
         return found
 
     def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
-        """The convolution fused with its epilogue, and apart from it, behind the kernels that make ``x``."""
+        """The convolution fused with its epilogue, and apart from it, after the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
         filters, bias, addend, activation = inner.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
-        expression, operands = _behind(y, epilogue)
+        expression, operands = _after(y, epilogue)
         named = activation_name(activation)
         has_epilogue = bool(operands) or activation is not None
         fused = (
@@ -250,7 +250,7 @@ class UnitCalls:
         )
         views = {"x": asked.x, "w": asked.w, "y": inner}
         if fused and has_epilogue:
-            # cuDNN's fused convolutions have a bias always.
+            # cuDNN's fused convolutions always have a bias.
             views["b"] = self.weights.zeros(filters, y.dtype) if bias is None else bias
             if bias is not None and filters != y.shape[1]:
                 views["b"] = self.weights.padded(bias, (filters,))
@@ -262,8 +262,8 @@ class UnitCalls:
             ways["fused"] = (*before, convolution, *([] if inner is y else [element_kernels.copy(result, y)]))
         if not fused or convolution != convolution.plain:
             is_done = inner is y and not has_epilogue
-            behind = [] if is_done else [element_kernels.chain(expression, [result, *operands], y)]
-            ways["apart"] = (*before, convolution.plain, *behind)
+            after = [] if is_done else [element_kernels.chain(expression, [result, *operands], y)]
+            ways["apart"] = (*before, convolution.plain, *after)
         return ConvolutionCall(convolution, views, ways)
 
     def sum_products(self, op: Conv, x: View, w: View, y: View) -> None:
@@ -325,7 +325,7 @@ class UnitCalls:
         return self.weights.laid_out(w) if last and w.memory.kind == "weight" else self.dense_copy(w, last)
 
 
-def _behind(y: View, epilogue: Epilogue) -> tuple[str, list[View]]:
+def _after(y: View, epilogue: Epilogue) -> tuple[str, list[View]]:
     """An epilogue as an expression in ``a0``, the sum, and ``a1``, ..., operands that are broadcast to ``y``."""
     operands, terms = [], ["a0"]
     if epilogue.bias is not None:

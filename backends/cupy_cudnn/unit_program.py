@@ -161,7 +161,7 @@ class _Lowering(UnitCalls):
     # Element-wise chains
 
     def _in_chains(self, node: Node) -> bool:
-        """Whether a chain may have an element-wise op in it."""
+        """True where an element-wise op may be part of a chain."""
         match node.op:
             case Quantize() | Dequantize():
                 return True
@@ -260,11 +260,11 @@ class _Lowering(UnitCalls):
                 addend = self.values[other]
             else:
                 break
-            value, reader = self._behind(reader)
+            value, reader = self._after(reader)
         activation: Op | None = None
         if reader is not None and isinstance(reader.op, _ACTIVATIONS) and self._in_chains(reader):
             activation = reader.op
-            value, _ = self._behind(reader)
+            value, _ = self._after(reader)
         elif swish := self._spelt_swish(value):
             activation = Unary("swish", (1.0,))
             self.fused.update(node.name for node in swish)
@@ -280,13 +280,13 @@ class _Lowering(UnitCalls):
             return []
         return [sigmoid, product] if len(product.inputs) == 2 and self._in_chains(product) else []
 
-    def _behind(self, node: Node) -> tuple[str, Node | None]:
-        """The value that an op of an epilogue makes, and the one that alone reads it."""
+    def _after(self, node: Node) -> tuple[str, Node | None]:
+        """Output of an op of an epilogue, and its only reader if there is one."""
         self.fused.add(node.name)
         return node.outputs[0], self._only_reader(node)
 
     def _is_bias(self, constant: str, value: str, op: Op) -> bool:
-        """Whether a constant has one value a filter of a convolution, or a column of a product."""
+        """True where a constant has a value per filter of a convolution, or per column of a product."""
         shape, own = self.graph.types[value].shape, self.graph.types[constant].shape
         if not self.weights.knows(constant) or len(own) > len(shape):
             return False
@@ -312,7 +312,7 @@ class _Lowering(UnitCalls):
         self.convolve(op, x, w, y, epilogue, prologue)
 
     def _fully_connected(self, node: Node, op: Gemm) -> None:
-        """As a pointwise convolution of images of one pixel, of which the rows of ``a`` are the channels."""
+        """Issue it as a pointwise convolution of images of one pixel, whose channels are the rows of ``a``."""
         a = self.read(node, 0)
         a = a.permuted((1, 0)) if op.trans_a else a
         if self.weights.knows(node.inputs[1]):
@@ -332,7 +332,7 @@ class _Lowering(UnitCalls):
             addend = self.view(node.inputs[2]).broadcast(self.graph.types[node.outputs[0]].shape)
             reader, activation, value = self._only_reader(node), None, node.outputs[0]
             if reader is not None and isinstance(reader.op, _ACTIVATIONS):
-                activation, (value, _) = reader.op, self._behind(reader)
+                activation, (value, _) = reader.op, self._after(reader)
             epilogue = Epilogue(None, addend, op.beta, activation)
         self._product(a, w, self.target(value), epilogue)
 

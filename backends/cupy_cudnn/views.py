@@ -45,7 +45,7 @@ class View:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements lie in row-major order without gaps."""
+        """True where the elements lie in row-major order without gaps."""
         return _packed_from(self, 0)
 
     @property
@@ -53,9 +53,9 @@ class View:
         return self.offset * self.dtype.bytes
 
     def suits_cudnn(self, last: bool = False) -> bool:
-        """Whether cuDNN takes it as an image in a layout: dense but for steps between images, and aligned.
+        """True where cuDNN accepts it as an image in a layout: aligned, and dense but for steps between images.
 
-        With channels ``last``, it may be a slice of the channels: then the steps between positions are larger, too.
+        With channels ``last``, it may be a slice of the channels: then the steps between positions are larger too.
         """
         step, may_skip = 1, last
         for axis in _from_innermost(len(self.shape), last)[:-1]:
@@ -72,12 +72,12 @@ class View:
         return images_apart and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
 
     def is_packed(self, last: bool = False) -> bool:
-        """Whether an image that suits cuDNN in a layout has no gaps."""
+        """True where an image that suits cuDNN in a layout has no gaps."""
         return self.image_strides(last)[0] * self.shape[0] == self.elements
 
     @property
     def suits_product(self) -> bool:
-        """Whether cuDNN takes it as a stack of matrices: rows or columns without gaps, and aligned."""
+        """True where cuDNN accepts it as a stack of matrices: aligned, with rows or columns without gaps."""
         (rows, columns), (down, across) = self.shape[-2:], self.strides[-2:]
         dense = (across == 1 and down >= columns) or (down == 1 and across >= rows)
         is_repeated = any(size > 1 and not stride for size, stride in zip(self.shape, self.strides, strict=True))
@@ -111,9 +111,9 @@ class View:
         return replace(self, shape=tuple(shape), strides=(0,) * missing + strides)
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
-        """The same elements in row-major order under another shape; None where these strides cannot say that.
+        """The same elements in row-major order under another shape; None where strides cannot express that.
 
-        Ones can always come and go; otherwise the view must be dense, or dense behind an axis that stays.
+        Axes of size 1 can always come and go; otherwise the view must be dense, at least after an axis that stays.
         """
         if [size for size in shape if size > 1] == [size for size in self.shape if size > 1]:
             left = iter([stride for size, stride in zip(self.shape, self.strides, strict=True) if size > 1])

@@ -50,11 +50,11 @@ class Weights:
         return self._ordered(filters, (0, *range(2, rank), 1)).permuted((0, rank - 1, *range(1, rank - 1)))
 
     def taps(self, filters: View) -> View:
-        """Filters, all of a form of theirs, as ``[*kernel, channels, filters]``."""
+        """All of a constant's filters as ``[*kernel, channels, filters]``."""
         return self._ordered(filters, (*range(2, len(filters.shape)), 1, 0))
 
     def padded(self, constant: View, shape: Sequence[int]) -> View:
-        """A constant, all of a form of its own, with zeros behind it on each axis, of a larger shape."""
+        """A whole constant, padded with zeros at the end of each axis to a larger shape."""
         make, _ = self._makers[constant.memory.name]
         zeros = [(0, large - own) for large, own in zip(shape, constant.shape, strict=True)]
         name = f"padded {tuple(shape)}: {constant.memory.name}"

@@ -20,16 +20,16 @@ from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 
-_Pairs = tuple[tuple[int, int], ...]
+_Pairs = tuple[tuple[int, ...], ...]
 
 #: The indices of an output; strides are named after them.
 _AXES = ("n", "c", "oy", "ox")
 #: Elements of a thread's window that are written out one by one; the rows of larger windows are a loop.
 _MOST_UNROLLED = 64
 
-#: Constants of the text: W channels of an access, P of them by one read, Q by one write; R outputs of a thread, one
-#: below the other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements
-#: reach beyond the image before (LOW) and behind it (HIGH).
+#: Constants of the source: W channels per access, P of them per read, Q per write; R outputs per thread, one below the
+#: other; and, (Y, X) each, kernel K, strides S, padding before P, dilations D, and how far averaged elements reach
+#: beyond the image at its start (LOW) and end (HIGH).
 _BODY = """const int channel = c * W, top = oy * R * SY - PY, left = ox * SX - PX;
 x_t* image = x + (long long)n * x_n + (long long)channel * x_c;
 y_t* made = y + (long long)n * y_n + (long long)channel * y_c + (long long)ox * y_ox;
@@ -95,8 +95,8 @@ def pool(op: MaxPool | AveragePool, x: View, y: View) -> KernelCall:
     if rank > 2:
         raise BackendError(f"no kernel pools over {rank} dimensions; only over one or two")
     include = isinstance(op, AveragePool) and op.count_include_pad
-    before, after = (_planar(pads, 0) for pads in (op.pads[:rank], op.pads[rank:]))
-    window = (_planar(op.kernel, 1), _planar(op.strides, 1), before, _planar(op.dilations, 1))
+    before, after = ((0, *pads)[-2:] for pads in (op.pads[:rank], op.pads[rank:]))
+    window = ((1, *op.kernel)[-2:], (1, *op.strides)[-2:], before, (1, *op.dilations)[-2:])
     inside = (before, after) if include else ((0, 0), (0, 0))
     name = "max_pool" if isinstance(op, MaxPool) else "average_pool"
     return _over_windows(name, (*window, *inside), x.planar, y.planar)
@@ -147,9 +147,3 @@ def _over_windows(
         functions=f"static __device__ inline float combined(float a, float b) {{ return {combined}; }}\n" + _INSIDE,
         more={"out_h": y.shape[2], "h": x.shape[2], "w": x.shape[3], **(more or {})},
     )
-
-
-def _planar(values: tuple[int, ...], missing: int) -> tuple[int, int]:
-    """The values of two spatial dimensions, where there may be one."""
-    first, second = (missing,) * (2 - len(values)) + values
-    return first, second

@@ -64,7 +64,7 @@ GROUPS, _MEMBERS = range(2)
 
 @jit(inline="always")
 def has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
-    """Whether a kernel with that much left, as if alone, is not in its last wave."""
+    """True where a kernel with that much left, as if alone, is not in its last wave."""
     has_full: bool = remaining_us > columns[kernel, LAST_US] * (1.0 + 1e-9)
     return has_full
 
@@ -213,7 +213,7 @@ def slowdowns(
 
 @jit(inline="always")
 def _begins_in_part(slot: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
-    """Whether the blocks for which a kernel finds room run as fast as if all did."""
+    """True where the blocks for which a kernel finds room run as fast as if all did."""
     is_new = numbers[WAITING, integers[STARTED, slot]] == NOT_BEGUN
     return bool(is_new and columns[integers[RUNNING, slot], AGAIN_US] > 0.0)
 
@@ -231,7 +231,7 @@ def _asked_part(slot: int, columns: Floats, numbers: Floats, integers: Integers)
 
 @jit(inline="always")
 def _waits_long(remaining_us: float, kernel: int, columns: Floats) -> bool:
-    """Whether blocks that wait may begin before the first wave of their kernel has ended: not if it ends soon."""
+    """True where waiting blocks may begin before the first wave of their kernel ends: not if it ends soon."""
     waits: bool = remaining_us > columns[kernel, ALONE] + _ENDING * columns[kernel, AGAIN_US]
     return waits
 
@@ -325,7 +325,7 @@ def known_slowdowns(
 
 @jit
 def is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
-    """Whether a group whose kernel is issued is among the ``free`` that have waited longest; the first of equals."""
+    """True where a group whose kernel is issued is among the ``free`` that waited longest; ties go to the first."""
     for other in range(count):
         place = integers[POSITION, other]
         is_waiting = (

@@ -48,7 +48,7 @@ def tell_unknown(engine: Engine, profile: DeviceProfile) -> None:
 
 
 def runs_on_cores(profile: DeviceProfile) -> bool:
-    """Whether a kernel keeps a core to itself."""
+    """True where each kernel has a core to itself."""
     return target_of(profile).runs_one_kernel_per_sm
 
 

@@ -137,7 +137,7 @@ class KernelModel:
         return [self.named(candidates, name) for candidates, name in zip(steps, names, strict=True)]
 
     def fitting(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those that the libraries have and of which each kernel's blocks fit an SM."""
+        """The candidates that the libraries have and whose kernels' blocks all fit an SM."""
         return [
             one
             for one in self.available(candidates)

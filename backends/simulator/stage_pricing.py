@@ -52,7 +52,7 @@ class StagePricing:
 
     @property
     def is_divided(self) -> bool:
-        """Whether the groups of a stage have SMs of their own."""
+        """True where the groups of a stage have SMs of their own."""
         return bool(self.units.parts)
 
     def price(

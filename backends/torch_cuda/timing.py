@@ -1,6 +1,6 @@
-"""Timed rounds: every run once a round, in an order drawn from a seed, so that drift meets all alike.
+"""Timed rounds: every run once a round, in an order drawn from a seed, so that drift affects all alike.
 
-A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all
+A replay of one CUDA graph is timed by two events around it, after a kernel that sleeps until the host has issued all
 of it (:mod:`iossim.execution.lead`). Any other run is timed by the host's clock, until it has waited. *Warm*: the run
 ran once just before, untimed. *Cold*: more than the caches hold was written just before. Backend ``cupy_cudnn`` times
 between the same two events.
@@ -48,7 +48,7 @@ def time_rounds(
     flush = _flush(device) if timing.cold else None
     generator = random.Random(timing.seed)
     times_us: list[list[float]] = [[] for _ in runs]
-    leads, behind = [Lead() for _ in runs], [0] * len(runs)
+    leads, late = [Lead() for _ in runs], [0] * len(runs)
     total = timing.warm_up + timing.rounds
     if device == "cuda":
         _warm_clock(runs, synchronise)
@@ -59,7 +59,7 @@ def time_rounds(
             synchronise()
             if run.replay:
                 time_us, _, ahead = take(partial(_replay, run), leads[index])
-                behind[index] += not ahead
+                late[index] += not ahead
             else:
                 start_s = time.perf_counter()
                 run.call()
@@ -70,8 +70,8 @@ def time_rounds(
         progress(done + 1, total)
     state: dict[str, float | str] = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
     clocks: list[dict[str, float | str]] = [
-        {"clock": "cuda events", "host_was_behind": float(late)} if run.replay else {"clock": "host"}
-        for run, late in zip(runs, behind, strict=True)
+        {"clock": "cuda events", "host_was_behind": float(count)} if run.replay else {"clock": "host"}
+        for run, count in zip(runs, late, strict=True)
     ]
     return [Samples(tuple(times), conditions={**clock, **state}) for times, clock in zip(times_us, clocks, strict=True)]
 
@@ -86,7 +86,7 @@ def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:
 
 
 def _replay(run: Run, sleep_us: float) -> Once:
-    """A replay behind a sleep."""
+    """A replay after a sleep."""
     waiting, begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     start_s = time.perf_counter()
     waiting.record()

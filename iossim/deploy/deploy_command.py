@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -20,7 +20,9 @@ from iossim.cli.schedule_files import schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.deploy.check import DeploymentCheck
-    from iossim.execution.execution import Execution
+    from iossim.deploy.folder import Deployment
+    from iossim.execution.backend import Timing
+    from iossim.execution.execution import Execution, Span
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
@@ -79,21 +81,11 @@ def deploy(
     assert out is not None
     if pricing.engine == AUTO and pricing.cost_model == "simulator":
         pricing = replace(pricing, engine=Engine.ONNXRUNTIME.value)
-    made = [
-        _onnxruntime(
-            *schedule_or_network(target, model, reading, each),
-            device,
-            reading.units,
-            scheduler,
-            pricing,
-            streams,
-            check,
-            timed,
-            out if len(batches) == 1 else out / f"batch{each}",
-            as_json,
-        )
-        for each in batches
-    ]
+    asked = _Asked(device, reading.units, scheduler, pricing, streams, check, timed, as_json)
+    made = []
+    for each in batches:
+        saved, network = schedule_or_network(target, model, reading, each)
+        made.append(_onnxruntime(saved, network, asked, out if len(batches) == 1 else out / f"batch{each}"))
     documents = [each.document for each in made]
     present(
         documents[0] if len(documents) == 1 else {"batches": documents},
@@ -102,6 +94,20 @@ def deploy(
         # A failed check determines the exit code before an interrupted search does.
         code=min((each.code for each in made if each.code), default=ExitCode.DONE),
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options of a deployment for ONNX Runtime, the same for every batch."""
+
+    device: str | None
+    units: str | None
+    scheduler: str
+    pricing: PricingOptions
+    streams: int | None
+    check: bool | None
+    timed: TimingOptions
+    as_json: bool
 
 
 @dataclass(frozen=True)
@@ -138,83 +144,47 @@ def _profile_of(device: str) -> DeviceProfile:
         ) from None
 
 
-def _onnxruntime(
-    saved: AnySchedule | None,
-    network: Network,
-    device: str | None,
-    units: str | None,
-    scheduler: str,
-    pricing: PricingOptions,
-    most: int | None,
-    check: bool | None,
-    timed: TimingOptions,
-    out: Path,
-    as_json: bool,
-) -> _Made:
-    from iossim.base.threads import usable_cores
+def _onnxruntime(saved: AnySchedule | None, network: Network, asked: _Asked, out: Path) -> _Made:
     from iossim.base.user_files import check_writable, write_atomically
-    from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
-    from iossim.deploy.deployment_report import (
-        check_json,
-        deployment_trace,
-        outputs_sentence,
-        overlap_sentence,
-        page,
-        predicted_sentence,
-        profiled_spans,
-        sizes_sentences,
-        verdict,
-    )
-    from iossim.deploy.folder import PAGE_FILE, PICTURE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
+    from iossim.deploy.check import SEQUENTIAL, STREAMS
+    from iossim.deploy.deployment_report import check_json, page
+    from iossim.deploy.folder import PAGE_FILE, deployed_files, write_deployment
     from iossim.deploy.open_model import OpenDimensions
     from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
     from iossim.hardware.load import device as load_device
     from iossim.hardware.names import HOST_CPU
     from iossim.models.onnx.export import check_exportable
     from iossim.models.passes.unit_fusion import MODEL
-    from iossim.report.figures.pictures import svg_picture
-    from iossim.report.figures.stream_timeline import beside_figure
     from iossim.report.search_words import INTERRUPTED
-    from iossim.report.time_tables import disturbance, measured_table
     from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
 
     check_writable(out)
-    timing = timed.timing()
+    timing = asked.timed.timing()
+    device = asked.device or HOST_CPU
     if saved is None:
-        make_ready(device or HOST_CPU)
-    profile = _profile_of(saved.device) if saved and device is None else load_device(device or HOST_CPU)
+        make_ready(device)
+    profile = _profile_of(saved.device) if saved and asked.device is None else load_device(device)
     provider = provider_of(profile)
-    on_cpu = profile.kind == "cpu"
     complete = True
     with tempfile.TemporaryDirectory(prefix="iossim-deploy-") as staging:
         folder = Path(staging)
         check_exportable(network, folder / MODEL_FILE)
         dimensions = OpenDimensions.of(network)
         if saved is None:
-            if units in (None, MODEL):
+            if asked.units in (None, MODEL):
                 network = as_optimised(network, provider, dimensions.opened(network, lambda each: each.graph).shapes)
-            saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
+            saved = _searched(network, device, asked.scheduler, asked.pricing, asked.as_json)
             complete = saved.complete
-        if most is None and on_cpu:  # the runtime's calling thread spins on one core; two still get two streams
-            most = len(usable_cores()) - (len(usable_cores()) > 2)
-        streams = as_streams(saved, network, most)
+        streams = as_streams(saved, network, _most_streams(asked, profile))
         read = write_deployment(folder, provider, network, streams, dimensions)
         runs = _predictions(network, streams, profile)
         latencies = {name: run.latency_us for name, run in runs.items()}
         predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
         found: DeploymentCheck | None = None
-        if check or (check is None and on_cpu):
-            with progress_bars(quiet=as_json, unit="rounds") as start:
-                found = check_deployment(read, network, timing, latencies, start(network.name))
-            if found.profile is not None:
-                title = f"{saved.network} on {profile.name} and {provider.name}"
-                beside = predicted, profiled_spans(read, found.profile)
-                write_atomically(folder / TRACE_FILE, deployment_trace(*beside, title, provider.name))
-                if wants_plot(None):
-                    runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
-                    figure = beside_figure(network, title, overlap_sentence(found.profile, predicted), runs_drawn)
-                    write_atomically(folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
+        if asked.check or (asked.check is None and profile.kind == "cpu"):
+            title = f"{saved.network} on {profile.name} and {provider.name}"
+            found = _checked(read, network, timing, latencies, predicted, title, asked.as_json)
         write_atomically(folder / PAGE_FILE, page(saved, read, network, found, latencies))
         document: dict[str, Any] = {
             "model": saved.network,
@@ -231,33 +201,97 @@ def _onnxruntime(
             "check": None if found is None else check_json(found),
             "remarks": list(network.remarks),
         }
-
-        files = deployed_files(folder)
-        counts = " and ".join(str(len(names)) for names in read.streams)
-        nodes = f"{sum(map(len, read.streams))} nodes, by stream {counts}"
-        title = f"{saved.network} for {provider.name}, batch {network.source.batch}: {nodes}"
-        parts: list[Part] = [wrapped(title, "bold")]
-        if found is not None:
-            said = (disturbance(found.rows), outputs_sentence(found), verdict(found, len(read.streams)))
-            parts += [measured_table("", found.rows), *map(wrapped, filter(None, said))]
-            if found.profile is not None:
-                drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if name in files)
-                parts.append(wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}."))
-        else:
-            parts.append(wrapped(predicted_sentence(latencies)))
-        parts += notes((*network.remarks, *sizes_sentences(read, network)))
+        parts = [*_told(saved, read, network, found, latencies, predicted)]
         if not complete:
             parts.append(wrapped(INTERRUPTED))
         differs = found is not None and not found.equal
         if not differs:
-            stale = stale_files(out, files)
-            write_files(out, files)
-            for path in stale:
-                path.unlink()
-            if stale:
-                typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
+            _replace(out, deployed_files(folder))
         code = ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE if complete else ExitCode.INCOMPLETE
         return _Made(document, parts, code)
+
+
+def _most_streams(asked: _Asked, profile: DeviceProfile) -> int | None:
+    """Limit of the number of streams; on a CPU the runtime's calling thread spins on one core, but two get two."""
+    from iossim.base.threads import usable_cores
+
+    cores = len(usable_cores())
+    return cores - (cores > 2) if asked.streams is None and profile.kind == "cpu" else asked.streams
+
+
+def _checked(
+    read: Deployment,
+    network: Network,
+    timing: Timing,
+    latencies: Mapping[str, float],
+    predicted: Sequence[Span],
+    title: str,
+    as_json: bool,
+) -> DeploymentCheck:
+    """Run a deployment beside the runtime's defaults; a trace and a picture of its streams go into its folder."""
+    from iossim.base.user_files import write_atomically
+    from iossim.deploy.check import check_deployment
+    from iossim.deploy.deployment_report import deployment_trace, overlap_sentence, profiled_spans
+    from iossim.deploy.folder import PICTURE_FILE, TRACE_FILE
+    from iossim.report.figures.pictures import svg_picture
+    from iossim.report.figures.stream_timeline import beside_figure
+
+    with progress_bars(quiet=as_json, unit="rounds") as start:
+        found = check_deployment(read, network, timing, latencies, start(network.name))
+    if found.profile is not None:
+        beside = predicted, profiled_spans(read, found.profile)
+        write_atomically(read.folder / TRACE_FILE, deployment_trace(*beside, title, read.provider.name))
+        if wants_plot(None):
+            runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
+            figure = beside_figure(network, title, overlap_sentence(found.profile, predicted), runs_drawn)
+            write_atomically(read.folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
+    return found
+
+
+def _told(
+    saved: AnySchedule,
+    read: Deployment,
+    network: Network,
+    found: DeploymentCheck | None,
+    latencies: Mapping[str, float],
+    predicted: Sequence[Span],
+) -> Iterator[Part]:
+    """Text printed about a deployed folder."""
+    from iossim.deploy.deployment_report import (
+        outputs_sentence,
+        overlap_sentence,
+        predicted_sentence,
+        sizes_sentences,
+        verdict,
+    )
+    from iossim.deploy.folder import PICTURE_FILE, TRACE_FILE
+    from iossim.report.time_tables import disturbance, measured_table
+
+    counts = " and ".join(str(len(names)) for names in read.streams)
+    nodes = f"{sum(map(len, read.streams))} nodes, by stream {counts}"
+    yield wrapped(f"{saved.network} for {read.provider.name}, batch {network.source.batch}: {nodes}", "bold")
+    if found is None:
+        yield wrapped(predicted_sentence(latencies))
+    else:
+        yield measured_table("", found.rows)
+        said = (disturbance(found.rows), outputs_sentence(found), verdict(found, len(read.streams)))
+        yield from map(wrapped, filter(None, said))
+        if found.profile is not None:
+            drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if (read.folder / name).exists())
+            yield wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
+    yield from notes((*network.remarks, *sizes_sentences(read, network)))
+
+
+def _replace(out: Path, files: Mapping[str, Callable[[Path], None]]) -> None:
+    """Write a deployment's files, and remove those of a former one that it lacks."""
+    from iossim.deploy.folder import stale_files
+
+    stale = stale_files(out, files)
+    write_files(out, files)
+    for path in stale:
+        path.unlink()
+    if stale:
+        typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
 
 
 def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:

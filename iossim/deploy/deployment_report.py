@@ -49,7 +49,7 @@ def verdict(check: DeploymentCheck, width: int) -> str:
 
 
 def _predicted_loss(check: DeploymentCheck) -> str:
-    """Whether the prediction said that streams lose to one thread; empty without a prediction."""
+    """Sentence on whether the prediction said that streams lose to one thread; empty without a prediction."""
     predicted = {row.name: row.predicted_us for row in check.rows}
     streams_us, one_us = predicted.get(STREAMS), predicted.get(SEQUENTIAL)
     if streams_us is None or one_us is None:

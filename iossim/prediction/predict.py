@@ -154,6 +154,6 @@ def recorded_stages_us(stages: Sequence[Sequence[Sequence[Operator]]], profile: 
 
 
 def can_be_priced(stage: StageMeasurement) -> bool:
-    """Whether a stage is small enough for a problem, and of one precision."""
+    """True where a stage is small enough for a problem, and of one precision."""
     operators = [operator for group in stage.groups for operator in group]
     return len(operators) <= MAX_UNITS and len({operator.precision for operator in operators}) == 1

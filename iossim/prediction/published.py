@@ -33,7 +33,7 @@ def published_latency_us(model: str, device: str, batch: int, scheduler: str) ->
 
 
 def is_pinned(model: str, scheduler: str) -> bool:
-    """Whether a number of the simulator was chosen by hand to match the figure of a network by a scheduler."""
+    """True where a number of the simulator was chosen by hand to match the figure of a network and scheduler."""
     return any(row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"])
 
 
@@ -67,8 +67,8 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
 
 
 def is_in_sample(profile: DeviceProfile, model: str, scheduler: str) -> bool:
-    """Whether the published figure of a network and scheduler took part in the fit of the profile's parameters, or a
-    number of the simulator was set by it.
+    """True where the profile's parameters were fitted to the published figure of a network and scheduler, among others,
+    or a number of the simulator was set by it.
     """
     return is_pinned(model, scheduler) or (scheduler == SEQUENTIAL and model in profile.provenance.left_out)
 

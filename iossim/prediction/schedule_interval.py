@@ -292,7 +292,7 @@ class ScheduleErrors:
         return hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE)
 
     def is_tie(self, first: AnySchedule, second: AnySchedule) -> bool:
-        """Whether the difference of two schedules is within the noise."""
+        """True where two schedules differ by no more than the noise."""
         if min(first.latency_us, second.latency_us) <= 0:
             return first.latency_us == second.latency_us
         return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)

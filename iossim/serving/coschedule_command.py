@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_f
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
+    from iossim.serving.arrivals import Served
+    from iossim.serving.coschedule import Coschedule
     from iossim.serving.objective import Objective
 
 _REQUESTS = 2000
@@ -47,10 +49,10 @@ def coschedule(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.search.anytime import Steps
-    from iossim.serving.arrivals import Served, poisson, read_trace
+    from iossim.serving.arrivals import poisson, read_trace
     from iossim.serving.coschedule import LOADS, Server
     from iossim.serving.coschedule import coschedule as run
-    from iossim.serving.coschedule_report import bound_words, coschedule_trace, served_table, ways_table
+    from iossim.serving.coschedule_report import coschedule_trace
 
     if copies < 1:
         raise OptionError(f"--copies {copies} is not possible; give 1 or more")
@@ -64,13 +66,8 @@ def coschedule(
         check_writable(out)
     search = streams.of(api.search_options())
     read = {model: reading.network(model) for model in dict.fromkeys(models)}
-    given = [model for model in models for _ in range(copies)]
-    labels = [Path(model).stem for model in given]
-    names = [
-        label if labels.count(label) == 1 else f"{label}{labels[:place].count(label) + 1}"
-        for place, label in enumerate(labels)
-    ]
-    networks = {name: read[model] for name, model in zip(names, given, strict=True)}
+    networks = {name: read[model] for name, model in _labelled(models, copies).items()}
+    names = list(networks)
     goal = _objective(objective, weight or [], limit or [], names)
     prices = api.cost_model("simulator", device, next(iter(networks.values())).precision, engine)
     with progress_bars(quiet=as_json, unit="searches") as progress, interruptible():
@@ -94,18 +91,31 @@ def coschedule(
             steps.take(lambda: serve(arrivals), None)
     document = {**found.to_json(), "complete": not steps.interrupted, "served": [one.to_json() for one in served]}
 
-    def parts() -> Iterator[Part]:
-        yield ways_table(found)
-        yield wrapped(bound_words(found))
-        yield from notes(found.notes)
-        if served:
-            yield served_table(served)
-        if steps.interrupted:
-            yield wrapped("Interrupted: these are the ways, and the loads, that were known by then")
-
     files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}
     code = ExitCode.INCOMPLETE if steps.interrupted else ExitCode.DONE
-    present(document, parts(), as_json, out=out, files=lambda: files, code=code)
+    present(document, _told(found, served, steps.interrupted), as_json, out=out, files=lambda: files, code=code)
+
+
+def _told(found: Coschedule, served: Sequence[Served], interrupted: bool) -> Iterator[Part]:
+    from iossim.serving.coschedule_report import bound_words, served_table, ways_table
+
+    yield ways_table(found)
+    yield wrapped(bound_words(found))
+    yield from notes(found.notes)
+    if served:
+        yield served_table(served)
+    if interrupted:
+        yield wrapped("Interrupted: these are the ways, and the loads, that were known by then")
+
+
+def _labelled(models: list[str], copies: int) -> dict[str, str]:
+    """Each model, and its copies, by a distinct label."""
+    given = [model for model in models for _ in range(copies)]
+    labels = [Path(model).stem for model in given]
+    return {
+        label if labels.count(label) == 1 else f"{label}{labels[:place].count(label) + 1}": model
+        for place, (label, model) in enumerate(zip(labels, given, strict=True))
+    }
 
 
 def _objective(name: str, weights: list[str], limits: list[str], labels: list[str]) -> Objective:

@@ -198,5 +198,5 @@ def _eager(forward: Callable[..., Any], reason: str) -> Callable[..., Any]:
 
 
 def _is_weight(name: str, value: Any) -> bool:
-    """Whether an input of a dynamo graph is a parameter or buffer of the module that it was made from."""
+    """True where an input of a dynamo graph is a parameter or buffer of the module that was compiled."""
     return isinstance(value, torch.nn.Parameter) or "_buffers_" in name

@@ -30,7 +30,7 @@ def form(value: Any) -> Form:
 
 
 def differs_in_shape(now: Form, then: Form) -> bool:
-    """Whether two forms are of tensors in memory that differ at most in shape and strides."""
+    """True for two forms of tensors in memory that differ at most in shape and strides."""
     return now[:3] == then[:3] and len(now) == len(then) == 5 and isinstance(now[4], tuple)
 
 
@@ -152,7 +152,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have a value at the same address; for different types, whether they may."""
+    """True where two tensors have a value at the same address; for different types, where they may."""
     if not _memory(one) or _memory(one) != _memory(other):
         return False
     if one.dtype != other.dtype:

@@ -310,7 +310,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _same(holder: Any, kept: Any) -> bool:
-    """Whether two containers have the same objects in the same order."""
+    """True where two containers hold the same objects in the same order."""
     both = [[*each, *each.values()] if isinstance(each, dict) else [*each] for each in (holder, kept)]
     return [*map(id, both[0])] == [*map(id, both[1])]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import (
@@ -73,19 +72,6 @@ def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: s
     check_happens_before(plan)
     expected = unscheduled(drawn, inputs)
     for name, array in execute(plan, drawn, inputs, seed).items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
-
-
-@settings(max_examples=30, deadline=None)
-@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), SEEDS, st.booleans())
-def test_values_in_boxes_along_any_axis(network: int, schedule: int, engine: str, boxes: int, in_arena: bool) -> None:
-    drawn = random_network(network, movers=True)
-    inputs = random_inputs(drawn)
-    plan = boxed(lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=True), boxes)
-    plan = plan_memory(plan) if in_arena else plan
-    check_happens_before(plan)
-    expected = unscheduled(drawn, inputs)
-    for name, array in execute(plan, drawn, inputs, seed=boxes).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
@@ -200,22 +186,6 @@ def test_an_input_that_is_an_output_and_a_weight_that_is_an_output() -> None:
     y = b.conv(x, 2, name="conv")
     network = b.network([x, "conv.bias", y])
     assert_equal_outputs(network, sequential_schedule(network))
-
-
-def test_inputs_that_are_not_the_graph_s() -> None:
-    network, _ = convolutions((8, 8), ((1, 1), Conv()))
-    plan = lower_schedule(sequential_schedule(network), network)
-    with pytest.raises(GraphError, match=r"no array for input 'x'; give one of fp32\[2x4x8x8\]"):
-        execute(plan, network, {})
-    with pytest.raises(GraphError, match=r"input 'x' is float32\[1x4x8x8\]; give an array of fp32\[2x4x8x8\]"):
-        execute(plan, network, {"x": np.zeros((1, 4, 8, 8), np.float32)})
-
-
-def test_a_plan_of_another_graph() -> None:
-    network, _ = convolutions((8, 8), ((1, 1), Conv()))
-    other, _ = convolutions((9, 9), ((1, 1), Conv()))
-    with pytest.raises(ScheduleError, match="the plan is for another graph"):
-        execute(lower_schedule(sequential_schedule(network), network), other, random_inputs(other))
 
 
 @pytest.mark.parametrize(

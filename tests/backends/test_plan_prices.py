@@ -79,6 +79,16 @@ def test_stages_that_a_host_issues_take_what_their_prices_say_but_for_issuing(dr
 @settings(max_examples=60)
 @given(SEEDS, SEEDS, ENGINES)
 def test_many_schedules_cost_what_their_plans_do(drawn: int, seed: int, engine: Engine) -> None:
+    assert_priced_as_plans(drawn, seed, engine)
+
+
+@pytest.mark.parametrize("engine", [Engine.PAPER, Engine.GRAPH])
+def test_a_few_schedules_cost_what_their_plans_do(engine: Engine) -> None:
+    for seed in range(6):
+        assert_priced_as_plans(seed, seed, engine)
+
+
+def assert_priced_as_plans(drawn: int, seed: int, engine: Engine) -> None:
     network = random_network(drawn)
     model = simulator(engine)
     batch = random_stream_batch(network, seed, count=3)

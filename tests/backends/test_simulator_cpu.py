@@ -41,7 +41,6 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import reprice
 from iossim.search.scheduler import schedule
-from iossim.testing.cost_models import least_price_us
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:
@@ -102,18 +101,6 @@ def test_a_schedule_uses_the_cores() -> None:
         for cores in (1, 2, 4)
     ]
     assert latency_us[0] > 1.3 * latency_us[1] > 1.3 * latency_us[2]
-
-
-def test_bounds_hold() -> None:
-    network = load("squeezenet")
-    model = SimulatorCostModel(on_cores(2, interference=0.2), Precision.FP32)
-    generator = np.random.default_rng(0)
-    for problem in {p.key: p for p in (ScheduleProblem.of_block(network, b) for b in network.blocks)}.values():
-        bounds = model.bounds(problem)
-        masks = np.unique(generator.integers(1, problem.full + 1, 60)).astype(np.uint64)
-        found = model.price_stages(StageBatch.concurrent(problem, masks))
-        for mask, price in zip(masks.tolist(), found.tolist(), strict=True):
-            assert price >= least_price_us(bounds, problem.groups(mask))
 
 
 def test_the_terms_of_a_product() -> None:

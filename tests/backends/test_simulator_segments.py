@@ -263,42 +263,38 @@ def test_blocks_without_room_for_all_run_as_two_waves(second_us: float, ends_us:
     assert run([[first], [second], [third]], 0.0)[1] == pytest.approx(ends_us)
 
 
-def test_kernels_on_sms_of_their_own() -> None:
-    assert stretches([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.0) == pytest.approx([1.0, 1.0])
-    assert stretches([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.25) == pytest.approx([1.25, 1.0])
+HALF = Kernel(0.25, 0.5)
+#: 0.5 of every SM, 1 of a quarter of them: the even kernel waits for these, the other half-empty SMs do not.
+MANY, FEW, OTHER = Kernel(8.0, 0.5), Kernel(0.25, 1.0), Kernel(0.25, 0.4)
+#: A fourth kernel lies on the first SMs of equals: half of those of the first kernel, all of which waits.
+THREE, FOURTH = [Kernel(0.5, 1.0), Kernel(0.25, 1.0), Kernel(0.25, 0.6)], Kernel(0.25, 0.6)
+DRAM_OR_POWER = [replace(HALF, device=0.9), replace(HALF, power=0.9)]
 
 
-def test_a_kernel_is_as_slow_as_its_slowest_sm() -> None:
-    running = [Kernel(0.5, 1.0), Kernel(0.25, 1.0), Kernel(0.25, 0.6)]
-    assert stretches(running, 0.0) == pytest.approx([1.0, 1.0, 1.0])
-    # A fourth lies on the first SMs of equals: half of those of the first kernel, all of which waits.
-    running.append(Kernel(0.25, 0.6))
-    assert stretches(running, 0.0) == pytest.approx([1.6, 1.0, 1.0, 1.6])
-    assert stretches(running, 0.5) == pytest.approx([1.6 * 1.5, 1.5, 1.0, 1.6 * 1.5])
-
-
-def test_a_kernel_of_many_blocks_lies_on_all_sms() -> None:
-    # 0.5 of every SM, 1 of a quarter of them: the even kernel waits for these, the other half-empty SMs do not.
-    many, few, other = Kernel(8.0, 0.5), Kernel(0.25, 1.0), Kernel(0.25, 0.4)
-    assert stretches([many, few, other], 0.0) == pytest.approx([1.5, 1.5, 1.0])
-    assert stretches([few, many, other], 0.2) == pytest.approx([1.8, 1.8, 1.08])
-
-
-def test_what_the_device_shares() -> None:
-    two = [Kernel(0.25, 0.5, device=0.6), Kernel(0.25, 0.5, device=0.6)]
-    assert stretches(two, 0.0) == pytest.approx([1.2, 1.2])
-    assert stretches(two, 0.25) == pytest.approx([1.5, 1.5])
-    below = [Kernel(0.25, 0.5, device=0.4), Kernel(0.25, 0.5, device=0.4)]
-    assert stretches(below, 0.2) == pytest.approx([1.0, 1.0])
-    assert stretches(below, 0.5) == pytest.approx([1.2, 1.2])
-
-
-def test_dram_and_power_are_not_one() -> None:
-    two = [Kernel(0.25, 0.5, device=0.9), Kernel(0.25, 0.5, power=0.9)]
-    assert stretches(two, 0.0) == pytest.approx([1.0, 1.0])
-    # Whoever asks for some of what is short waits with the others.
-    three = [*two, Kernel(0.25, 0.5, device=0.3, power=0.2)]
-    assert stretches(three, 0.0) == pytest.approx([1.2, 1.1, 1.2])
+@pytest.mark.parametrize(
+    ("running", "interference", "expected"),
+    [
+        # On SMs of their own.
+        ([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.0, [1.0, 1.0]),
+        ([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.25, [1.25, 1.0]),
+        # As slow as the slowest SM.
+        (THREE, 0.0, [1.0, 1.0, 1.0]),
+        ([*THREE, FOURTH], 0.0, [1.6, 1.0, 1.0, 1.6]),
+        ([*THREE, FOURTH], 0.5, [1.6 * 1.5, 1.5, 1.0, 1.6 * 1.5]),
+        ([MANY, FEW, OTHER], 0.0, [1.5, 1.5, 1.0]),
+        ([FEW, MANY, OTHER], 0.2, [1.8, 1.8, 1.08]),
+        # DRAM is shared in proportion where it is short.
+        ([replace(HALF, device=0.6)] * 2, 0.0, [1.2, 1.2]),
+        ([replace(HALF, device=0.6)] * 2, 0.25, [1.5, 1.5]),
+        ([replace(HALF, device=0.4)] * 2, 0.2, [1.0, 1.0]),
+        ([replace(HALF, device=0.4)] * 2, 0.5, [1.2, 1.2]),
+        # DRAM and power are not one; whoever asks for some of what is short waits with the others.
+        (DRAM_OR_POWER, 0.0, [1.0, 1.0]),
+        ([*DRAM_OR_POWER, replace(HALF, device=0.3, power=0.2)], 0.0, [1.2, 1.1, 1.2]),
+    ],
+)
+def test_kernels_are_stretched_by(running: list[Kernel], interference: float, expected: list[float]) -> None:
+    assert stretches(running, interference) == pytest.approx(expected)
 
 
 def test_kernels_wait_for_slots_in_their_order() -> None:

@@ -30,7 +30,7 @@ from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import FASTEST, StageBatch, Variants
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
 from iossim.schedule.fit import fit
 from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -242,7 +242,11 @@ def test_the_arena_holds_the_workspace_of_the_candidate_that_was_chosen() -> Non
     model = SimulatorCostModel(V100, Precision.FP32)
     backend = create_backend("simulator", options={"device": "v100-sxm2"})
     units = [(block.name, [network.units[unit].name for unit in block.units]) for block in network.blocks]
-    workspaces = {}
+    choices, workspaces = backend.choices(network), {}
+    problem = problem_of(network)
+    for name, own in zip(problem.unit_names, model.variants(problem), strict=True):
+        for variant in own:
+            assert choices((name,), Strategy.CONCURRENT, variant.name).workspace_bytes == variant.workspace_bytes
     for kind in ("implicit_gemm", "gemm", "winograd"):
         blocks = []
         for (name, own), block in zip(units, network.blocks, strict=True):

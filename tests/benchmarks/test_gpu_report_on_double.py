@@ -284,9 +284,7 @@ def test_kernels_chosen_for_their_company_run_beside_the_fastest(
 def test_the_gpu_tests_of_the_backends_run_and_no_others(
     report: Run, out: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setenv(
-        "PYTEST_ADDOPTS", "-k 'random_networks or ios_sample or kept or one_copy'"
-    )  # what is small enough for NumPy
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k 'random_networks or ios_sample or kept'")  # what is small enough for NumPy
     outcome, said = report(fault, "tests", dry=False)["tests"]
     found = records(out, "test")
     ran = [row for row in found if row["outcome"] not in ("skipped", "begun")]

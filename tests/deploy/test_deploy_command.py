@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
@@ -22,9 +23,15 @@ def _has_onnxruntime() -> None:
     pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 
-def test_a_model_is_scheduled_written_and_checked(tmp_path: Path) -> None:
-    line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out"
-    document = printed_json(f"{line} --json")
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """What is printed of a deployment that is checked, and its folder."""
+    out = tmp_path_factory.mktemp("checked") / "out"
+    return printed_json(f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {out} --json"), out
+
+
+def test_a_model_is_scheduled_written_and_checked(checked: tuple[Any, Path]) -> None:
+    document, out = checked
     check = document["check"]
     assert check["equal"] is True
     assert [row["name"] for row in check["rows"]] == [
@@ -37,20 +44,20 @@ def test_a_model_is_scheduled_written_and_checked(tmp_path: Path) -> None:
     assert all(len(row["times_us"]) == 2 for row in check["rows"])
     assert [row["predicted_us"] is not None for row in check["rows"]] == [False, False, False, True, True]
     assert check["best"] in [row["name"] for row in check["rows"]]
-    files = {path.name for path in (tmp_path / "out").iterdir()}
+    files = {path.name for path in out.iterdir()}
     assert files >= {"model.onnx", "partition.json", "run.py", "README.md", "trace.json"}
     assert ("timeline.svg" in files) == wants_plot(None)
-    partition = json.loads((tmp_path / "out" / "partition.json").read_text())
+    partition = json.loads((out / "partition.json").read_text())
     assert partition["streams"] == document["streams"]
     assert partition["devices"] == ["0", "0"]
-    page = (tmp_path / "out" / "README.md").read_text()
+    page = (out / "README.md").read_text()
     assert page.startswith("# ios_sample on ONNX Runtime, 2 streams\n")
     assert "Fastest: " in page
 
 
-def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(tmp_path: Path) -> None:
-    document = printed_json(f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json")
-    events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
+def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(checked: tuple[Any, Path]) -> None:
+    document, out = checked
+    events = json.loads((out / "trace.json").read_text())["traceEvents"]
     names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     measured: dict[str, set[str]] = {}
     for event in events:
@@ -76,15 +83,12 @@ def test_a_saved_schedule(tmp_path: Path) -> None:
     assert "the schedule is for example-cpu, which is no known device; give its profile, --device FILE.yaml" in said
 
 
-def test_predictions_without_a_check(tmp_path: Path) -> None:
+def test_predictions_without_a_check(checked: tuple[Any, Path], tmp_path: Path) -> None:
     """They are those that a check shows; on two cores streams wait for a turn at every notification."""
-    line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json"
-    checked = printed_json(line)
-    alone = printed_json(f"{line} --no-check")
+    alone = printed_json(f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {tmp_path}/out --json")
     assert alone["check"] is None
-    assert alone["predicted_us"] == checked["predicted_us"]
-    rows = {row["name"]: row["predicted_us"] for row in checked["check"]["rows"] if row["predicted_us"] is not None}
-    assert rows == checked["predicted_us"]
+    rows = {row["name"]: row["predicted_us"] for row in checked[0]["check"]["rows"] if row["predicted_us"] is not None}
+    assert alone["predicted_us"] == checked[0]["predicted_us"] == rows
     assert alone["predicted_us"]["deployed, streams"] > alone["predicted_us"]["deployed, one thread"] > 0
 
 

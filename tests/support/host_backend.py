@@ -10,6 +10,9 @@ from random_networks import sequential_schedule
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.cupy_cudnn.prepared_plan import launch_program
+from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
+from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import Choice, Choices
 from iossim.execution.engine import Engine
@@ -69,6 +72,13 @@ class HostBackend(CupyCudnnBackend):
         found = largest_difference(outputs, expected)
         limit = OF_FP32 if self._precision is Precision.FP32 else tolerance(network)
         assert found.relative <= limit, found
+
+
+def programs(network: Network, channels_last: bool = False) -> dict[str, UnitProgram]:
+    """The calls of each unit, as the sequential plan in place runs them."""
+    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True)
+    weights = Weights(network.graph, HostDriver(), channels_last)
+    return {launch.units[0]: launch_program(network, plan, launch, weights) for launch in plan.launches}
 
 
 def always(algorithm: str) -> Choices:

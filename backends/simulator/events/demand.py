@@ -85,7 +85,7 @@ class BlockDemand:
 
     @property
     def leaves_sms(self) -> bool:
-        """Whether it has fewer blocks than the device SMs."""
+        """True where it has fewer blocks than the device has SMs."""
         return self.work.blocks < self.sms
 
     def busy(self, count: int) -> float:

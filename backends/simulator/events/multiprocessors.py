@@ -238,12 +238,12 @@ class MultiprocessorClass:
 
 
 def overlap(one: range | None, other: range | None) -> bool:
-    """Whether two ranges of SMs, None for all, have any in common."""
+    """True where two ranges of SMs, None for all, intersect."""
     return one is None or other is None or (one.start < other.stop and other.start < one.stop)
 
 
 def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
-    """The place of each SM in the order in which SMs of equal room and warps get blocks, shape ``[SMs]``.
+    """Rank of each SM in the order in which SMs of equal room and warps get blocks, shape ``[SMs]``.
 
     Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on
     an RTX 5090. Where the profile does not say which SMs are a cluster, they come by number.

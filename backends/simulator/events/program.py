@@ -135,10 +135,10 @@ class KernelLibrary:
     def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:
         """Kernels of several units as one stacked convolution, with the ``copies`` after it.
 
-        Raises ScheduleError where they do not merge.
+        Raises ScheduleError if they do not merge.
         """
-        behind = self.placed.copies(network, units) if copies else ()
-        return self._kernels(self.placed.merged(network, units)) + self._kernels(behind)
+        after = self.placed.copies(network, units) if copies else ()
+        return self._kernels(self.placed.merged(network, units)) + self._kernels(after)
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""

@@ -65,7 +65,7 @@ class _Asked:
                     self.l2[run] = self.l2.get(run, 0.0) + resident.device_us.l2_us * rate
 
     def exceed(self, demand_factor: float) -> bool:
-        """Whether there is not enough for all, or a kernel's SMs cannot draw what it asks for."""
+        """True where the demands exceed the device, or those of a kernel the reach of its SMs."""
         most = max(sum(self.dram.values()), sum(self.power.values()), sum(self.l2.values()))
         return most * demand_factor > 1.0 + _ROUNDING or any(
             asked > run.demand.work.reach + _ROUNDING for each in (self.dram, self.l2) for run, asked in each.items()

@@ -1,7 +1,7 @@
-"""Every op kind in torch: one small function a kind, in a file for each family.
+"""Every op kind in torch: one small function per kind, in a file for each family.
 
-What ONNX has and torch's own function does not (padding that differs before and behind, wide padding, dilated
-averages, slices backwards) is spelled out with padding and flips.
+Features of ONNX that torch's own function lacks (asymmetric or wide padding, dilated averages, backward slices) are
+built from padding and flips.
 """
 
 # Importing a family registers its functions.

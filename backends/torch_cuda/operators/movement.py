@@ -82,15 +82,15 @@ def _gather_elements(op: GatherElements, types: Types, x: Operand, indices: Oper
 
 @computes("gather_nd")
 def _gather_nd(op: GatherND, types: Types, x: Operand, given: Operand) -> Operand:
-    """The axes that an index says a place on become one, and so do those before and those behind them."""
+    """The axes that are indexed become one, as do those before and those after them."""
     data, indices = types[0].shape, types[1].shape
     begin, end = op.batch_dims, op.batch_dims + indices[-1]
-    batch, behind = math.prod(data[:begin]), math.prod(data[end:])
+    batch, rest = math.prod(data[:begin]), math.prod(data[end:])
     places = 0
     for place, size in enumerate(data[begin:end]):
         places = places * size + _from_front(torch.select(given, -1, place), size)
     found = torch.reshape(places, (batch, -1, 1)).to(torch.int64)
-    picked = torch.gather(torch.reshape(x, (batch, -1, behind)), 1, found.expand(-1, -1, behind))
+    picked = torch.gather(torch.reshape(x, (batch, -1, rest)), 1, found.expand(-1, -1, rest))
     return _reshape(op, types, picked)
 
 
@@ -103,16 +103,16 @@ def _from_front(places: Operand, size: int) -> Operand:
 def _pad(op: Pad, types: Types, x: Operand) -> Operand:
     (given,) = types
     rank = len(given.shape)
-    before, behind = op.pads[:rank], op.pads[rank:]
+    before, after = op.pads[:rank], op.pads[rank:]
     if op.mode == "constant":
         exact = {True: float, False: bool if given.dtype is DType.BOOL else int}[given.dtype.is_floating]
-        return padded(x, before, behind, exact(op.value))
+        return padded(x, before, after, exact(op.value))
     spatial = rank - 2
-    of_images = 1 <= spatial <= 3 and not any(before[:2] + behind[:2]) and min(op.pads) >= 0
+    of_images = 1 <= spatial <= 3 and not any(before[:2] + after[:2]) and min(op.pads) >= 0
     if of_images and given.dtype.is_floating:
-        return F.pad(x, _torch_pads(before[2:], behind[2:]), mode=_PADDING[op.mode])
+        return F.pad(x, _torch_pads(before[2:], after[2:]), mode=_PADDING[op.mode])
     for axis, size in enumerate(given.shape):
-        alone = Pad((before[axis], behind[axis]), op.mode)
+        alone = Pad((before[axis], after[axis]), op.mode)
         if any(alone.pads):
             (places,) = alone.evaluate((np.arange(size),))
             x = torch.index_select(x, axis, constant(places, x))
@@ -129,15 +129,15 @@ def resampled(x: Operand, axis: int, table: Array, dtype: DType) -> Operand:
     return torch.movedim(torch.matmul(rows, constant(table.T, x, wide)), -1, axis).to(DTYPES[dtype])
 
 
-def padded(x: Operand, before: Sequence[int], behind: Sequence[int], value: float) -> Operand:
+def padded(x: Operand, before: Sequence[int], after: Sequence[int], value: float) -> Operand:
     """``x`` padded along its last axes with a number; negative widths take elements away."""
-    pads = _torch_pads(before, behind)
+    pads = _torch_pads(before, after)
     return F.pad(x, pads, value=value) if any(pads) else x
 
 
-def _torch_pads(before: Sequence[int], behind: Sequence[int]) -> list[int]:
+def _torch_pads(before: Sequence[int], after: Sequence[int]) -> list[int]:
     """torch lists the last axis first."""
-    return [pad for pair in zip(reversed(before), reversed(behind), strict=True) for pad in pair]
+    return [pad for pair in zip(reversed(before), reversed(after), strict=True) for pad in pair]
 
 
 @computes("depth_to_space")

@@ -79,7 +79,7 @@ def _refusal(op: Recurrent, types: Types) -> str:
     if "peepholes" in op.operands:
         return f"{op.kind} of torch has no peepholes"
     if isinstance(op, Gru) and not op.reset_after:
-        return "gru of torch resets behind the recurrent product (linear_before_reset), not before it"
+        return "gru of torch resets after the recurrent product (linear_before_reset), not before it"
     return floating_only(op, types)
 
 

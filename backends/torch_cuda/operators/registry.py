@@ -1,7 +1,7 @@
-"""Which function computes an op kind in torch, and what keeps it from that.
+"""Register of the functions that compute each op kind in torch, and of the reasons why one cannot.
 
 A function looks at types, never at tensors, so that it also traces symbolic operands of ``torch.fx``. A table of
-numbers that it reads is a :func:`constant`: copied to the device in each run, no CUDA graph could hold it.
+numbers that it reads is a :func:`constant`: if it were copied to the device in each run, no CUDA graph could hold it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _conv(op: Conv, types: Types, x: Operand, weight: Operand, bias: Operand | N
 
 
 def _evenly_padded(x: Operand, pads: Sequence[int]) -> tuple[Operand, Sequence[int]]:
-    """``x``, padded where torch cannot pad it: as much before as behind; and the padding that is left to torch."""
+    """``x``, padded where torch cannot pad it, which pads both ends alike; and the padding that is left to torch."""
     rank = len(pads) // 2
     if pads[rank:] == pads[:rank]:
         return x, pads[:rank]
@@ -59,15 +59,15 @@ def _evenly_padded(x: Operand, pads: Sequence[int]) -> tuple[Operand, Sequence[i
 def _conv_transpose(
     op: ConvTranspose, types: Types, x: Operand, weight: Operand, bias: Operand | None = None
 ) -> Operand:
-    """torch cuts as much off before as behind, and adds less at the end than a stride (or dilation)."""
+    """torch crops both ends alike, and adds less at the end than a stride (or dilation)."""
     rank = len(op.strides)
     convolve = _TRANSPOSED[rank - 1]
-    before, behind = op.pads[:rank], op.pads[rank:]
+    before, after = op.pads[:rank], op.pads[rank:]
     least = [max(stride, dilation) for stride, dilation in zip(op.strides, op.dilations, strict=True)]
-    if before == behind and all(extra < bound for extra, bound in zip(op.output_padding, least, strict=True)):
+    if before == after and all(extra < bound for extra, bound in zip(op.output_padding, least, strict=True)):
         return convolve(x, weight, bias, op.strides, before, op.output_padding, op.groups, op.dilations)
     y = convolve(x, weight, None, op.strides, 0, 0, op.groups, op.dilations)
-    added = [extra - cut for extra, cut in zip(op.output_padding, behind, strict=True)]
+    added = [extra - cut for extra, cut in zip(op.output_padding, after, strict=True)]
     y = padded(y, [-cut for cut in before], added, 0.0)
     return y if bias is None else torch.add(y, torch.reshape(bias, (-1, *[1] * rank)))
 
@@ -95,7 +95,7 @@ def _max_pool(op: MaxPool, types: Types, x: Operand) -> Operand:
     pool = _MAX_POOL[rank - 1]
     if _has_torch_padding(op):
         return pool(x, op.kernel, op.strides, op.pads[:rank], op.dilations, op.ceil_mode)
-    x = padded(x, op.pads[:rank], _reach_behind(op, types[0]), -math.inf)
+    x = padded(x, op.pads[:rank], _reach_beyond(op, types[0]), -math.inf)
     return pool(x, op.kernel, op.strides, 0, op.dilations)
 
 
@@ -106,7 +106,7 @@ def _average_pool(op: AveragePool, types: Types, x: Operand) -> Operand:
     if _has_torch_padding(op) and set(op.dilations) == {1}:
         return pool(x, op.kernel, op.strides, op.pads[:rank], op.ceil_mode, op.count_include_pad)
     (made,), channels = op.infer(types), types[0].shape[1]
-    x, ones = padded(x, op.pads[:rank], _reach_behind(op, types[0]), 0.0), x.new_ones((channels, 1, *op.kernel))
+    x, ones = padded(x, op.pads[:rank], _reach_beyond(op, types[0]), 0.0), x.new_ones((channels, 1, *op.kernel))
     total = _CONVOLVE[rank - 1](x, ones, None, op.strides, 0, op.dilations, channels)
     return torch.div(total, constant(op.counts(types[0].shape[2:], made.shape[2:]), x, made.dtype))
 
@@ -115,7 +115,7 @@ def _average_pool(op: AveragePool, types: Types, x: Operand) -> Operand:
 def _max_pool_backward(op: MaxPoolBackward, types: Types, x: Operand, grad_output: Operand) -> Operand:
     forward, rank, shape = op.forward, len(op.kernel), types[0].shape
     pool = _MAX_POOL[rank - 1]
-    x = padded(x, op.pads[:rank], _reach_behind(forward, types[0]), -math.inf)
+    x = padded(x, op.pads[:rank], _reach_beyond(forward, types[0]), -math.inf)
     _, places = pool(x, op.kernel, op.strides, 0, op.dilations, return_indices=True)
     flat = torch.zeros_like(x).flatten(2).scatter_add(2, places.flatten(2), grad_output.flatten(2))
     reach = _reach(forward, types[1].shape[2:])
@@ -140,7 +140,7 @@ def _reach(forward: MaxPool | AveragePool, out: Sequence[int]) -> tuple[int, ...
 
 
 def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequence[int]) -> Operand:
-    """The image without its padding, of spatial size ``have`` with it; zero behind the last window."""
+    """The image without its padding, of spatial size ``have`` with it; zero after the last window."""
     short = tuple(max(0, first + length - own) for first, length, own in zip(before, size, have, strict=True))
     x = padded(x, (0,) * len(short), short, 0.0)
     for axis, (first, length) in enumerate(zip(before, size, strict=True), 2):
@@ -157,19 +157,19 @@ def _first_refusal(op: ChannelsLast[Op], types: Types) -> str:
 
 @computes(*(f"{kind}_nhwc" for kind in _CHANNELS_LAST), refuses=_first_refusal)
 def _channels_last(op: ChannelsLast[Op], types: Types, x: Operand, *more: Operand) -> Operand:
-    """Transposed tensors of torch are views: what is permuted to NCHW still lies as NHWC, and is computed so."""
+    """Transposed tensors of torch are views: a tensor permuted to NCHW still lies as NHWC, and is computed so."""
     (y,) = apply(op.channels_first, (torch.permute(x, TO_FIRST), *more), first_types(types))
     return torch.permute(y, TO_LAST)
 
 
 def _has_torch_padding(op: MaxPool | AveragePool) -> bool:
-    """Whether torch pads so: as much before as behind, and at most half of the kernel."""
+    """True where torch can pad so: both ends alike, by at most half of the kernel."""
     rank = len(op.kernel)
     same = op.pads[:rank] == op.pads[rank:]
     return same and all(2 * pad <= kernel for pad, kernel in zip(op.pads, op.kernel, strict=False))
 
 
-def _reach_behind(op: MaxPool | AveragePool, x: TensorType) -> tuple[int, ...]:
+def _reach_beyond(op: MaxPool | AveragePool, x: TensorType) -> tuple[int, ...]:
     """Extent of the last window beyond the input, axis by axis; negative where it ends before it.
 
     Elements that no window reaches are cut off, so that the windows that fit are those of the op.

@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping
 import pytest
 from host_backend import HostBackend, always
 from host_device import KERNEL_US, HostDriver, Ramp
-from random_networks import random_inputs, random_network
+from random_networks import random_inputs
 from small_networks import UNITS, of_op
 
-from iossim.backends.cupy_cudnn import candidate_timing, clock
 from iossim.backends.cupy_cudnn.convolution import Convolution
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.execution.backend import BackendError, Choice, DeviceLostError, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
-from iossim.execution.plan import Launch
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -44,37 +42,38 @@ def plans(fused: float, apart: float) -> PlansOf:
 
 
 @pytest.mark.parametrize(
-    ("apart", "algorithm"), [(10.0 - KERNEL_US - 0.5, "apart:eng2"), (10.0 - KERNEL_US + 0.5, "fused:eng1")]
+    ("unit", "fused", "apart", "options", "expected"),
+    [
+        # The kernel that follows a plain convolution counts.
+        ("conv and relu without bias", 10.0, 10.0 - KERNEL_US - 0.5, {}, Choice("apart:eng2", 256)),
+        ("conv and relu without bias", 10.0, 10.0 - KERNEL_US + 0.5, {}, Choice("fused:eng1", 512)),
+        ("conv and relu without bias", 5.0, 50.0, {"workspace_limit_bytes": 511}, Choice("fused:slow")),
+        # cuDNN does not know the activation.
+        ("conv and clip without bias", 1.0, 50.0, {}, Choice("apart:eng2", 256)),
+        # Scratch holds the sum, what the depthwise convolution makes, and the workspace.
+        ("separable conv of a sum", 5.0, 50.0, {}, Choice("own1x1 fused:eng1", 2 * 3072 + 512)),
+    ],
 )
-def test_the_kernel_behind_a_plain_convolution_counts(apart: float, algorithm: str) -> None:
-    choice = only_choice(UNITS["conv and relu without bias"](), plans(10.0, apart))
-    assert choice == Choice(algorithm, 512 if algorithm.startswith("fused") else 256)
+def test_the_fastest_plan_within_the_limit_is_taken(
+    unit: str, fused: float, apart: float, options: dict[str, int], expected: Choice
+) -> None:
+    assert only_choice(UNITS[unit](), plans(fused, apart), **options) == expected
 
 
-def test_plans_over_the_limit_are_not_taken() -> None:
-    network = UNITS["conv and relu without bias"]()
-    assert only_choice(network, plans(5.0, 50.0), workspace_limit_bytes=511).algorithm == "fused:slow"
-
-
-@pytest.mark.parametrize("offered", [{}, {EnginePlan("refused", 0): 1.0}, {EnginePlan("eng0", 2**40): 1.0}])
-def test_a_convolution_that_nothing_runs_is_refused_in_one_line(offered: dict[EnginePlan, float]) -> None:
-    network = of_op(Conv(), (1, 4, 5, 5), weights=((3, 4, 1, 1),))
-    with pytest.raises(BackendError, match=r"1x4x5x5 by 3x4x1x1 .* raise workspace_limit_bytes") as error:
-        only_choice(network, lambda _: offered)
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        ({}, ""),
+        ({EnginePlan("refused", 0): 1.0}, r".*CUDNN_STATUS_NOT_SUPPORTED: refused.*"),
+        ({EnginePlan("eng0", 2**40): 1.0}, ""),
+    ],
+)
+def test_a_convolution_that_nothing_runs_is_refused_in_one_line(offered: dict[EnginePlan, float], why: str) -> None:
+    with pytest.raises(
+        BackendError, match=rf"no way to run .*1x4x5x5 by 3x4x1x1 .*{why}; raise workspace_limit"
+    ) as error:
+        only_choice(one_convolution(), lambda _: offered)
     assert "\n" not in str(error.value)
-
-
-def test_an_activation_that_cudnn_does_not_know_runs_apart() -> None:
-    choice = only_choice(UNITS["conv and clip without bias"](), plans(1.0, 50.0))
-    assert choice.algorithm == "apart:eng2"
-
-
-def test_scratch_of_a_unit_holds_what_it_passes_on_and_the_workspace() -> None:
-    network = UNITS["separable conv of a sum"]()
-    choice = only_choice(network, plans(5.0, 50.0))
-    between = 2 * 6 * 9 * 7 * 4  # the sum, then what the depthwise convolution makes
-    assert choice.algorithm == "own1x1 fused:eng1"
-    assert choice.workspace_bytes == 2 * (-(-between // 256) * 256) + 512
 
 
 def test_launches_run_by_the_algorithms_that_the_plan_names() -> None:
@@ -107,18 +106,6 @@ def test_choices_of_merged_stages_name_the_stacked_convolution() -> None:
     assert backend.library.asked[0].y.shape[1] == filters
 
 
-def test_the_plan_reserves_what_the_choice_says() -> None:
-    network = random_network(1)
-    backend = HostBackend(plans_of=plans(5.0, 50.0))
-    choices = backend.choices(network)
-    plan = backend.lowered(network, choices=choices)
-    for launch in plan.launches:
-        assert isinstance(launch, Launch)
-        needed = choices(launch.units, launch.strategy).workspace_bytes
-        given = 0 if launch.workspace is None else plan.buffers[launch.workspace].bytes
-        assert given >= needed
-
-
 #: As an H200: it idles at 345 MHz, runs at 1980, and takes a while from the one to the other.
 IDLING = {"slowdown": 1980 / 345, "ramp_us": 250_000.0, "idle_us": 100_000.0}
 
@@ -133,10 +120,6 @@ def two_convolutions() -> Network:
     return b.network([b.conv(x, 4, name="first"), b.conv(x, 5, name="second")])
 
 
-def backend_on(driver: HostDriver, plans_of: PlansOf, **options: int) -> HostBackend:
-    return HostBackend(driver=driver, plans_of=plans_of, **options)
-
-
 def choose(backend: HostBackend, network: Network) -> list[str]:
     return [backend.algorithm(network, unit.name) for unit in network.units]
 
@@ -147,44 +130,26 @@ def ranked(*times_us: float) -> PlansOf:
 
 
 @pytest.mark.usefixtures("_as_shipped")
-def test_tests_of_the_tuning_time_as_often_as_it_is_done_for_users() -> None:
-    assert (candidate_timing.COPIES, candidate_timing.ROUNDS, candidate_timing.FINAL_ROUNDS) == (8, 3, 7)
-
-
-@pytest.mark.usefixtures("_as_shipped")
 def test_what_is_timed_first_is_not_judged_by_a_clock_that_idles() -> None:
     """The first plan is the fastest by a fifth; while the clock comes up it takes several times as long as the last."""
     plans = ranked(40.0, 50.0, 50.0, 50.0)
     driver = HostDriver(ramp=Ramp(**IDLING))
-    backend = backend_on(driver, plans)
+    backend = HostBackend(driver=driver, plans_of=plans)
     assert choose(backend, one_convolution()) == ["fused:eng0"]
     assert backend.planning.warm_up_us >= 300_000
 
 
-@pytest.mark.usefixtures("_as_shipped")
-def test_without_warming_up_and_rounds_the_choice_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the double shows what the fix is for: one after another from an idle clock, the last plan wins."""
-    monkeypatch.setattr(clock.WorkingClock, "ensure", lambda self: None)
-    monkeypatch.setattr(candidate_timing, "ROUNDS", 1)
-    monkeypatch.setattr(candidate_timing, "FINALISTS", 1)
-    chosen = set()
-    for ramp_us in (1_000.0, 4_000.0, 16_000.0):
-        driver = HostDriver(ramp=Ramp(**{**IDLING, "ramp_us": ramp_us}))
-        chosen |= set(choose(backend_on(driver, ranked(40.0, 50.0, 50.0, 50.0)), one_convolution()))
-    assert chosen != {"fused:eng0"}
-
-
 def test_last_resorts_that_take_milliseconds_are_run_but_not_timed() -> None:
-    backend = backend_on(HostDriver(), ranked(40.0, 60.0, 4_000.0))
+    backend = HostBackend(plans_of=ranked(40.0, 60.0, 4_000.0))
     assert choose(backend, one_convolution()) == ["fused:eng0"]
     assert backend.planning.candidates_timed == 2
-    assert choose(backend_on(HostDriver(), ranked(4_000.0)), one_convolution()) == ["fused:eng0"]
+    assert choose(HostBackend(plans_of=ranked(4_000.0)), one_convolution()) == ["fused:eng0"]
 
 
 @pytest.mark.usefixtures("_as_shipped")
 def test_a_device_that_idled_while_plans_were_ranked_is_warmed_up_again() -> None:
     driver = HostDriver(ramp=Ramp(**IDLING))
-    backend = backend_on(driver, ranked(40.0, 50.0))
+    backend = HostBackend(driver=driver, plans_of=ranked(40.0, 50.0))
     backend.library.planning_us = 400_000.0
     choices = backend.choices(network := two_convolutions())
     for unit in network.units:
@@ -193,14 +158,14 @@ def test_a_device_that_idled_while_plans_were_ranked_is_warmed_up_again() -> Non
         assert backend.planning.warm_up_us - before_us > 200_000
     # No pause, no warming up beyond a look at the clock.
     driver = HostDriver(ramp=Ramp(**IDLING))
-    backend = backend_on(driver, ranked(40.0, 50.0))
+    backend = HostBackend(driver=driver, plans_of=ranked(40.0, 50.0))
     choose(backend, two_convolutions())
     assert backend.planning.warm_up_us < 700_000
 
 
 def test_a_clock_that_stays_low_is_taken_as_it_is() -> None:
     driver = HostDriver(ramp=Ramp(slowdown=3.0, ramp_us=1e12))
-    backend = backend_on(driver, ranked(50.0, 40.0))
+    backend = HostBackend(driver=driver, plans_of=ranked(50.0, 40.0))
     assert choose(backend, one_convolution()) == ["fused:eng1"]
     assert backend.planning.warm_up_us < 2_500_000
 
@@ -208,12 +173,12 @@ def test_a_clock_that_stays_low_is_taken_as_it_is() -> None:
 def test_the_first_few_of_the_ranking_are_built_and_timed() -> None:
     plans = ranked(50.0, 40.0, 30.0, 20.0, 10.0)
     for most, algorithm in ((1, "fused:eng0"), (2, "fused:eng1"), (4, "fused:eng3"), (9, "fused:eng4")):
-        backend = backend_on(HostDriver(), plans, plans=most)
+        backend = HostBackend(plans_of=plans, plans=most)
         assert choose(backend, one_convolution()) == [algorithm]
         planning = backend.planning
         assert planning.convolutions == planning.chosen_by_timing == 1
         assert planning.candidates_timed == planning.plans_built == min(most, 5)
-    backend = backend_on(HostDriver(), ranked(*range(1, 17)))
+    backend = HostBackend(plans_of=ranked(*range(1, 17)))
     choose(backend, one_convolution())
     assert backend.planning.plans_built == CudnnOptions().plans == 12
 
@@ -223,12 +188,12 @@ def test_different_engines_are_timed_before_knobs_of_one() -> None:
     names = ["eng11_k2=0", "eng11_k2=1", "eng11_k2=2", "eng11_k2=3", "eng11_k2=4", "eng1", "eng1_k3=1", "eng57_k2=7"]
     assert engines_first(names) == ["eng11_k2=0", "eng1", "eng57_k2=7", "eng11_k2=1", "eng1_k3=1", *names[2:5]]
     plans = {EnginePlan(name, 0): 50.0 for name in names[:-1]} | {EnginePlan(names[-1], 0): 10.0}
-    backend = backend_on(HostDriver(), lambda _: plans, plans=3)
+    backend = HostBackend(plans_of=lambda _: plans, plans=3)
     assert choose(backend, one_convolution()) == ["fused:eng57_k2=7"]
 
 
 def test_equal_convolutions_are_planned_once_and_counted_once() -> None:
-    backend = backend_on(HostDriver(), ranked(2.0, 1.0))
+    backend = HostBackend(plans_of=ranked(2.0, 1.0))
     network = two_convolutions()
     for _ in range(3):
         choose(backend, network)
@@ -242,7 +207,7 @@ def test_equal_convolutions_are_planned_once_and_counted_once() -> None:
 @pytest.mark.parametrize("name", ["refused", "uncaptured"])
 def test_refusals_are_counted_with_the_first_reason(name: str) -> None:
     plans = {EnginePlan(name, 0): 1.0, EnginePlan("eng0", 0): 9.0}
-    backend = backend_on(HostDriver(), lambda _: plans)
+    backend = HostBackend(plans_of=lambda _: plans)
     assert choose(backend, one_convolution()) == ["fused:eng0"]
     assert backend.planning.refused == 1
     assert backend.planning.candidates_timed == 1
@@ -250,18 +215,12 @@ def test_refusals_are_counted_with_the_first_reason(name: str) -> None:
     assert "a convolution of 1x4x5x5 by 3x4x1x1" in backend.planning.first_refusal
 
 
-def test_why_no_plan_runs_is_said() -> None:
-    backend = backend_on(HostDriver(), lambda _: {EnginePlan("refused", 0): 1.0})
-    with pytest.raises(BackendError, match=r"no way to run .*CUDNN_STATUS_NOT_SUPPORTED: refused.*; raise workspace"):
-        choose(backend, one_convolution())
-
-
 @pytest.mark.parametrize("ahead", [{}, {EnginePlan("eng0", 0): 1.0}])
 def test_a_plan_that_breaks_the_device_is_no_refusal(ahead: dict[EnginePlan, float]) -> None:
     """All that comes after it fails, too: it ends what runs, and is told as itself."""
     driver = HostDriver()
     plans = {**ahead, EnginePlan("breaks", 0): 1.0, EnginePlan("eng9", 0): 1.0}
-    backend = backend_on(driver, lambda _: plans)
+    backend = HostBackend(driver=driver, plans_of=lambda _: plans)
     network = one_convolution()
     with pytest.raises(
         DeviceLostError, match="the GPU failed: cudaErrorIllegalAddress: an illegal memory access"
@@ -279,7 +238,9 @@ def test_a_plan_that_refuses_once_it_is_named_leaves_no_capture_open() -> None:
     """A plan may be named that was never timed."""
     network = one_convolution()
     driver = HostDriver()
-    backend = backend_on(driver, lambda _: {EnginePlan("uncaptured", 0): 1.0, EnginePlan("eng0", 0): 9.0})
+    backend = HostBackend(
+        driver=driver, plans_of=lambda _: {EnginePlan("uncaptured", 0): 1.0, EnginePlan("eng0", 0): 9.0}
+    )
 
     def execute(algorithm: str) -> Mapping[str, object]:
         choice = Choice(algorithm)

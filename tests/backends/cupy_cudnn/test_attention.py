@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,7 +24,7 @@ from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, literal
 from iossim.backends.cupy_cudnn.issue import How
-from iossim.backends.cupy_cudnn.views import Memory, View, coalesced, dense, row_major
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, coalesced, dense, row_major
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.ir.network import Network
@@ -101,17 +102,22 @@ def test_an_attention_however_it_is_spelt(
     assert len(How.parsed(algorithm).parts) == (2 if by == "apart" else 1)
 
 
-@pytest.mark.parametrize("features", [4, 12])
-def test_heads_whose_rows_are_not_aligned_are_computed_apart(features: int) -> None:
-    library, algorithm = ran(attention(features=features))
+@pytest.mark.parametrize(
+    ("given", "products"),
+    [
+        ({"features": 4}, 2),  # rows that are not aligned
+        ({"features": 12}, 2),
+        ({"precision": Precision.FP32}, 0),
+        ({"precision": Precision.TF32}, 0),
+        ({"scaled": "values"}, 2),
+        ({"mask": (LENGTH,), "scaled_mask": True}, 2),  # cuDNN adds a mask to what is scaled
+    ],
+    ids=str,
+)
+def test_what_cudnn_does_not_compute_in_one_call_is_computed_apart(given: dict[str, Any], products: int) -> None:
+    library, algorithm = ran(attention(**given))
     assert fused_of(library) is None
-    assert len(algorithm.split()) == 2
-
-
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.TF32])
-def test_numbers_of_32_bits_are_computed_apart(precision: Precision) -> None:
-    library, _ = ran(attention(precision))
-    assert fused_of(library) is None
+    assert len(algorithm.split()) == products
 
 
 def test_where_cudnn_has_no_such_call_it_is_computed_apart() -> None:
@@ -205,32 +211,21 @@ def views(draw: st.DrawFn) -> tuple[View, Array, Array]:
     return view.permuted(axes), array, same.transpose(axes)
 
 
-def run(call_of: object, memory: dict[Memory, Array]) -> None:
-    from iossim.backends.cupy_cudnn.views import KernelCall
-
-    assert isinstance(call_of, KernelCall)
-    arguments = call_of.bound(lambda view: memory[view.memory].ctypes.data + 4 * view.offset)
-    host_kernel(call_of.source, call_of.name)(call_of.blocks, call_of.threads, arguments)
+def run(call: KernelCall, memory: dict[Memory, Array]) -> None:
+    arguments = call.bound(lambda view: memory[view.memory].ctypes.data + 4 * view.offset)
+    host_kernel(call.source, call.name)(call.blocks, call.threads, arguments)
 
 
 @settings(max_examples=30)
 @given(views())
-def test_copies_move_what_numpy_sees(drawn: tuple[View, Array, Array]) -> None:
+def test_copies_move_what_numpy_sees_and_write_only_into_their_target(drawn: tuple[View, Array, Array]) -> None:
     view, array, same = drawn
-    target = np.full(same.shape, np.nan, np.float32)
+    target, source = (np.full(same.shape, number, np.float32) for number in (np.nan, -1))
     run(copy(view, dense(TARGET, same.shape)), {SOURCE: array, TARGET: target})
     np.testing.assert_array_equal(target, same)
-
-
-@settings(max_examples=30)
-@given(views())
-def test_copies_write_only_into_their_target(drawn: tuple[View, Array, Array]) -> None:
-    view, array, same = drawn
-    source = np.full(same.shape, -1, np.float32)
     before = array.copy()
     run(copy(dense(TARGET, same.shape), view), {SOURCE: array, TARGET: source})
-    assert np.count_nonzero(array != before) == same.size
-    assert (array == -1).sum() == same.size
+    assert np.count_nonzero(array != before) == (array == -1).sum() == same.size
 
 
 @given(views(), st.data())

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from host_backend import HostBackend
 from host_device import Call, DropsEdges, HostDriver, HostGraph, HostMemory, HostStream
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from needed_waits import needed_waits
+from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, random_streams
 
 from iossim.backends.cupy_cudnn import capture
@@ -27,8 +28,9 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import MAIN, lower_schedule
 from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import plan_memory, with_memory
-from iossim.execution.plan import Command, Plan, Queue, Queued, Record, Synchronize, Wait, repeat, segments
+from iossim.execution.plan import Command, Plan, Queue, Queued, Record, Synchronize, Wait, segments
 from iossim.ir.network import Network
+from iossim.ir.types import Precision
 
 Step = tuple[str, int, int]
 
@@ -101,6 +103,7 @@ def test_the_paper_engine_does_what_the_plan_says(seed: int) -> None:
     assert heard(device.driver.calls) == device.wanted(plan.commands)
 
 
+@example(seed=67)
 @settings(max_examples=15)
 @given(seed=st.integers(0, 10**6))
 def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed: int) -> None:
@@ -111,8 +114,8 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
     verbs = [call.verb for call in device.driver.calls]
     begin, end = verbs.index("begin_capture"), verbs.index("end_capture")
     (segment,) = segments(plan)
-    assert len(orders(segment)) == 1, "stages are captured as they are"
-    assert verbs.count("begin_capture") == 1 + forks_at_root(segment)
+    # Stages are captured as they are first; seldom (seed 67) a stream also records its own work first.
+    assert verbs.count("begin_capture") == len(orders(segment)) * (1 + forks_at_root(segment))
     assert heard(device.driver.calls[begin + 1 : end]) == device.wanted(plan.commands[:-1])
     assert all(call.captured for call in device.driver.calls[begin + 1 : end] if call.verb in ("launch", "convolution"))
     device.driver.calls.clear()
@@ -214,16 +217,21 @@ def test_streams_are_captured_with_their_own_work_first_too(monkeypatch: pytest.
     HostBackend().agree(network, plan)
 
 
-def test_each_event_of_streams_is_needed() -> None:
-    """By what reads and writes the same memory, or, at the ends of streams, by what a capture asks for."""
+@pytest.mark.parametrize(
+    ("precision", "seeds", "races", "captures"), [(Precision.FP32, 20, 50, 20), (Precision.BF16, 6, 10, 0)]
+)
+def test_each_event_of_streams_is_needed(precision: Precision, seeds: int, races: int, captures: int) -> None:
+    """By what reads and writes the same memory, which the bytes of the storage plan, or by what a capture asks for."""
     found = []
-    for seed in range(20):
-        network = random_network(seed, movers=True)
-        plan = lower_schedule(random_streams(network, seed), network, Engine.GRAPH, in_place=True)
-        found.append(needed_waits(network, with_memory(plan), HostBackend()))
+    for seed in range(seeds):
+        network = stored_in(random_network(seed, movers=True), precision)
+        backend = HostBackend(precision)
+        plan = with_memory(backend.lowered(network, random_streams(network, seed)))
+        assert {plan.buffers[name].type.dtype for name in (*plan.inputs, *plan.outputs)} == {precision.storage}
+        found.append(needed_waits(network, plan, backend))
     assert sum(one.nothing for one in found) == 0
-    assert sum(one.races for one in found) > 50
-    assert sum(one.captures for one in found) > 20
+    assert sum(one.races for one in found) > races
+    assert sum(one.captures for one in found) >= captures
 
 
 def test_a_plan_without_forks_and_joins_gets_them_for_a_capture() -> None:
@@ -239,17 +247,10 @@ def test_a_plan_without_forks_and_joins_gets_them_for_a_capture() -> None:
 
 
 def test_waits_for_what_the_host_has_waited_for_are_not_captured() -> None:
-    network = random_network(5)
-    plan = lower_schedule(random_schedule(network, 5), network, Engine.GRAPH, in_place=True)
     side = Queue(0, 1)
     first, second = [Record(0, MAIN)], [Wait(0, side), Record(1, side), Wait(1, MAIN)]
     assert capturable(first) == first
     assert Wait(0, side) not in capturable(second)
-    copies = list(segments(repeat(plan, 3, synchronise=True)))
-    assert len(copies) == 3
-
-
-SEEDS = range(8)
 
 
 class LaunchesNothing(HostDriver):
@@ -265,24 +266,18 @@ def lowered(seed: int, engine: Engine) -> tuple[Network, Plan]:
 
 
 @pytest.mark.parametrize("broken", [LaunchesNothing, DropsEdges])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_outputs_are_those_of_the_graph(seed: int, broken: type[HostDriver]) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_outputs_are_those_of_the_graph_and_judge_what_was_timed(seed: int, broken: type[HostDriver]) -> None:
     """Right answers of the calls that are made before the capture do not hide what the graph computes."""
     network, plan = lowered(seed, Engine.GRAPH)
-    inputs = random_inputs(network)
+    inputs, timing = random_inputs(network), Timing(rounds=2, warm_up=1, seed=seed)
     expected = evaluate_graph(network.graph, inputs)
-    assert largest_error(HostBackend(driver=HostDriver(seed)).execute(network, plan, inputs), expected) < 1e-4
-    assert largest_error(HostBackend(driver=broken(seed)).execute(network, plan, inputs), expected) > 0.1
-
-
-@pytest.mark.parametrize("broken", [LaunchesNothing, DropsEdges])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_was_timed_is_held_to_its_outputs(seed: int, broken: type[HostDriver]) -> None:
-    network, plan = lowered(seed, Engine.GRAPH)
-    timing = Timing(rounds=2, warm_up=1, seed=seed)
-    assert len(HostBackend(driver=HostDriver(seed)).measure(network, [plan], timing)[0].times_us) == 2
+    right, wrong = (HostBackend(driver=driver(seed)) for driver in (HostDriver, broken))
+    assert largest_error(right.execute(network, plan, inputs), expected) < 1e-4
+    assert largest_error(wrong.execute(network, plan, inputs), expected) > 0.1
+    assert len(right.measure(network, [plan], timing)[0].times_us) == 2
     with pytest.raises(BackendError, match="computes other outputs than the same calls one by one"):
-        HostBackend(driver=broken(seed)).measure(network, [plan], timing)
+        wrong.measure(network, [plan], timing)
 
 
 class GivesArenasBack(HostDriver):

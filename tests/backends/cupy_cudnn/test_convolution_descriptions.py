@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from host_backend import HostBackend, always
+from host_backend import HostBackend, always, programs
 from host_device import HostDriver, HostMemory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,14 +32,10 @@ from iossim.ir.types import DType, Precision, TensorType
 from iossim.schedule.batch import Strategy
 
 
-def convolutions(network: Network) -> dict[str, tuple[Convolution, ...]]:
-    """Those of each unit, as the sequential plan in place runs them."""
-    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver())
-    return {
-        launch.units[0]: tuple(call.convolution for call in launch_program(network, plan, launch, weights).convolutions)
-        for launch in plan.launches
-    }
+def convolutions(network: Network, channels_last: bool = False) -> dict[str, tuple[Convolution, ...]]:
+    """Those that each unit asks for."""
+    found = programs(network, channels_last)
+    return {unit: tuple(call.convolution for call in program.convolutions) for unit, program in found.items()}
 
 
 def only(network: Network) -> Convolution:
@@ -51,33 +47,27 @@ def dense(*shape: int) -> TensorLayout:
     return TensorLayout(shape, row_major(shape))
 
 
-def test_padding_is_given_before_and_after() -> None:
-    found = only(OPS["conv"]())
-    assert (found.pad_before, found.pad_after) == ((1, 0), (2, 1))
-    assert (found.x, found.w, found.y) == (dense(*IMAGE), dense(5, 6, 3, 3), dense(2, 5, 10, 6))
-    assert (found.bias, found.activation) == (False, "")
-
-
-def test_strides_and_dilations_are_kept_apart_by_axis() -> None:
-    found = only(OPS["conv, strided and dilated"]())
-    assert (found.strides, found.dilations) == ((2, 1), (1, 2))
-    assert found.bias
-
-
-def test_groups_follow_from_the_channels() -> None:
-    found = only(OPS["conv, depthwise"]())
-    assert (found.x.shape[1], found.w.shape) == (6, (6, 1, 3, 3))
-
-
-def test_rows_are_images_of_height_one() -> None:
-    found = only(OPS["conv of rows"]())
-    assert (found.x, found.w, found.y) == (dense(2, 6, 1, 11), dense(4, 6, 1, 3), dense(2, 4, 1, 5))
-    assert (found.pad_before, found.pad_after, found.strides) == ((0, 1), (0, 0), (1, 2))
-
-
-def test_a_relu_without_a_bias_is_fused_with_zeros() -> None:
-    found = only(UNITS["conv and relu without bias"]())
-    assert (found.bias, found.activation) == (True, "relu")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "conv",
+            {"x": dense(*IMAGE), "w": dense(5, 6, 3, 3), "y": dense(2, 5, 10, 6), "bias": False, "activation": ""},
+        ),
+        ("conv", {"pad_before": (1, 0), "pad_after": (2, 1)}),
+        ("conv, strided and dilated", {"strides": (2, 1), "dilations": (1, 2), "bias": True}),
+        ("conv, depthwise", {"w": dense(6, 1, 3, 3), "is_depthwise": True}),
+        ("conv of rows", {"x": dense(2, 6, 1, 11), "w": dense(4, 6, 1, 3), "y": dense(2, 4, 1, 5), "strides": (1, 2)}),
+        ("conv of rows", {"pad_before": (0, 1), "pad_after": (0, 0)}),
+        ("conv and relu without bias", {"bias": True, "activation": "relu"}),  # a bias of zeros
+        ("gemm and relu", {"x": dense(4, 12, 1, 1), "w": dense(8, 12, 1, 1), "y": dense(4, 8, 1, 1), "bias": True}),
+        ("gemm, bias, residual and relu", {"bias": True, "z": dense(6, 8, 1, 1), "activation": "relu"}),
+    ],
+)
+def test_an_op_is_asked_for_as(name: str, expected: dict[str, object]) -> None:
+    """Padding stands before and after; rows are images of height one; fully connected layers convolve pixels."""
+    found = only({**OPS, **UNITS}[name]())
+    assert {field: getattr(found, field) for field in expected} == expected
 
 
 def test_activations_that_a_library_has_are_in_its_call_and_others_leave_the_convolution_plain() -> None:
@@ -99,29 +89,16 @@ def test_a_residual_is_fused_where_it_is_there_already() -> None:
     }  # fmt: skip
 
 
-def test_a_product_takes_bias_residual_and_activation_into_its_call() -> None:
-    found = only(UNITS["gemm, bias, residual and relu"]())
-    assert (found.bias, found.z, found.activation) == (True, dense(6, 8, 1, 1), "relu")
-
-
 def test_16_bits_lie_channels_last_and_terms_of_a_concat_in_place() -> None:
     b = GraphBuilder("slices")
     x = b.input("x", (2, 16, 5, 5))
     parts = [b.conv(x, channels, 3, padding=1, name=f"part{channels}") for channels in (8, 16)]
     network = stored_in(b.network([b.add(Concat(), *parts, name="joined")]), Precision.BF16)
-    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver(), channels_last=True)
-    calls = [launch_program(network, plan, launch, weights).calls for launch in plan.launches]
+    calls = [program.calls for program in programs(network, channels_last=True).values()]
     found = [made.convolution for (made,) in calls]  # no copy beside a convolution
     assert [each.y.strides for each in found] == [(24 * 25, 1, 5 * 24, 24)] * 2
     assert [each.w.strides for each in found] == [(16 * 9, 1, 3 * 16, 16)] * 2
     assert {each.dtype for each in found} == {DType.BFLOAT16}
-
-
-def test_a_fully_connected_layer_is_a_convolution_of_pixels() -> None:
-    found = only(UNITS["gemm and relu"]())
-    assert (found.x, found.w, found.y) == (dense(4, 12, 1, 1), dense(8, 12, 1, 1), dense(4, 8, 1, 1))
-    assert (found.bias, found.activation) == (True, "relu")
 
 
 def test_alpha_beta_and_transposition_go_into_the_weights() -> None:
@@ -162,24 +139,14 @@ def test_a_constant_on_the_device_is_asked_for_in_the_order_in_which_a_form_has_
 
 
 def test_terms_of_a_concat_are_written_into_its_slices() -> None:
-    b = GraphBuilder("slices")
-    x = b.input("x", (2, 4, 5, 5))
-    parts = [b.conv(x, channels, name=f"part{channels}") for channels in (4, 8)]
-    network = b.network([b.add(Concat(), *parts, name="joined")])
-    found = convolutions(network)
-    assert found["part4"][0].y == TensorLayout((2, 4, 5, 5), (12 * 25, 25, 5, 1))
-    assert found["part8"][0].y == TensorLayout((2, 8, 5, 5), (12 * 25, 25, 5, 1))
-
-
-def test_for_one_image_a_slice_is_described_as_dense() -> None:
-    """So that its plans are found and timed once, wherever it lies."""
-    b = GraphBuilder("slices")
-    x = b.input("x", (1, 4, 5, 5))
-    parts = [b.conv(x, 4, name=f"part{index}") for index in range(2)]
-    network = b.network([b.add(Concat(), *parts, name="joined")])
-    found = convolutions(network)
-    assert found["part0"][0] == found["part1"][0]
-    assert found["part0"][0].y == dense(1, 4, 5, 5)
+    """For one image a slice is described as dense, so that its plans are found and timed once, wherever it lies."""
+    for count, strides in ((2, (8 * 25, 25, 5, 1)), (1, (4 * 25, 25, 5, 1))):
+        b = GraphBuilder("slices")
+        x = b.input("x", (count, 4, 5, 5))
+        parts = [b.conv(x, 4, name=f"part{index}") for index in range(2)]
+        found = convolutions(b.network([b.add(Concat(), *parts, name="joined")]))
+        assert found["part0"] == found["part1"]
+        assert found["part0"][0].y == TensorLayout((count, 4, 5, 5), strides)
 
 
 def test_what_cudnn_cannot_be_pointed_at_is_copied() -> None:
@@ -261,9 +228,7 @@ def _widest_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_depthwise_convolution_with_all_that_stands_around_it_is_one_launch() -> None:
     network = one_convolution(same(16), 16, 16, (3, 3), (5, 6), before="relu")
     assert set(ways(network)) == {"own8x4", "fused", "apart"}
-    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver(), channels_last=True)
-    (call,) = launch_program(network, plan, plan.launches[0], weights).convolutions
+    (call,) = programs(network, channels_last=True)["u"].convolutions
     steps = {way: [getattr(step, "name", "cuDNN") for step in each] for way, each in call.ways.items()}
     assert steps == {
         "own8x4": ["grouped_convolution"],

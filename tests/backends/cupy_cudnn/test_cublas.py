@@ -10,21 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from host_device import HostDriver
+from host_backend import programs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from precisions import stored_in
-from random_networks import sequential_schedule
 
 from iossim.backends.cupy_cudnn import cublas
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cublas import PLANS, WORKSPACE_BYTES, CublasError, Gemm, WithCublas, gemm_of
 from iossim.backends.cupy_cudnn.cudnn_library import load_package
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.prepared_plan import launch_program
-from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.execution.lower import lower_schedule
 from iossim.ir.op import Array
 from iossim.ir.ops.functions import UNARY
 from iossim.ir.types import DType, Precision
@@ -232,11 +228,8 @@ def test_what_reads_neighbours_or_skips_pixels_is_no_product() -> None:
 
 
 def layers_of_bert() -> Iterator[Asked]:
-    network = stored_in(load("bert_layer"), Precision.BF16)
-    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver(), channels_last=True)
-    for launch in plan.launches:
-        for call in launch_program(network, plan, launch, weights).convolutions:
+    for program in programs(stored_in(load("bert_layer"), Precision.BF16), channels_last=True).values():
+        for call in program.convolutions:
             yield call.convolution
 
 

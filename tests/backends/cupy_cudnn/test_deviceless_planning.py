@@ -14,20 +14,16 @@ from pathlib import Path
 
 import pytest
 from described_gpus import DEVICES, RUNTIME_VARIABLE, describe, stand_in
-from host_device import HostDriver
+from host_backend import programs
 from precisions import stored_in
 from quantised_networks import QUANTISED
-from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
-from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
-from iossim.backends.cupy_cudnn.prepared_plan import launch_program
+from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
-from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
-from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
@@ -35,7 +31,7 @@ from iossim.models.load import load
 if importlib.util.find_spec("cudnn") is None:
     pytest.skip("nvidia-cudnn-frontend is not installed; pip install 'iossim[gpu]'", allow_module_level=True)
 
-from iossim.backends.cupy_cudnn.cudnn_graphs import MOST_COMPILED, Allowed, CudnnGraphs
+from iossim.backends.cupy_cudnn.cudnn_graphs import MOST_COMPILED, CudnnGraphs
 from iossim.backends.cupy_cudnn.cudnn_library import the_only
 
 
@@ -44,16 +40,14 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> CudnnGraphs:
     if reason := stand_in(tmp_path_factory.mktemp("driver")):
         pytest.skip(reason)
     try:
-        return CudnnGraphs(Allowed(), describe("H100"))
+        return CudnnGraphs(CudnnOptions(), describe("H100"))
     except RuntimeError as error:
         pytest.skip(f"this cuDNN does not plan without a device: {str(error).splitlines()[0]}")
 
 
 def convolutions(network: Network, channels_last: bool = False) -> set[Convolution]:
     """All that a network's sequential plan asks cuDNN for, plain and fused."""
-    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver(), channels_last)
-    calls = [call for launch in plan.launches for call in launch_program(network, plan, launch, weights).convolutions]
+    calls = [call for program in programs(network, channels_last).values() for call in program.convolutions]
     return {call.convolution for call in calls} | {call.convolution.plain for call in calls}
 
 
@@ -81,7 +75,7 @@ def test_a_target_of_sms_is_part_of_a_plans_name_and_few_engines_take_it(graphs:
     found = [plan.name for plan in graphs.plans(asked, 16)]
     assert found
     assert all(name.endswith("@16") and name.startswith("eng") for name in found)
-    assert CudnnGraphs(Allowed(), describe("H100")).named(asked, found[0]) is not None
+    assert CudnnGraphs(CudnnOptions(), describe("H100")).named(asked, found[0]) is not None
     assert graphs.bind(asked, found[0]) != graphs.bind(asked, next(graphs.plans(asked)).name)
     assert list(graphs.plans(asked, 66)) == []
 
@@ -93,7 +87,7 @@ def test_products_of_stacks_are_planned_as_they_are_asked_for(
     shapes: tuple[tuple[int, ...], ...], precision: Precision, device: str, graphs: CudnnGraphs
 ) -> None:
     """Their plans are built by the device's own driver only; of stacks of stacks cuDNN has none."""
-    described = CudnnGraphs(Allowed(), describe(device))
+    described = CudnnGraphs(CudnnOptions(), describe(device))
     a, b = shapes
     views = [dense(*a), dense(*b), dense(*a[:2], b[2])]
     assert described.planned_names(Product(*views, precision.storage))
@@ -109,7 +103,7 @@ def test_attentions_are_planned_as_they_are_asked_for(
     mask: tuple[int, ...] | None, precision: Precision, device: str
 ) -> None:
     """Of the heads of a BERT as they lie in its tokens; built by the device's own driver only, as products are."""
-    described = CudnnGraphs(Allowed(), describe(device))
+    described = CudnnGraphs(CudnnOptions(), describe(device))
     heads = TensorLayout((2, 12, 128, 64), (128 * 768, 64, 768, 1))
     asked = FusedAttention(heads, heads, heads, heads, 0.125, precision.storage, mask and dense(*mask))
     names = described.planned_names(asked)
@@ -131,7 +125,7 @@ def test_decoders_with_shared_keys_are_planned(queries: int, is_causal: bool, ma
     )
     mask = dense(1, 1, queries, keys) if masked else None
     asked = FusedAttention(q, k, k, q, 0.125, DType.BFLOAT16, mask, is_causal)
-    assert CudnnGraphs(Allowed(), describe(device)).planned_names(asked)
+    assert CudnnGraphs(CudnnOptions(), describe(device)).planned_names(asked)
 
 
 def test_an_attention_that_cudnn_does_not_take_has_no_plan_and_a_reason(graphs: CudnnGraphs) -> None:
@@ -150,7 +144,7 @@ def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, de
     What is compiled for its activation is planned, and built by the device's own driver only.
     """
     activations = set()
-    described = CudnnGraphs(Allowed(), describe(device))
+    described = CudnnGraphs(CudnnOptions(), describe(device))
     for name in [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name]:
         for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), precision), channels_last=True):
             assert (convolution.dtype, convolution.last) == (precision.storage, True)
@@ -166,11 +160,11 @@ def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, de
 @pytest.mark.usefixtures("graphs")
 def test_sums_of_fp16_are_planned_where_they_are_asked_for(device: str) -> None:
     """Convolutions without an epilogue are; what is fused, and bf16, keeps other plans or none."""
-    described = CudnnGraphs(Allowed(half_sums=True), describe(device))
+    described = CudnnGraphs(CudnnOptions(sums="fp16"), describe(device))
     for name in [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name]:
         for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), Precision.FP16), channels_last=True):
             assert next(described.plans(convolution.plain), None), (name, convolution)
-    usual = CudnnGraphs(Allowed(), describe(device))
+    usual = CudnnGraphs(CudnnOptions(), describe(device))
     asked = replace(CONVOLUTION.plain, dtype=DType.BFLOAT16)
     assert [plan.name for plan in described.plans(asked)] == [plan.name for plan in usual.plans(asked)]
 
@@ -179,7 +173,7 @@ def test_sums_of_fp16_are_planned_where_they_are_asked_for(device: str) -> None:
 @pytest.mark.usefixtures("graphs")
 def test_every_product_of_whole_numbers_has_plans(device: str) -> None:
     """With any number of channels, in groups, and as a fully connected layer; all sums are of int32."""
-    described = CudnnGraphs(Allowed(), describe(device))
+    described = CudnnGraphs(CudnnOptions(), describe(device))
     asked = {convolution for build in QUANTISED.values() for convolution in convolutions(build())}
     assert len(asked) > 8
     for convolution in asked:
@@ -201,7 +195,7 @@ def test_a_residual_is_added_in_the_same_call(precision: Precision, last: bool, 
 def test_each_precision_has_both_layouts_and_all_fused_calls(device: str) -> None:
     """An attention is computed apart here, since the driver that is missing compiles it."""
     description = describe(device)
-    said = offers_in_words(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32), description))
+    said = offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32), description))
     every = "conv, conv+bias+relu, conv+residual+bias+relu"
     *floating, whole = said
     assert whole == "int8: nchw none; nhwc conv"
@@ -228,13 +222,13 @@ def test_the_table_of_plans_has_a_row_a_network_and_says_what_has_none(
     assert (blank, told) == ("", "0 without a plan")
     heads = TensorLayout((1, 2, 4, 12), row_major((1, 2, 4, 12)))
     odd = FusedAttention(heads, heads, heads, heads, 1.0, DType.BFLOAT16)
-    numbers, without = cudnn_plans.counts(CudnnGraphs(Allowed(), describe("H200")), {odd})
+    numbers, without = cudnn_plans.counts(CudnnGraphs(CudnnOptions(), describe("H200")), {odd})
     assert numbers == "0-0"
     assert "multiple of 8" in without[0]
 
 
 def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
-    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), describe("H100"))
+    free = CudnnGraphs(CudnnOptions(tf32=True, nondeterministic=True), describe("H100"))
     for convolution in (CONVOLUTION, CONVOLUTION.plain):
         strict, all_plans = tuple(graphs.plans(convolution)), tuple(free.plans(convolution))
         assert {plan.name for plan in strict} < {plan.name for plan in all_plans}
@@ -244,7 +238,7 @@ def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
 @pytest.mark.usefixtures("graphs")
 def test_plans_are_built_when_they_are_asked_for_and_once() -> None:
     """In the order of cuDNN's ranking; a plan by its name, without those before it."""
-    graphs = CudnnGraphs(Allowed(), describe("H100"))
+    graphs = CudnnGraphs(CudnnOptions(), describe("H100"))
     plans = graphs.plans(CONVOLUTION)
     assert graphs.built == 0
     first, second = next(plans), next(plans)
@@ -255,13 +249,13 @@ def test_plans_are_built_when_they_are_asked_for_and_once() -> None:
     assert [graphs.named(CONVOLUTION, plan.name) for plan in everything] == list(everything)
     graphs.bind(CONVOLUTION, first.name)
     assert graphs.built == len(everything)
-    again = CudnnGraphs(Allowed(), describe("H100"))
+    again = CudnnGraphs(CudnnOptions(), describe("H100"))
     assert again.named(CONVOLUTION, everything[-1].name) == everything[-1]
     assert again.built == 1
 
 
 def test_a_plan_that_the_options_exclude_is_not_found_by_its_name_either(graphs: CudnnGraphs) -> None:
-    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), describe("H100"))
+    free = CudnnGraphs(CudnnOptions(tf32=True, nondeterministic=True), describe("H100"))
     before = graphs.built
     excluded = [plan.name for plan in islice(free.plans(CONVOLUTION), 5)]
     assert any(graphs.named(CONVOLUTION, name) is None for name in excluded)
@@ -277,7 +271,7 @@ def images_by(filters: tuple[int, ...]) -> Convolution:
 
 def test_what_is_compiled_when_it_is_built_is_asked_for_of_depthwise_convolutions_alone(graphs: CudnnGraphs) -> None:
     """Without a device what was compiled cannot be loaded, and so is refused, but for that."""
-    free = CudnnGraphs(Allowed(runtime_compiled=True), describe("H100"))
+    free = CudnnGraphs(CudnnOptions(runtime_compiled=True), describe("H100"))
     for library, filters, is_compiled in (
         (graphs, (64, 1, 3, 3), True), (graphs, (64, 64, 3, 3), False), (free, (64, 64, 3, 3), True)
     ):  # fmt: skip
@@ -296,7 +290,7 @@ def test_the_library_tells_which_cudnn_it_is(graphs: CudnnGraphs) -> None:
 
 def test_a_plan_is_found_by_its_name(graphs: CudnnGraphs) -> None:
     bound = [graphs.bind(CONVOLUTION, plan.name) for plan in graphs.plans(CONVOLUTION)]
-    assert len({executable.index for executable in bound}) == len(bound) > 1
+    assert len({index for _, index in bound}) == len(bound) > 1
     with pytest.raises(KeyError):
         graphs.bind(CONVOLUTION, "eng99999")
 
@@ -304,12 +298,11 @@ def test_a_plan_is_found_by_its_name(graphs: CudnnGraphs) -> None:
 def test_execution_gets_as_far_as_the_missing_device(graphs: CudnnGraphs) -> None:
     """The variant pack is taken as it is, plan after plan; what is missing is the handle alone."""
     for plan in graphs.plans(CONVOLUTION):
-        bound = graphs.bind(CONVOLUTION, plan.name)
+        graph, index = bound = graphs.bind(CONVOLUTION, plan.name)
         with pytest.raises(RuntimeError, match="handle"):
             graphs.execute(bound, {"x": 256, "w": 512, "b": 768, "y": 1024}, 4096, None)
-        graph = bound.planned.graph
-        assert graph.get_plan_name_at_index(bound.index) == plan.name
-        assert graph.get_workspace_size_plan_at_index(bound.index) == plan.workspace_bytes
+        assert graph.get_plan_name_at_index(index) == plan.name
+        assert graph.get_workspace_size_plan_at_index(index) == plan.workspace_bytes
 
 
 def test_what_cudnn_does_not_fuse_has_no_plans(graphs: CudnnGraphs) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from boxed_plans import boxed
-from host_backend import HostBackend
+from host_backend import HostBackend, programs
 from host_device import HostDriver
 from hrnet import hrnet
 from hypothesis import given, settings
@@ -21,8 +20,6 @@ from torch_op_cases import MORE_CASES
 from iossim.backends.cupy_cudnn.backend import fallbacks
 from iossim.backends.cupy_cudnn.convolution import FusedAttention
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.prepared_plan import launch_program
-from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import say_once
 from iossim.execution.backend import Timing
@@ -79,14 +76,6 @@ def test_random_streams(seed: int, engine: Engine) -> None:
     agree(network, random_streams(network, seed), engine, seed=seed)
 
 
-@settings(max_examples=15)
-@given(seed=st.integers(0, 10**6), engine=st.sampled_from(UNDIVIDED))
-def test_values_in_boxes_along_any_axis(seed: int, engine: Engine) -> None:
-    network = random_network(seed, movers=True)
-    backend = HostBackend(engine=engine, driver=HostDriver(seed))
-    backend.agree(network, boxed(backend.lowered(network, random_schedule(network, seed)), seed))
-
-
 @pytest.mark.parametrize("name", [*OPS, *UNITS])
 def test_every_op_and_every_way_ops_meet(name: str) -> None:
     network = {**OPS, **UNITS}[name]()
@@ -136,12 +125,10 @@ def test_networks_of_the_zoo(model: str) -> None:
 @pytest.mark.parametrize("model", ["ios_sample", "squeezenet", "inception_v3", "resnet18", "nasnet_a", "randwire"])
 def test_every_unit_of_the_zoo_has_a_program(model: str) -> None:
     network = load(model)
-    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True)
-    weights = Weights(network.graph, HostDriver())
-    programs = [launch_program(network, plan, launch, weights) for launch in plan.launches]
+    found = programs(network).values()
     convolutions = sum(isinstance(node.op, Conv | Gemm) for node in network.graph.nodes)
-    assert sum(len(program.convolutions) for program in programs) == convolutions
-    assert all(program.calls for program in programs)
+    assert sum(len(program.convolutions) for program in found) == convolutions
+    assert all(program.calls for program in found)
 
 
 def test_hrnet_is_planned_and_a_small_one_runs() -> None:

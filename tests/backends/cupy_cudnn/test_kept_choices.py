@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from host_backend import HostBackend
@@ -57,14 +58,6 @@ def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_backend_reads_what_another_has_kept_since(tmp_path: Path) -> None:
-    path = tmp_path / "choices.json"
-    first, second = backend(path), backend(path)
-    chosen(first)
-    chosen(second)
-    assert second.planning.recalled == 3
-
-
 def test_two_that_write_in_turn_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
     first, second = KeptChoices(path, {"device": "a"}), KeptChoices(path, {"device": "b"})
@@ -76,31 +69,28 @@ def test_two_that_write_in_turn_lose_nothing(tmp_path: Path) -> None:
     assert KeptChoices(path, {"device": "b"}).find("y") is not None
 
 
-@pytest.mark.parametrize("versions", [{"cudnn": "9.20.0"}, {"cudnn_frontend": "1.27.0"}])
-def test_choices_of_another_version_are_none(tmp_path: Path, versions: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("change", "is_other", "recalled", "plan"),
+    [
+        ({"cudnn": "9.20.0"}, True, 0, "fused:eng1"),
+        ({"cudnn_frontend": "1.27.0"}, True, 0, "fused:eng1"),
+        ({"options": CudnnOptions(workspace_limit_bytes=100)}, True, 0, "fused:eng0"),
+        ({"plans": {EnginePlan("eng5", 0): 1.0}}, False, 1, "fused:eng5"),  # what no plan of cuDNN computes
+        ({}, False, 3, "fused:eng1"),
+    ],
+)
+def test_choices_of_other_versions_and_options_are_none(
+    change: dict[str, Any], is_other: bool, recalled: int, plan: str, tmp_path: Path
+) -> None:
+    """Nor is a plan that is no longer offered; what another backend has kept since this one began is."""
     path = tmp_path / "choices.json"
+    given = {name: replace(each, choices=path) if name == "options" else each for name, each in change.items()}
+    other = backend(path, **given)
     chosen(backend(path))
-    other = backend(path, **versions)
-    chosen(other)
-    assert other.planning.recalled == 0
+    assert set(" ".join(chosen(other)).split()) == {plan, "own1x1"}
+    assert other.planning.recalled == recalled
     kept = json.loads(path.read_text(encoding="utf-8"))
-    assert [len(place["choices"]) for place in kept["places"]] == [3, 3]
-
-
-def test_choices_under_other_options_are_none(tmp_path: Path) -> None:
-    path = tmp_path / "choices.json"
-    chosen(backend(path))
-    other = backend(path, options=CudnnOptions(choices=path, workspace_limit_bytes=100))
-    assert "fused:eng0" in chosen(other)
-    assert other.planning.recalled == 0
-
-
-def test_a_plan_that_is_no_longer_offered_is_timed_anew(tmp_path: Path) -> None:
-    path = tmp_path / "choices.json"
-    chosen(backend(path))
-    other = backend(path, plans={EnginePlan("eng5", 0): 1.0})
-    assert set(" ".join(chosen(other)).split()) == {"fused:eng5", "own1x1"}
-    assert other.planning.recalled == 1  # what no plan of cuDNN computes
+    assert [len(place["choices"]) for place in kept["places"]] == [3] * (1 + is_other)
 
 
 @pytest.mark.parametrize(

@@ -74,30 +74,24 @@ def said(paths: list[Path], loaded: list[Path]) -> str:
     return done.stdout.strip()
 
 
-def test_a_package_that_the_front_end_does_not_see_is_made_findable(tmp_path: Path) -> None:
-    """One on ``PYTHONPATH``, as of an environment that lies on top of another."""
-    library = made(tmp_path / "wheels", 92800)
-    assert said([tmp_path / "wheels"], []) == f"9.28.0 of {library}"
-
-
-def test_one_that_is_loaded_already_is_used(tmp_path: Path) -> None:
-    theirs = made(tmp_path / "torch", 92101)
-    made(tmp_path / "wheels", 92800)
-    assert said([tmp_path / "wheels"], [theirs]) == f"9.21.1 of {theirs}"
-
-
-def test_two_copies_of_one_version_get_along(tmp_path: Path) -> None:
-    libraries = [made(tmp_path / name, 92800) for name in ("one", "two")]
-    assert said([], libraries) == f"9.28.0 of {libraries[0]}"
-
-
-def test_two_versions_are_refused_in_one_line(tmp_path: Path) -> None:
-    """Even where they differ in the last digit alone: the parts of cuDNN find each other by name."""
-    libraries = [made(tmp_path / name, version) for name, version in (("one", 92800), ("two", 92801))]
-    found = said([], libraries)
-    assert found.startswith("error: two versions of cuDNN are loaded in this process, 9.28.0 of ")
-    assert str(libraries[1]) in found
-    assert "\n" not in found
+@pytest.mark.parametrize(
+    ("found", "loaded", "expected"),
+    [
+        # One on ``PYTHONPATH``, as of an environment that lies on top of another, is made findable.
+        ({"wheels": 92800}, {}, "9.28.0 of {wheels}"),
+        # One that is loaded already is used, and two of one version get along.
+        ({"wheels": 92800}, {"torch": 92101}, "9.21.1 of {torch}"),
+        ({}, {"one": 92800, "two": 92800}, "9.28.0 of {one}"),
+        # The parts of cuDNN find each other by name, so that even the last digit matters.
+        ({}, {"one": 92800, "two": 92801}, "error: two versions of cuDNN are loaded in this process, 9.28.0 of {one}"),
+    ],
+)
+def test_which_cudnn_is_used(found: dict[str, int], loaded: dict[str, int], expected: str, tmp_path: Path) -> None:
+    files = {name: made(tmp_path / name, version) for name, version in (found | loaded).items()}
+    answer = said([tmp_path / name for name in found], [files[name] for name in loaded])
+    assert answer.startswith(expected.format(**files))
+    assert "\n" not in answer
+    assert all(str(files[name]) in answer for name in loaded) or not expected.startswith("error")
 
 
 def test_cublas_of_a_package_is_loaded_before_cudnn_asks_for_it(tmp_path: Path) -> None:

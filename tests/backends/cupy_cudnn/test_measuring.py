@@ -32,64 +32,59 @@ CONVOLUTION_US = 40.0
 
 
 def two_branches() -> Network:
-    """Two convolutions, of equal size, of one input; and a third behind the first."""
+    """Two convolutions, of equal size, of one input; and a third of the first one's result."""
     b = GraphBuilder("branches")
     x = b.input("x", (1, 4, 6, 6))
     left, right = b.conv(x, 4, name="left"), b.conv(x, 4, name="right")
-    return b.network([right, b.conv(left, 4, name="behind")])
+    return b.network([right, b.conv(left, 4, name="next")])
+
+
+NETWORK = two_branches()
 
 
 def measured(
-    engine: Engine,
     plans: list[Plan],
-    network: Network,
     timing: Timing,
-    free_bytes: int = 2**34,
     driver: HostDriver | None = None,
+    engine: Engine = Engine.GRAPH,
+    network: Network = NETWORK,
 ) -> tuple[list[Samples], HostDriver, list[tuple[int, int]]]:
-    driver = driver or HostDriver(free_bytes=free_bytes)
+    """The samples of each plan, the device, and the progress that was told."""
+    driver = driver or HostDriver()
     backend = HostBackend(engine=engine, driver=driver, plans_of=lambda _: {EnginePlan("eng0", 0): CONVOLUTION_US})
     told: list[tuple[int, int]] = []
     found = backend.measure(network, plans, timing, lambda *done: told.append(done))
     return found, driver, told
 
 
-def stage(network: Network, *groups: list[int], engine: Engine = Engine.GRAPH) -> Plan:
+def stage(*groups: list[int], engine: Engine = Engine.GRAPH, network: Network = NETWORK) -> Plan:
     return lower_stage(network, groups, Strategy.CONCURRENT, engine, in_place=True)
 
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_graph_takes_its_longest_path(cold: bool) -> None:
-    network = two_branches()
-    plans = [
-        stage(network, [0]),
-        stage(network, [0], [1]),
-        stage(network, [0, 2], [1]),
-        repeat(stage(network, [0]), 5, False),
-    ]
-    found, _, _ = measured(Engine.GRAPH, plans, network, Timing(rounds=4, warm_up=1, cold=cold))
+    plans = [stage([0]), stage([0], [1]), stage([0, 2], [1]), repeat(stage([0]), 5, False)]
+    found, _, _ = measured(plans, Timing(rounds=4, warm_up=1, cold=cold))
     for samples, expected in zip(found, (1, 1, 2, 5), strict=True):
         assert samples.times_us == pytest.approx([expected * CONVOLUTION_US] * 4)
 
 
 def test_every_round_times_every_plan_once_in_a_drawn_order() -> None:
-    network = two_branches()
-    plans = [repeat(stage(network, [0]), copies, False) for copies in (1, 2, 3)]
-    found, driver, told = measured(Engine.GRAPH, plans, network, Timing(rounds=6, warm_up=2, seed=3, cold=True))
+    plans = [repeat(stage([0]), copies, False) for copies in (1, 2, 3)]
+    found, driver, told = measured(plans, Timing(rounds=6, warm_up=2, seed=3, cold=True))
     sizes = [call.about for call in driver.calls if call.verb == "launch_graph"][-8 * 3 :]
     orders = [tuple(sizes[begin : begin + 3]) for begin in range(0, len(sizes), 3)]
     assert all(sorted(order) == [1, 2, 3] for order in orders)
     assert len(set(orders)) > 1
     assert told == [(3 * done, 24) for done in range(1, 9)]
-    assert [len(samples.times_us) for samples in found] == [6, 6, 6]
-    again = measured(Engine.GRAPH, plans, network, Timing(rounds=6, warm_up=2, seed=3, cold=True))[1]
+    assert [(len(samples.times_us), samples.rejected) for samples in found] == [(6, 0)] * 3
+    again = measured(plans, Timing(rounds=6, warm_up=2, seed=3, cold=True))[1]
     assert [call.about for call in again.calls if call.verb == "launch_graph"][-8 * 3 :] == sizes
 
 
 def test_warm_runs_follow_a_run_of_their_own_and_cold_ones_a_flush() -> None:
-    network = two_branches()
     for cold, before in ((False, "launch_graph"), (True, "launch")):
-        _, driver, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=3, warm_up=0, cold=cold))
+        _, driver, _ = measured([stage([0])], Timing(rounds=3, warm_up=0, cold=cold))
         verbs = [call.verb for call in driver.calls]
         timed = [i for i, verb in enumerate(verbs) if verbs[i : i + 3] == ["record", "launch_graph", "record"]][-3:]
         assert len(timed) == 3
@@ -125,18 +120,16 @@ class Staggered(HostDriver):
 
 
 def test_branches_at_the_root_begin_behind_an_empty_kernel_where_that_is_faster() -> None:
-    network = two_branches()
     for driver, empty in ((HostDriver(), 0), (Staggered(), 1)):
-        measured(Engine.GRAPH, [stage(network, [0], [1])], network, Timing(rounds=1, warm_up=0), driver=driver)
+        measured([stage([0], [1])], Timing(rounds=1, warm_up=0), driver)
         assert [call.about for call in driver.calls if call.verb == "launch_graph"][-1] == 2 + empty
 
 
 def test_what_starting_a_graph_takes_is_no_part_of_a_stage_that_was_taken_cold() -> None:
-    network = two_branches()
-    plans = [stage(network, [0]), stage(network, [0], [1])]
+    plans = [stage([0]), stage([0], [1])]
     for cold in (False, True):
         driver = StartedSlowly()
-        found, _, _ = measured(Engine.GRAPH, plans, network, Timing(rounds=4, warm_up=1, cold=cold), driver=driver)
+        found, _, _ = measured(plans, Timing(rounds=4, warm_up=1, cold=cold), driver)
         for samples in found:
             assert samples.median_us == pytest.approx(CONVOLUTION_US + driver.START_US)
             context = Context("cupy_cudnn", "h100-sxm", "fp32", "graph")
@@ -151,17 +144,15 @@ def test_what_starting_a_graph_takes_is_no_part_of_a_stage_that_was_taken_cold()
 
 
 def test_the_paper_engine_is_timed_by_the_host() -> None:
-    network = two_branches()
-    plan = repeat(stage(network, [0], [1], engine=Engine.PAPER), 3, synchronise=True)
-    (samples,), driver, _ = measured(Engine.PAPER, [plan], network, Timing(rounds=5, warm_up=1))
+    plan = repeat(stage([0], [1], engine=Engine.PAPER), 3, synchronise=True)
+    (samples,), driver, _ = measured([plan], Timing(rounds=5, warm_up=1), engine=Engine.PAPER)
     assert len(samples.times_us) == 5
     assert min(samples.times_us) > 0
     assert not any(call.verb == "launch_graph" and call.about != 1 for call in driver.calls[-40:])
 
 
 def test_conditions_tell_of_the_sentinel_and_the_cache() -> None:
-    network = two_branches()
-    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=2, cold=True))
+    (samples,), _, _ = measured([stage([0])], Timing(rounds=2, cold=True))
     assert samples.conditions["l2"] == "cold"
     for name in ("sentinel_first_us", "sentinel_least_us", "sentinel_most_us"):
         assert samples.conditions[name] == pytest.approx(KERNEL_US)
@@ -170,9 +161,8 @@ def test_conditions_tell_of_the_sentinel_and_the_cache() -> None:
 
 def test_plans_that_do_not_fit_together_are_measured_in_turns() -> None:
     network = random_network(4)
-    plans = [stage(network, [unit]) for unit in range(4)]
-    timing = Timing(rounds=2, warm_up=1)
-    found, _, told = measured(Engine.GRAPH, plans, network, timing, free_bytes=1)
+    plans = [stage([unit], network=network) for unit in range(4)]
+    found, _, told = measured(plans, Timing(rounds=2, warm_up=1), HostDriver(free_bytes=1), network=network)
     assert [len(samples.times_us) for samples in found] == [2] * 4
     assert told == [(done, 12) for done in range(1, 13)]
 
@@ -183,16 +173,15 @@ def test_a_stage_that_launches_nothing_can_be_measured() -> None:
     from iossim.ir.ops.slice import Split
 
     network = b.network(b.add_all(Split(1, (1, 3)), x, name="cut"))
-    plan = stage(network, [1])
+    plan = stage([1], network=network)
     assert not plan.launches
     for engine in UNDIVIDED:
-        (samples,), _, _ = measured(engine, [plan], network, Timing(rounds=2))
+        (samples,), _, _ = measured([plan], Timing(rounds=2), engine=engine, network=network)
         assert len(samples.times_us) == 2
 
 
 def test_the_host_does_not_count_however_its_times_scatter() -> None:
     """Behind a spin for the least that the host has needed, the device would wait for it in every third launch."""
-    network = two_branches()
     launches = count()
 
     def issue_us(verb: str) -> float:
@@ -201,7 +190,7 @@ def test_the_host_does_not_count_however_its_times_scatter() -> None:
         return 5.0 if next(launches) % 3 else 400.0
 
     driver = HostDriver(issue_us=issue_us)
-    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=12), driver=driver)
+    (samples,), _, _ = measured([stage([0])], Timing(rounds=12), driver)
     assert samples.times_us == pytest.approx([CONVOLUTION_US] * 12)
     assert samples.rejected > 0  # the first times, before it is known what the host needs
     assert float(samples.conditions["issue_us"]) >= 400
@@ -209,9 +198,8 @@ def test_the_host_does_not_count_however_its_times_scatter() -> None:
 
 
 def test_a_host_that_is_never_through_in_time_is_told() -> None:
-    network = two_branches()
     driver = HostDriver(issue_us=lambda verb: 50_000.0 if verb == "launch_graph" else 1.0)
-    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=2), driver=driver)
+    (samples,), _, _ = measured([stage([0])], Timing(rounds=2), driver)
     assert float(samples.conditions["host_was_behind"]) > 0
     assert len(samples.times_us) == 2
 
@@ -230,11 +218,10 @@ class Disturbed(Ramp):
 
 @pytest.mark.parametrize("engine", UNDIVIDED)
 def test_disturbed_rounds_are_left_out_and_taken_again(engine: Engine) -> None:
-    network = two_branches()
     driver = HostDriver()
     driver._ramp = Disturbed(driver, 6, 9)
-    plans = [stage(network, [0], engine=engine), stage(network, [0, 2], engine=engine)]
-    found, _, told = measured(engine, plans, network, Timing(rounds=8, warm_up=1), driver=driver)
+    plans = [stage([0], engine=engine), stage([0, 2], engine=engine)]
+    found, _, told = measured(plans, Timing(rounds=8, warm_up=1), driver, engine)
     for samples, expected in zip(found, (1, 2), strict=True):
         assert samples.times_us == pytest.approx([expected * CONVOLUTION_US] * 8)
         # Those between slow sentinels, and those on the way in and out.
@@ -250,26 +237,21 @@ def test_where_the_device_is_never_the_same_some_round_is_accepted_all_the_same(
             return 1.0 + (begin_us % 977) / 977
 
     driver = HostDriver(ramp=Wandering())
-    network = two_branches()
-    (samples,), _, _ = measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=4), driver=driver)
+    (samples,), _, _ = measured([stage([0])], Timing(rounds=4), driver)
     assert 1 <= len(samples.times_us) <= 4
     assert len(samples.times_us) + samples.rejected >= 8
 
 
 def test_measuring_begins_at_the_working_clock() -> None:
-    network = two_branches()
     driver = HostDriver(ramp=Ramp(5.7, 250_000.0, 100_000.0))
-    (samples,), _, _ = measured(
-        Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=4, warm_up=0), driver=driver
-    )
+    (samples,), _, _ = measured([stage([0])], Timing(rounds=4, warm_up=0), driver)
     assert samples.times_us == pytest.approx([CONVOLUTION_US] * 4)
 
 
 def test_a_flush_reads_several_times_the_cache_and_leaves_nothing_to_write_back() -> None:
     """What a flush wrote would have to go to memory while the plan is timed."""
     driver = HostDriver()
-    network = two_branches()
-    measured(Engine.GRAPH, [stage(network, [0])], network, Timing(rounds=2, warm_up=0, cold=True), driver=driver)
+    measured([stage([0])], Timing(rounds=2, warm_up=0, cold=True), driver)
     assert 4 * driver.facts.l2_bytes in [call.about for call in driver.calls if call.verb == "allocate"]
     memory = np.arange(600, dtype=np.float32)
     before = memory.copy()
@@ -280,8 +262,7 @@ def test_a_flush_reads_several_times_the_cache_and_leaves_nothing_to_write_back(
 @pytest.mark.parametrize("engine", UNDIVIDED)
 def test_a_plan_of_one_engine_runs_under_the_other(engine: Engine) -> None:
     """Also where it waits for an event that was recorded before the last synchronise: the host has waited for it."""
-    network = two_branches()
-    plan = stage(network, [0], [1], engine=Engine.GRAPH if engine is Engine.PAPER else Engine.PAPER)
+    plan = stage([0], [1], engine=Engine.GRAPH if engine is Engine.PAPER else Engine.PAPER)
     twice = repeat(plan, 2, synchronise=True)
     first = (
         next(command for command in twice.commands if isinstance(command, Record)) if engine is Engine.PAPER else None
@@ -289,7 +270,7 @@ def test_a_plan_of_one_engine_runs_under_the_other(engine: Engine) -> None:
     if first is not None:
         late = Wait(first.event, MAIN)
         twice = replace(twice, commands=(*twice.commands[:-1], late, twice.commands[-1]))
-    (samples,), _, _ = measured(engine, [twice], network, Timing(rounds=2))
+    (samples,), _, _ = measured([twice], Timing(rounds=2), engine=engine)
     assert len(samples.times_us) == 2
 
 

@@ -13,28 +13,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_backend import HostBackend
-from host_device import HostDriver
+from host_backend import HostBackend, programs
 from host_kernels import host_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from precisions import stored_in
 from quantised_networks import QUANTISED
-from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn import kernel_text
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
 from iossim.backends.cupy_cudnn.clock import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, gather
-from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.reduction_kernels import layer_norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
-from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.window_kernels import local_response_norm, pool
-from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_schedule
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Array
@@ -47,20 +41,15 @@ from iossim.ir.types import DType, Precision
 
 def kernels(precision: Precision) -> list[str]:
     """The text of each kernel that small networks of all ops need, and of those of our own."""
-    driver = HostDriver()
+    view = dense(Memory("storage"), (4,), dtype=precision.storage)
+    sources = {randomise(view, 0).source, SENTINEL, SPIN, FLUSH}
     built = [stored_in(build(), precision) for build in (*OPS.values(), *UNITS.values())]
     for network in [*built, *(build() for build in QUANTISED.values())]:
-        plan = lower_schedule(sequential_schedule(network), network, Engine.PAPER, in_place=True)
-        weights = Weights(network.graph, driver, channels_last=precision is not Precision.FP32)
-        for launch in plan.launches:
-            for call in launch_program(network, plan, launch, weights).calls:
-                for kernel in [call] if isinstance(call, KernelCall) else call.kernels:
-                    driver.kernel(kernel.source, kernel.name)
-    view = dense(Memory("storage"), (4,), dtype=precision.storage)
-    noise = randomise(view, 0)
-    sources = sorted({source for source, _ in driver.kernels} | {noise.source, SENTINEL, SPIN, FLUSH})
+        for program in programs(network, channels_last=precision is not Precision.FP32).values():
+            for call in program.calls:
+                sources |= {one.source for one in ([call] if isinstance(call, KernelCall) else call.kernels)}
     assert len(sources) > 20
-    return sources
+    return sorted(sources)
 
 
 @pytest.fixture(scope="module")

@@ -168,19 +168,6 @@ def test_what_runs_in_no_order_is_further_off_than_rounding_explains(seed: int, 
     assert off[0] <= tolerance(network) < off[1] / 2
 
 
-def test_plans_in_16_bits_have_no_race_and_events_taken_away_make_one() -> None:
-    """Of the plans that the backend runs, whose memory is planned by the bytes of 16-bit storage."""
-    found = []
-    for seed in range(6):
-        network = stored_in(random_network(seed, units=6), Precision.BF16)
-        backend = HostBackend(Precision.BF16)
-        plan = plan_for(random_streams(network, seed), network, backend)
-        assert {plan.buffers[name].type.dtype for name in (*plan.inputs, *plan.outputs)} == {DType.BFLOAT16}
-        found.append(needed_waits(network, plan, backend))
-    assert sum(one.nothing for one in found) == 0
-    assert sum(one.races for one in found) > 10
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["resnet50", "inception_v3", "bert_layer", "moe_layer"])
 def test_networks_from_onnx_in_bf16_under_random_interleavings(model: str, tmp_path: Path) -> None:

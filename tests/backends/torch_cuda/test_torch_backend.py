@@ -1,18 +1,21 @@
-"""Backend torch_cuda: plans as torch runs them, in the order of issue on the CPU, on streams and in graphs on CUDA."""
+"""Backend torch_cuda: networks as modules of torch, and plans as it runs them: in the order of issue on the CPU, on
+streams and in graphs on CUDA.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from boxed_plans import boxed
+from exported_networks import NETWORKS
 from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.base.errors import GraphError, ScheduleError
-from iossim.execution.backend import Samples, Timing
+from iossim.base.errors import OptionError
+from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
@@ -21,9 +24,13 @@ from iossim.execution.made_inputs import launch_graph, made_arrays
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Copy, Launch, repeat
 from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.ir.constants import ArrayConstant
+from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.types import Precision
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.unary import Relu
+from iossim.ir.types import Precision, TensorType
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 
@@ -32,7 +39,9 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda.baselines import outputs
+from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.program import TorchProgram, launch_module
+from iossim.backends.torch_cuda.tensors import arithmetic
 
 pytestmark = pytest.mark.torch
 
@@ -41,6 +50,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def agree(found: dict[str, Array], expected: dict[str, Array]) -> None:
+    assert list(found) == list(expected)
     for name, array in expected.items():
         scale = max(1e-6, float(np.abs(array).max()))
         assert float(np.abs(found[name] - array).max()) / scale < 1e-4, name
@@ -57,7 +67,6 @@ def check(network: Network, device: str, engine: Engine, seed: int = 0) -> int:
             plan = lower_schedule(schedule, network, engine, in_place=in_place)
             copies += sum(isinstance(command, Copy) for command in plan.commands)
             agree(backend.execute(network, plan, inputs), expected)
-        agree(backend.execute(network, boxed(plan, seed), inputs), expected)
     return copies
 
 
@@ -127,33 +136,64 @@ def test_a_stage_repeated_is_measured_round_by_round(device: str) -> None:
     assert told[-1] == (6, 6)
 
 
-def test_runs_again_with_other_inputs() -> None:
-    network = random_network(5)
-    backend = create_backend("torch_cuda", options={"device": "cpu"})
-    plan = lower_schedule(random_schedule(network, 5), network, in_place=True)
-    for seed in range(3):
-        inputs = random_inputs(network, seed)
-        agree(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
+def check_module(network: Network) -> None:
+    """The oracle gives the outputs of the NumPy reference."""
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    agree(outputs(network, inputs, "cpu"), evaluate_graph(network.graph, inputs))
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    network, other = random_network(1), random_network(2)
-    backend = create_backend("torch_cuda", options={"device": "cpu"})
-    plan = lower_schedule(sequential_schedule(network), network)
-    with pytest.raises(GraphError, match="no array for input 'x'"):
-        backend.execute(network, plan, {})
-    with pytest.raises(GraphError, match="give an array of fp32"):
-        backend.execute(network, plan, {"x": np.zeros((1, 2), np.float32)})
-    with pytest.raises(ScheduleError, match="another graph"):
-        backend.execute(other, plan, random_inputs(network))
+def test_modules_of_random_networks() -> None:
+    for seed in range(25):
+        check_module(random_network(seed))
 
 
-def test_the_context_names_what_times_depend_on() -> None:
-    context = create_backend("torch_cuda", Precision.FP32, Engine.GRAPH, {"device": "cpu"}).context
-    assert (context.backend, context.device, context.precision, context.engine) == (
-        "torch_cuda",
-        "cpu",
-        "fp32",
-        "graph",
-    )
-    assert dict(context.libraries)["torch"] == torch.__version__
+@pytest.mark.parametrize(
+    "model",
+    [
+        "ios_sample",
+        "squeezenet",
+        "resnet18",
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("inception_v3", "randwire")),
+    ],
+)
+def test_modules_of_the_zoo(model: str) -> None:
+    check_module(load(model))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_modules_of_networks_as_exporters_write_them(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.onnx"
+    path.write_bytes(NETWORKS[name][0]().SerializeToString())
+    check_module(load(path, dimensions=NETWORKS[name][1]))
+
+
+def test_outputs_may_be_inputs_and_weights() -> None:
+    weight = np.arange(3, dtype=np.float32)
+    types = {"a name, with/signs": TensorType((2, 3))}
+    nodes = [Node("sum", Add(), ("a name, with/signs", "w:0"), ("sum",)), Node("r", Relu(), ("sum",), ("r",))]
+    graph = Graph.create(types, ["w:0", "sum", "a name, with/signs"], nodes, {"w:0": ArrayConstant(weight)})
+    x = torch.full((2, 3), 2.0)
+    found = torch_module(graph)(x)
+    assert [tensor.tolist() for tensor in found] == [[0, 1, 2], [[2, 3, 4]] * 2, x.tolist()]
+
+
+def test_tf32_only_where_the_precision_says_so_and_settings_are_put_back() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    with arithmetic(Precision.TF32):
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    with arithmetic(Precision.FP32):
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert not torch.backends.cudnn.allow_tf32
+        assert torch.backends.cudnn.benchmark
+        assert torch.is_inference_mode_enabled()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == before
+
+
+def test_a_device_that_cannot_be_used_is_refused() -> None:
+    network = random_network(0)
+    with pytest.raises(OptionError, match="'tpu'"):
+        outputs(network, random_inputs(network), "tpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(BackendError, match="CUDA"):
+            outputs(network, random_inputs(network), "cuda")

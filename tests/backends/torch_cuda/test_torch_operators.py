@@ -10,30 +10,31 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from small_networks import OPS as OPS_ALONE
 from torch_op_cases import MORE_CASES
 
-from iossim.base.errors import GraphError
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError
+from iossim.execution.made_inputs import made_arrays
 from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import OPS, Array, Op, op_class
 from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
+from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.recurrent import Gru, Lstm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
+from iossim.ir.ops.reshape import Flatten, Transpose
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
+from iossim.ir.ops.slice import Concat, Slice
+from iossim.ir.ops.unary import Clip, Relu
 from iossim.ir.types import DType, Precision, TensorType
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
@@ -45,60 +46,33 @@ from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 pytestmark = pytest.mark.torch
 SETTINGS = settings(max_examples=30)
 
-#: Ops and shapes of their operands: what torch spells differently from ONNX among them.
+#: Ops that torch spells differently from ONNX, beside those of ``small_networks``, and shapes of their operands.
 CASES: list[tuple[Op, list[tuple[int, ...]]]] = [
-    (Add(), [(2, 3), (3,), (2, 1)]),
     (Add(), [(2, 3)]),
-    (Mul(), [(2, 3, 4), (3, 1)]),
-    (Relu(), [(2, 3)]),
-    (Sigmoid(), [(2, 3)]),
-    (Identity(), [(2, 3)]),
-    (Clip(0.0, 6.0), [(3, 4)]),
-    (Clip(None, 0.5), [(3, 4)]),
     (Clip(0.5, -0.5), [(3, 4)]),
     (Clip(), [(3, 4)]),
-    (Concat(1), [(2, 3, 4), (2, 1, 4)]),
-    (Split(1, (1, 3, 2)), [(2, 6, 2)]),
-    (Slice((5, 0), (-20, 3), (0, 2), (-2, 2)), [(6, 2, 5)]),
-    (Slice((1,), (3,), (1,), (1,)), [(2, 4)]),
-    (Reshape((4, -1)), [(2, 3, 4)]),
-    (Flatten(2), [(2, 3, 4)]),
     (Flatten(0), [(2, 3)]),
-    (Transpose((2, 0, 1)), [(2, 3, 4)]),
-    (Softmax(-1), [(2, 3, 4)]),
-    (Softmax(1, True), [(2, 3, 4)]),
-    (Gemm(), [(3, 4), (4, 5)]),
     (Gemm(0.5, 2.0, True, True), [(4, 3), (5, 4), (3, 1)]),
     (Gemm(-2.0), [(3, 4), (4, 5)]),
-    (Attention(), [(2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6)]),
     (Attention(scale=0.5), [(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6), (3, 5)]),
     (Attention(4, 2, is_causal=True), [(2, 3, 16), (2, 5, 8), (2, 5, 8)]),
-    (MatMul(), [(2, 3, 4), (4, 5)]),
     (MatMul(), [(4,), (2, 4, 5)]),
     (MatMul(), [(4,), (4,)]),
     (MatMul(), [(5, 1, 4), (1, 4, 3)]),
     (MatMul(), [(2, 3, 5, 4), (2, 1, 4, 6)]),
     (MatMul(), [(5, 4), (1, 1, 4, 3)]),
-    (BatchNorm(1e-3), [(2, 3, 4, 4), (3,), (3,), (3,), (3,)]),
     (BatchNorm(), [(2, 3), (3,), (3,), (3,), (3,)]),
-    (LocalResponseNorm(5, 0.3, 0.75, 2.0), [(2, 7, 3, 3)]),
     (LocalResponseNorm(4, 0.3, 0.5, 1.0), [(2, 7, 3)]),
     (LocalResponseNorm(2, 0.3, 0.5, 1.0), [(2, 7)]),
-    (GlobalAveragePool(), [(2, 3, 4, 5)]),
-    (GlobalMaxPool(), [(2, 3, 4)]),
-    (MaxPool((2, 2), (1, 1), (1, 1, 1, 1)), [(1, 2, 5, 5)]),
     (MaxPool((3, 3), (2, 2), (0, 1, 2, 0), (1, 1), True), [(1, 2, 6, 7)]),
-    (AveragePool((3, 3), (2, 2), (1, 1, 1, 1), True, True), [(1, 2, 6, 6)]),
     (AveragePool((2, 2), (1, 1), (1, 0, 1, 0), False, False, (2, 1)), [(1, 3, 6, 5)]),
-    (Conv((2,), (1, 0), (1,)), [(2, 4, 9), (3, 4, 3)]),
     (Conv((1, 2), (0, 1, 2, 1), (2, 1), 2), [(2, 4, 9, 8), (6, 2, 3, 2), (6,)]),
-    (Conv((1, 1, 1), (1,) * 6, (1, 1, 1)), [(1, 2, 4, 4, 4), (3, 2, 3, 3, 3), (3,)]),
     (ConvNhwc((1, 2), (0, 1, 2, 1), (2, 1), 2), [(2, 9, 8, 4), (6, 2, 3, 2), (6,)]),
     (MaxPoolNhwc((3, 3), (2, 2), (0, 1, 2, 0), (1, 1), True), [(1, 6, 7, 2)]),
     (AveragePoolNhwc((3, 3), (2, 2), (1, 1, 1, 1), True, True), [(1, 6, 6, 2)]),
-    (GlobalAveragePoolNhwc(), [(2, 4, 5, 3)]),
-    (GlobalMaxPoolNhwc(), [(2, 4, 5, 3)]),
 ]
+#: Networks of one op each; torch's attention has no soft cap, and takes no mask of truth values here.
+NETWORKS = {name: build() for name, build in OPS_ALONE.items() if "soft cap" not in name}
 
 
 def noise(seed: int, *shape: int) -> Array:
@@ -147,9 +121,21 @@ def test_an_op_computes_what_numpy_does(op: Op, operands: list[tuple[int, ...] |
     check(op, arrays)
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_op_of_small_networks(name: str) -> None:
+    graph = NETWORKS[name].graph
+    inputs = made_arrays(graph.inputs, graph.types)
+    with arithmetic(Precision.FP32):
+        made = torch_module(graph)(*input_tensors(graph, inputs, "cpu"))
+    for array, tensor in zip(evaluate_graph(graph, inputs).values(), made, strict=True):
+        assert to_array(tensor).dtype == array.dtype
+        np.testing.assert_allclose(to_array(tensor), array, rtol=1e-4, atol=1e-4, strict=True)
+
+
 def test_every_kind_is_a_case_but_those_that_only_onnx_computes() -> None:
     op_class("relu")  # imports every op
-    assert {op.kind for op, _ in [*CASES, *MORE_CASES]} == set(OPS.own()) - {"foreign"}
+    kinds = {node.op.kind for network in NETWORKS.values() for node in network.graph.nodes}
+    assert kinds | {op.kind for op, _ in [*CASES, *MORE_CASES]} == set(OPS.own()) - {"foreign"}
     assert "has no function in torch" in covers(SimpleNamespace(kind="foreign"), [TensorType((2,))])
     assert {op.function for op, _ in MORE_CASES if isinstance(op, Unary)} == set(functions.UNARY)
     assert {op.function for op, _ in MORE_CASES if isinstance(op, Nary)} == set(functions.NARY)
@@ -281,11 +267,3 @@ def test_what_torch_does_not_cover_is_refused_in_one_line() -> None:
     weight = {"w": ArrayConstant(np.zeros(2, np.uint16))}
     with pytest.raises(BackendError, match=r"weight 'w' is uint16\[2\], which torch does not support"):
         torch_module(Graph.create({"x": TensorType((2,))}, ["x", "w"], [], weight))
-
-
-def test_inputs_that_do_not_fit_are_refused() -> None:
-    graph = Graph.create({"x": TensorType((2, 3))}, ["y"], [Node("y", Relu(), ("x",), ("y",))], {})
-    with pytest.raises(GraphError, match="no array for input 'x'"):
-        input_tensors(graph, {}, "cpu")
-    with pytest.raises(GraphError, match="give an array of fp32"):
-        input_tensors(graph, {"x": noise(0, 3, 2)}, "cpu")
