@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from synthetic import measured, true_profile
 
 from iossim.calibration.accuracy import Accuracy, buckets, rank_correlation
-from iossim.calibration.calibrate import DeviceData, calibrate
+from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
 from iossim.calibration.doubts import check_label
 from iossim.calibration.nuisances import fit_overhead, is_hidden
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
@@ -77,9 +77,8 @@ def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
     measured = MeasurementSet(header, rows)
     times, _ = OperatorSamples.of(measured, rows, truth, 1.0).predict(truth)
     made = tuple(Measurement(one, us) for one, us in zip(operators, times.tolist(), strict=True))
-    found = calibrate(
-        [DeviceData(profile, (MeasurementSet(header, made),))], folds=0, rounds=15, resamples=4, trusts_labels=True
-    )
+    protocol = Protocol(folds=0, rounds=15, resamples=4, trusts_labels=True)
+    found = calibrate([DeviceData(profile, (MeasurementSet(header, made),))], protocol)
     assert found.fit.space.names == TENSOR_SPACE.names
     # Weights of dense layers lie along the inner dimension: what DRAM gives for those is one figure of two parameters.
     assert abs(found.profile.parameters.tensor_efficiency - 0.7) < 0.05
