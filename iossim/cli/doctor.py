@@ -71,7 +71,7 @@ def libraries() -> dict[str, str | None]:
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """Whether each extra is completely installed, and what is missing; empty where iossim is not installed."""
+    """Extras by name: True where completely installed, and what is missing; empty where iossim is not installed."""
     absent = {extra: [name for name in names if _version(name) is None] for extra, names in _required().items()}
     return {extra: {"installed": not lacks, "missing": lacks} for extra, lacks in absent.items() if extra}
 

@@ -26,12 +26,9 @@ from iossim.schedule.schedule import Schedule
         ("t4", ["t4"]),
         (["t4", "v100-sxm2"], ["t4", "v100-sxm2"]),
         (["t4,v100-sxm2", "t4"], ["t4", "v100-sxm2"]),
-        (
-            ["t4+sms=20,dram_gbps=200,v100-sxm2+sms=100", "a10,"],
-            ["t4+sms=20,dram_gbps=200", "v100-sxm2+sms=100", "a10"],
-        ),
+        (["t4+sms=20,dram_gbps=200,v100-sxm2+sms=100", "a10,"], ["t4+sms=20,dram_gbps=200", "v100-sxm2+sms=100", "a10"]),
     ],
-)
+)  # fmt: skip
 def test_devices_are_divided_by_commas(given: str | list[str] | None, devices: list[str]) -> None:
     assert several_devices(given) == devices
 

@@ -132,24 +132,6 @@ def test_a_network_rewritten_under_a_limit() -> None:
     assert rewritten["options"]["workspace_limit_bytes"] == 0
 
 
-REWRITE = "optimize squeezenet -d v100-sxm2 --scheduler sequential --rewrite default --unproved --rewrite-budget 25"
-
-
-@pytest.mark.slow
-def test_a_rewritten_network_goes_the_way_of_any_other(tmp_path: Path) -> None:
-    said = " ".join(printed(f"{REWRITE} --out {tmp_path} --no-plot").split())
-    assert "note: Rewritten by" in said
-    assert "by sequential" in said
-    assert "note: The graph is rewritten by" in said
-    saved = tmp_path / "schedule.json"
-    latency_us = printed_json(f"simulate {saved} --json")["latency_us"]
-    assert latency_us < printed_json("optimize squeezenet -d v100-sxm2 --scheduler sequential --json")["latency_us"]
-    assert latency_us == printed_json(f"{REWRITE} --json")["latency_us"]
-    assert "stage" in printed(f"explain {saved}")
-    again = printed_json(f"simulate {saved} -d t4 --json")
-    assert again["source"]["options"].keys() == {"rewriting", "joins"}
-
-
 def test_explain_tells_what_was_rewritten(tmp_path: Path) -> None:
     printed(f"optimize ios_sample -d v100-sxm2 --rewrite --out {tmp_path} --no-plot --no-trace")
     said = printed(f"explain {tmp_path}/schedule.json --out {tmp_path}/drawn")

@@ -80,14 +80,11 @@ def test_the_table(saved: Path) -> None:
     [
         (["--backend", "numpy"], "--backend 'numpy' is not known; did you mean 'numpy_reference'?"),
         (["--backend", "numpy_reference", "--rounds", "0"], "--rounds 0 is too few; give 1 or more"),
-        (
-            ["--backend", "numpy_reference", "--compare", "sequental"],
-            "--compare 'sequental' is not known; did you mean 'sequential'?",
-        ),
+        (["--backend", "numpy_reference", "--compare", "sequental"], "--compare 'sequental' is not known; did you mean 'sequential'?"),
         (["--backend", "simulator", "--device", "v100-sxm2"], "backend simulator computes no values"),
         (["--backend", "simulator"], "backend simulator needs a device; give --device NAME"),
     ],
-)
+)  # fmt: skip
 def test_mistakes(saved: Path, arguments: list[str], reason: str) -> None:
     assert reason in refused(["run", str(saved), *arguments])
 
