@@ -6,13 +6,13 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
-from random_networks import make_schedule, make_stage
+from random_networks import make_schedule, make_stage, sequential_schedule
 from rich.console import Console
 from rich.table import Table
 
 from iossim.base.tables import Column, records_table, spelled
 from iossim.ir.builder import GraphBuilder
-from iossim.report.schedule_tables import schedule_table
+from iossim.report.schedule_tables import repeats, schedule_table
 from iossim.schedule.schedule import BlockSchedule
 from iossim.tasks.comparison import TIE, ComparisonRow, comparison_table
 
@@ -102,6 +102,19 @@ def test_a_schedule_stage_by_stage() -> None:
         "    0 main     0.0    12.2 a",
         "                           b",
         "    1          0.0 1,234.5 merge: c + d",
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_layers_are_folded_that_repeat_another_at_least_twice(count: int) -> None:
+    b = GraphBuilder("layers")
+    x = b.input("x", (1, 1, 4, 4))
+    for index in range(count):
+        with b.block(f"layer{index}"):
+            x = b.conv(x, 1, name=f"conv{index}")
+    folds = repeats(sequential_schedule(b.network([x])))
+    assert [(fold.first, fold.count, fold.blocks) for fold in folds] == [(1, count - 1, f"layer1-{count - 1}")][
+        : count - 2
     ]
 
 

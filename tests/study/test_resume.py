@@ -142,8 +142,10 @@ def test_other_questions_are_answered_from_what_is_there(
 ) -> None:
     run_folder(undisturbed, tmp_path / "run")
     asked = SCENARIO.model_copy(update={"questions": [Question(best="device")], "constraints": []})
-    run = run_study(asked, tmp_path / "run", workers=1, resume=True)
+    told: list[tuple[int, int]] = []
+    run = run_study(asked, tmp_path / "run", workers=1, resume=True, progress=lambda *counts: told.append(counts))
     assert not evaluated
+    assert told == [(2 * POINTS, 2 * POINTS)]
     assert [answer.question for answer in run.results.answers] == ["Which device has the lowest latency?"]
     assert all(row.meets is None for row in run.results.rows)
 
@@ -170,6 +172,8 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
         other = SCENARIO.model_copy(update={"name": "other", "batch_sizes": [2]})
         refuses(tmp_path / "run", "of study 'small'", other, again)
         refuses(tmp_path / "run", "another version", SCENARIO.model_copy(update={"seed": 1}), again)
+    (tmp_path / "run" / "scenario.yaml").unlink()  # written after the journal is begun
+    refuses(tmp_path / "run", "finished results of this study; give `resume`")
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "results.csv").write_text("mine")
     refuses(tmp_path / "else", "something else", resume=True)

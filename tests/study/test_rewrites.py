@@ -94,7 +94,8 @@ def test_a_graph_for_one_device_runs_on_another(tmp_path: Path) -> None:
         assert rows[price.made_for].rewrite == rows[price.run_at].rewrite
         at_home, there = contexts[price.made_for], contexts[price.run_at].prices
         assert price.latency_ms * 1e3 == pytest.approx(schedule(at_home.network, there, "sequential").latency_us)
-    # Each has another graph, so that both were rewritten anew from what the schedules say.
+    # Each has another graph, so that both were rewritten anew from what the schedules say, and tie with no schedule.
+    assert not any(price.tie for price in rewritten)
     assert len({graph for point, graph in graphs.items() if rows[point].rewrite == "rewritten"}) == 2
 
 
@@ -110,11 +111,8 @@ ONE: dict[str, Any] = {
     "models": ["ios_sample"],
     "devices": ["c6678", {"device": "c6678", "set": {"units": 4}}],
     "dataflow": ["priority"],
-    "questions": [
-        {"metric": "speedup", "for_each": ["device"]},
-        {"metric": "latency_ms", "of": "full", "at_most": "horizontal"},
-    ],
-}
+    "questions": [{"metric": "speedup", "for_each": ["device"]}, {"metric": "latency_ms", "of": "full", "at_most": "horizontal"}],
+}  # fmt: skip
 SEVERAL: dict[str, Any] = {
     "name": "together",
     "models": ["squeezenet"],
@@ -177,9 +175,7 @@ LIMITED: dict[str, Any] = {
     "models": ["alexnet"],
     "devices": ["p100-sxm2"],
     "batch_sizes": [8],
-    "workspace": [
-        "none", {"limit": "1MiB", "policy": "power-of-two"}, {"total": "4MiB", "policy": "power-of-two", "label": "in all"},
-    ],
+    "workspace": ["none", {"limit": "1MiB", "policy": "power-of-two"}, {"total": "4MiB", "policy": "power-of-two", "label": "in all"}],
     "schedulers": ["sequential"],
     "measures": ["micro_batches"],
 }  # fmt: skip

@@ -230,9 +230,11 @@ def test_points_that_are_the_same_are_done_once(tmp_path: Path, monkeypatch: pyt
         models=[Model(model="ios_sample"), Model(model="ios_sample", label="again")],
         batch_sizes=[1],
         searches=[Search(), Search(max_groups=2)],
+        schedulers=["greedy", "ios-both"],
     )
     rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert len(done) == len(set(done)) == 4
+    assert min(row.speedup or 0 for row in rows) == 1  # over the slowest, without a sequential schedule
     first, again = ([row for row in rows if row.model == model] for model in ("ios_sample", "again"))
     assert [row.latency_ms for row in first] == [row.latency_ms for row in again]
     assert len({row.point for row in rows}) == 8

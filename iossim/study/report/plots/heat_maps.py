@@ -45,7 +45,6 @@ def draw_rules(run: StudyRun) -> Figure | None:
     )
     spec = heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))
     return Figure(
-        name=_RULES,
         **words_of(_RULES, most=_MOST),
         finding=f"{names[0]} is used most: {used[str(names[0])]} times.",
         columns=columns_of(_RULES, *layout.axis_columns(others)),
@@ -61,7 +60,7 @@ _OVERVIEW = "overview"
 
 
 def overview_fits(run: StudyRun) -> bool:
-    """Whether there are enough points: a few are seen better as bars."""
+    """True for enough points: a few are clearer as bars."""
     rows = run.results.rows
     return (
         len(layout.varying(rows)) > 1
@@ -109,7 +108,6 @@ def draw_overview(run: StudyRun) -> Figure | None:
     tooltips = ("text", "scheduler", "latency")
     spec = heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)
     return Figure(
-        name=_OVERVIEW,
         **words_of(_OVERVIEW, baseline=baseline),
         finding=layout.best_finding(run, "speedup"),
         columns=columns_of(_OVERVIEW, *layout.axis_columns(axes)),
@@ -156,8 +154,7 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
     worst = layout.most(records, "slower_percent") or records[0]
     where = f"{layout.place_of(worst, others)}: " if others else ""
     return Figure(
-        name=name,
-        **words_of("specialisation", axis=title_of(axis)),
+        **words_of("specialisation", axis=title_of(axis)) | {"name": name},
         finding=(
             f"The worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({where}{worst['scheduler']} made "
             f"for {worst['made_for']}, run at {worst['run_at']})."
