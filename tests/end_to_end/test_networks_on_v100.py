@@ -210,9 +210,8 @@ def sequential_outputs(network: Network, inputs: dict[str, Array]) -> dict[str, 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SIDES)
 def test_the_four_networks(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        SeededConstant, "load", cache(SeededConstant.load)
-    )  # noise is drawn once, not by each execution
+    # Noise is drawn once, not by each execution.
+    monkeypatch.setattr(SeededConstant, "load", cache(SeededConstant.load))
     (image,) = load(model).graph.inputs
     network = load(model, shapes={image: (1, 3, SIDES[model], SIDES[model])})
     inputs = random_inputs(network)

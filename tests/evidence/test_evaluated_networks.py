@@ -74,10 +74,8 @@ def test_figures_that_are_not_met(predicted_ms: dict[str, float]) -> None:
 
 def test_orders_within_the_noise_are_not_judged() -> None:
     found = evaluate_networks(device(BOARD), figures({"sequential": 1.0, "greedy": 1.02, "ios-both": 0.9}))
-    assert {(order.faster, order.slower) for order in found.orders} == {
-        ("ios-both", "sequential"),
-        ("ios-both", "greedy"),
-    }
+    orders = {(order.faster, order.slower) for order in found.orders}
+    assert orders == {("ios-both", "sequential"), ("ios-both", "greedy")}
 
 
 def test_intervals() -> None:
@@ -143,15 +141,14 @@ def test_networks_that_were_left_out_say_how_wide_the_interval_of_a_network_is()
     assert 0.7 < distances[rank] <= 1.0
 
 
-T4 = device("v100-sxm2")
-
-
 @pytest.mark.parametrize("engine", UNDIVIDED)
 def test_all_stages(engine: Engine) -> None:
     network = load("squeezenet")
     told: list[tuple[int, int]] = []
-    found = compare_prices(network, T4, progress=lambda done, total: told.append((done, total)), engine=engine)
-    analytic, library = SimulatorCostModel(T4, Precision.FP32, engine), KernelLibrary(T4, engine)
+    found = compare_prices(
+        network, device(BOARD), progress=lambda done, total: told.append((done, total)), engine=engine
+    )
+    analytic, library = SimulatorCostModel(device(BOARD), Precision.FP32, engine), KernelLibrary(device(BOARD), engine)
     problems = {}
     for block in network.blocks:
         problem = ScheduleProblem.of_block(network, block)
@@ -180,8 +177,8 @@ def test_all_stages(engine: Engine) -> None:
 
 def test_sample() -> None:
     network = load("squeezenet")
-    whole = compare_prices(network, T4)
-    first, again, other = (compare_prices(network, T4, 12, seed) for seed in (3, 3, 4))
+    whole = compare_prices(network, device(BOARD))
+    first, again, other = (compare_prices(network, device(BOARD), 12, seed) for seed in (3, 3, 4))
     assert len(first.groups) == 12
     assert first.total == whole.total
     np.testing.assert_array_equal(first.events_us, again.events_us)
@@ -193,7 +190,7 @@ def test_sample() -> None:
 
 def test_a_stage_is_simulated_once() -> None:
     network = load("ios_sample")
-    analytic = SimulatorCostModel(T4, Precision.FP32)
+    analytic = SimulatorCostModel(device(BOARD), Precision.FP32)
     asked: list[None] = []
     model = EventDrivenStages(network, analytic, lambda: asked.append(None))
     problem = ScheduleProblem.of_block(network, network.blocks[0])

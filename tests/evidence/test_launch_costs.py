@@ -199,19 +199,11 @@ def test_the_recorded_tables(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "text", "error"),
     [
-        (
-            read_curves,
-            "device,kernel,batch,context_or_tokens,sm_count,latency_ms,achieved_bandwidth_GB_per_s\na,k,1,1,,2,3\n",
-            "line 2: sm_count is empty",
-        ),
-        (
-            read_bandwidths,
-            "device,what,sm_or_blocks,value,unit\nRTX A6000 (84 SMs),DRAM read bandwidth,4,fast,GB/s\n",
-            "line 2: value",
-        ),
+        (read_curves, "device,kernel,batch,context_or_tokens,sm_count,latency_ms,achieved_bandwidth_GB_per_s\na,k,1,1,,2,3\n", "line 2: sm_count is empty"),
+        (read_bandwidths, "device,what,sm_or_blocks,value,unit\nRTX A6000 (84 SMs),DRAM read bandwidth,4,fast,GB/s\n", "line 2: value"),
         (read_network_pairs, "network_a,network_b\nalexnet,vgg19\n", "there is no column 'batch_a'|batch_a is empty"),
     ],
-)
+)  # fmt: skip
 def test_rows_that_cannot_be_read(tmp_path: Path, read: Callable[[Path], object], text: str, error: str) -> None:
     path = tmp_path / "made.csv"
     path.write_text(text)

@@ -180,19 +180,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "conv-relu": conv_node(32, "relu") | WHOLE,
     "stacked": conv_node(64, "relu") | WHOLE,
     "alias": {"type": "identity", "output_shape": SHAPE} | WHOLE,
-    "gather": {
-        "type": "identity", "output_shape": [96, 28, 28], "sources": [SHAPE, SHAPE],
-        "inputs": [[[0, 0, 64], [1, 0, 64]], [[1, 0, 32]]],
-    },
-    "sepconv": {
-        "type": "sequential", "output_shape": [16, 28, 28],
-        "nodes": [{"type": "relu", "output_shape": SHAPE}, conv_node(64, groups=64), conv_node(16)],
-    } | WHOLE,
-    "pool": {
-        "type": "pool", "pool_type": "avg", "kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "output_shape": SHAPE
-    } | WHOLE,
-    "gap": {"type": "pool", "pool_type": "global_avg", "kernel": [], "stride": [], "padding": [], "output_shape": [64, 1, 1]}
-    | WHOLE,
+    "gather": {"type": "identity", "output_shape": [96, 28, 28], "sources": [SHAPE, SHAPE], "inputs": [[[0, 0, 64], [1, 0, 64]], [[1, 0, 32]]]},
+    "sepconv": {"type": "sequential", "output_shape": [16, 28, 28], "nodes": [{"type": "relu", "output_shape": SHAPE}, conv_node(64, groups=64), conv_node(16)]} | WHOLE,
+    "pool": {"type": "pool", "pool_type": "avg", "kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "output_shape": SHAPE} | WHOLE,
+    "gap": {"type": "pool", "pool_type": "global_avg", "kernel": [], "stride": [], "padding": [], "output_shape": [64, 1, 1]} | WHOLE,
     "matmul": {"type": "matmul", "m": 8, "k": 16, "n": 32, "sources": [], "inputs": [], "output_shape": [8, 32]},
 }  # fmt: skip
 

@@ -167,8 +167,6 @@ def test_too_few_rows(roofs: Roofs) -> None:
 
 
 def test_reduced_precision_has_a_higher_roof() -> None:
-    from dataclasses import replace
-
     product = next(each for each in shapes() if each.kind == "gemm")
     full = Roofs.of([product], device(DEVICE)).arithmetic_us
     half = Roofs.of([replace(product, precision=Precision.FP16)], device(DEVICE)).arithmetic_us

@@ -170,7 +170,5 @@ def test_data_that_is_not_there_is_said() -> None:
 )
 def test_mistakes(arguments: str, said: str) -> None:
     Path("empty").mkdir()
-    Path("cut.jsonl").write_text(
-        '{"schema": "iossim-measurements", "version": 1, "device": "t4", "data_set": "x", "measu'
-    )
-    assert said in refused(arguments)
+    Path("cut.jsonl").write_text('{"schema": "iossim-measurements", "version": 1, "device": "t4", "data_set": "x", "me')
+    refused(arguments, said)
