@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from iossim.cli.progress import progress_bars
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Context, Timing
     from iossim.execution.measured_run import MeasuredRow
-    from iossim.execution.plan import Plan
     from iossim.execution.tolerance import Difference
     from iossim.ir.network import Network
     from iossim.report.time_tables import StageRow
@@ -54,6 +52,7 @@ def run(
     from iossim.execution.backend import context_of
     from iossim.execution.backends import backend_from
     from iossim.execution.measured_run import output_difference, plan_for
+    from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.execution.tolerance import tolerance
     from iossim.ir.types import Precision
@@ -90,8 +89,13 @@ def run(
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")
         tell_written([plan])
+    memory = {
+        "arena_bytes": found.arena_bytes,
+        "lower_bound_bytes": memory_lower_bound_bytes(found),
+        "unshared_bytes": found.storage_bytes,
+    }
     most = tolerance(network, Precision.named(saved.precision))
-    ran = _Ran(saved, context_of(runner, network), rows, by_stage, off, most, found, remarks)
+    ran = _Ran(saved, context_of(runner, network), rows, by_stage, off, most, memory, remarks)
     present(ran.to_json(), ran.parts(), as_json)
 
 
@@ -105,7 +109,8 @@ class _Ran:
     by_stage: Sequence[StageRow] | None
     off: Difference | None
     tolerance: float
-    plan: Plan
+    #: Bytes of the activations, and their bounds.
+    memory: Mapping[str, int]
     remarks: Sequence[str]
 
     @property
@@ -123,17 +128,6 @@ class _Ran:
 
         return None if self.by_stage is None else median_stage_error_percent(self.by_stage)
 
-    @cached_property
-    def memory(self) -> dict[str, int]:
-        """Bytes of the activations, and their bounds."""
-        from iossim.execution.memory import memory_lower_bound_bytes
-
-        return {
-            "arena_bytes": self.plan.arena_bytes,
-            "lower_bound_bytes": memory_lower_bound_bytes(self.plan),
-            "unshared_bytes": self.plan.storage_bytes,
-        }
-
     def to_json(self) -> dict[str, Any]:
         return {
             "model": self.schedule.network,
@@ -143,7 +137,7 @@ class _Ran:
             "output_tolerance": self.tolerance,
             "outputs_differ_most": str(self.off) if self.is_off else None,
             "outputs_finite": self.is_finite,
-            "memory": self.memory,
+            "memory": dict(self.memory),
             "runs": [row.to_json() for row in self.rows],
             "stages": None if self.by_stage is None else [asdict(row) for row in self.by_stage],
             "median_stage_error_percent": self.median_stage_error_percent,

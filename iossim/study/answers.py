@@ -60,7 +60,6 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     known.sort(key=lambda row: (row.point, ranks.get(row.scheduler, -1)))
     failed = len(rows) - len(known)
     answers: list[Answer] = []
-
     left_out = f" {failed} of {len(rows)} rows failed and are left out." if failed else ""
 
     def add(question: str, found: Found, source: str = "", cases: Sequence[dict[str, str]] = ()) -> None:

@@ -136,9 +136,8 @@ def test_the_graph_engine_gets_three_quarters_of_a_profile_and_warm_comes_before
     monkeypatch.setattr(sys.modules["gpu_report_job"], "time", clock)
     monkeypatch.setattr(gpu_report_profile, "_profile", profile)
     gpu_report_profile.section_profile(given)
-    assert [(cold, engine) for cold, engine, _ in asked] == [
-        (cold, engine) for cold in (False, True) for engine in ("graph", "paper") for _ in given.models
-    ]
+    expected = [(cold, engine) for cold in (False, True) for engine in ("graph", "paper") for _ in given.models]
+    assert [(cold, engine) for cold, engine, _ in asked] == expected
     for cold in (False, True):
         seconds = {
             engine: sum(one for was_cold, used, one in asked if (was_cold, used) == (cold, engine))

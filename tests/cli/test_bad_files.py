@@ -77,11 +77,6 @@ def test_edge_lists(kind: str) -> None:
     refused("compare randwire -d t4 --graphs graphs", "graphs", *words)
 
 
-def profile() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(printed("devices show t4 --json"))
-    return document
-
-
 def without(field: str) -> Callable[[dict[str, Any]], object]:
     return lambda document: document.pop(field)
 
@@ -109,7 +104,7 @@ def test_device_profiles(kind: str) -> None:
     import yaml
 
     change, words = PROFILES[kind]
-    document = profile()
+    document = json.loads(printed("devices show t4 --json"))
     change(document)
     Path("mine.yaml").write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
     for command in ("compare ios_sample -d mine.yaml", "devices show mine.yaml"):

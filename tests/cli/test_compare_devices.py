@@ -131,11 +131,8 @@ def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
 
 def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed("check ios_sample --device t4 --max-latency-ms 1")
-    assert [line.partition(":")[0] for line in text.splitlines()] == [
-        "PASS valid",
-        "PASS free of races",
-        "PASS latency",
-    ]
+    expected = ["PASS valid", "PASS free of races", "PASS latency"]
+    assert [line.partition(":")[0] for line in text.splitlines()] == expected
     latency_us = printed_json("optimize ios_sample --device t4 --json")["latency_us"]
     assert latency_us < 1000
     over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"

@@ -39,10 +39,8 @@ def test_list() -> None:
     assert "in 2 contexts" in text
     assert "fake on fake-device, fp32, graph engine" in text
     found = printed_json("measurements list --store s.sqlite --json")["contexts"]
-    assert [(one["context"], one["engine"], one["libraries"]) for one in found] == [
-        (1, "paper", "fake 1"),
-        (2, "graph", "fake 1"),
-    ]
+    expected = [(1, "paper", "fake 1"), (2, "graph", "fake 1")]
+    assert [(one["context"], one["engine"], one["libraries"]) for one in found] == expected
     records = printed_json("measurements list --store s.sqlite --records --kind unit --engine graph --json")
     assert {row["kind"] for row in records["records"]} == {"unit"}
     assert len(records["records"]) == 36

@@ -28,14 +28,21 @@ def test_models_list() -> None:
 
 
 def test_models_show() -> None:
+    """A fire module has two branches, and a bypass beside them."""
     shown = printed_json("models show squeezenet --batch 2 --dtype fp16 --json")
     assert shown["model"] == "squeezenet"
     assert shown["dtype"] == "fp16"
     assert shown["inputs"] == {"image": [2, 3, 224, 224]}
     assert shown["units"] == sum(block["units"] for block in shown["block_list"]) == 50
+    assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
+    assert shown["weight_bytes"] == 2 * shown["parameters"]
+    assert shown["flops"] >= 2 * shown["macs"]
+    assert 1.1 < shown["parallelism"] < 2
+    # The two largest images in a row: the first convolution's result, and what its pooling leaves.
+    assert shown["activation_bytes"] >= 2 * 2 * 96 * 109 * 109
     text = printed("models show squeezenet")
-    assert "50 units in 12 blocks" in text
-    assert "1x3x224x224" in text
+    said = ("50 units in 12 blocks", "1x3x224x224", "up to 3 units of a block are independent", "activations at least")
+    assert [words for words in said if words not in text] == []
 
 
 def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence() -> None:

@@ -82,9 +82,8 @@ def test_a_schedule_remembers_how_its_model_was_read(foreign: Path, tmp_path: Pa
     arguments = f"run {saved} --backend numpy_reference --rounds 1 --warm-up 0"
     document = printed_json(f"{arguments} --json")
     assert document["output_error"] < 1e-6
-    assert document["remarks"] == [
-        "Priced as memory traffic, since iossim does not know what they compute: GridSample, Trilu."
-    ]
+    expected = ["Priced as memory traffic, since iossim does not know what they compute: GridSample, Trilu."]
+    assert document["remarks"] == expected
     assert "GridSample, Trilu" in printed(arguments)
     assert "GridSample, Trilu; leave out --strict" in refused(f"{arguments} --strict")
 
@@ -199,10 +198,7 @@ def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
     merging = api.compare(
         network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow", rewrite_budget="6"
     )
-    assert [each.label for each in merging.changed] == [
-        "ios-merge, rewritten",
-        "ios-merge, saturated",
-        "ios-merge, jointly",
-    ]
+    expected = ["ios-merge, rewritten", "ios-merge, saturated", "ios-merge, jointly"]
+    assert [each.label for each in merging.changed] == expected
     with pytest.raises(OptionError, match="cannot price graphs for any of greedy; add one of sequential, ios-"):
         api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")

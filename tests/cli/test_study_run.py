@@ -161,10 +161,8 @@ def test_many_files_are_told_by_their_folder(capsys: pytest.CaptureFixture[str])
     files = [Path("run", "figures", f"{number}.svg") for number in range(26)]
     tell_written(files)
     tell_written(files[:2])
-    assert capsys.readouterr().err.splitlines() == [
-        f"wrote 26 files to {Path('run', 'figures')}",
-        f"wrote {files[0]}, {files[1]}",
-    ]
+    expected = [f"wrote 26 files to {Path('run', 'figures')}", f"wrote {files[0]}, {files[1]}"]
+    assert capsys.readouterr().err.splitlines() == expected
 
 
 def test_pictures_are_written_by_name(reported: Path) -> None:

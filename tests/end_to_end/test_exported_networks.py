@@ -139,20 +139,6 @@ def test_dimensions_that_cannot_be(given: list[str], reason: str, tmp_path: Path
     assert reason in refused(["models", "show", str(path), *given])
 
 
-def test_what_is_worth_knowing_before_scheduling() -> None:
-    """A fire module has two branches, and a bypass beside them."""
-    shown = printed_json("models show squeezenet --json")
-    assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
-    assert shown["weight_bytes"] == 4 * shown["parameters"]
-    assert shown["flops"] >= 2 * shown["macs"]
-    assert 1.1 < shown["parallelism"] < 2
-    # The two largest images in a row: the first convolution's result, and what its pooling leaves.
-    assert shown["activation_bytes"] >= 4 * 96 * 109 * 109
-    text = printed("models show squeezenet")
-    assert "up to 3 units of a block are independent" in text
-    assert "activations at least" in text
-
-
 ZOO = [zoo.name for zoo in zoo_models()]
 #: Networks that take a second or less to build, write, read and schedule.
 QUICK = ("squeezenet", "ios_sample", "resnet18", "bert_layer", "shufflenet_v1", "moe_layer")

@@ -42,14 +42,10 @@ SHAPES = {
 UNCHANGED = {"alexnet", "bert_layer", "randwire", "vgg19"}
 
 
-def small(name: str) -> iossim.Network:
-    return iossim.load(name, shapes={"tokens" if name == "bert_layer" else "image": SHAPES[name]})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_rewritten_network_computes_the_same(name: str, tmp_path: Path) -> None:
-    network = small(name)
+    network = iossim.load(name, shapes={"tokens" if name == "bert_layer" else "image": SHAPES[name]})
     task = api.task(network, "v100-sxm2", scheduler="sequential", rewrite="default", rewrite_budget="4")
     (found,) = task.change().outcomes
     assert isinstance(found, Rewriting)

@@ -184,7 +184,6 @@ def test_chains_beside_each_other_start_their_nodes_later() -> None:
 def found(shared: Path) -> ConcurrencyEvaluation:
     evaluation, notes = evaluate_concurrency(shared / "data" / "concurrency")
     assert notes == ()
-    assert evaluation is not None
     return evaluation
 
 
@@ -289,11 +288,9 @@ def test_prefill_beside_decode(found: ConcurrencyEvaluation) -> None:
 
 def test_pairs_of_all_sets(found: ConcurrencyEvaluation) -> None:
     together = found.all_pairs
-    assert together is not None
     assert together.pairs == sum(one.pairs for one in found.pairs) == 71
     assert together.slowdowns["in_sample"].median <= 0.05
     assert all(together.slowdowns[model].median <= 0.12 for model in ("family", "set", "device"))
-    assert together.within is not None
     assert together.within > 0.8
 
 

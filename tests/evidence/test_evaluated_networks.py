@@ -82,7 +82,6 @@ def test_intervals() -> None:
     """They are those of the fits that saw no figure of the network: what took part says little of others."""
     profile = device(BOARD)
     other = without_network(profile, "squeezenet")
-    assert other is not None
     network, simulator = load("squeezenet"), SimulatorCostModel(other, Precision.FP32)
     foretold_ms = {name: schedule(network, simulator, name).latency_us / 1e3 for name in scheduler_names()}
     tenfold = {**foretold_ms, "greedy": 10.0 * foretold_ms["greedy"]}
@@ -91,7 +90,6 @@ def test_intervals() -> None:
     assert found.coverage == pytest.approx(0.8)
     for each in found.latencies:
         assert each.is_in_sample == (each.scheduler == "sequential")
-        assert each.left_out is not None
         assert each.foretold.low_us < each.foretold.predicted_us < each.foretold.high_us
         if each.scheduler != "greedy":
             assert each.foretold_error == pytest.approx(0.0, abs=1e-6)
@@ -169,8 +167,6 @@ def test_all_stages(engine: Engine) -> None:
     assert found.total == len(found.groups)
     assert told[-1] == (found.total, found.total)
     # The best of all is not beaten, at its own prices.
-    assert found.analytic_optimum_by_events is not None
-    assert found.events_optimum_by_analytic is not None
     assert found.analytic_optimum_by_events >= -1e-9
     assert found.events_optimum_by_analytic >= -1e-9
 
@@ -225,8 +221,6 @@ def test_stages_and_optima_of_inception_in_graphs(
     assert (found.events_us[~takes_time] == 0).all()
     ratios = found.events_us[takes_time] / found.analytic_us[takes_time]
     assert 1 / worst <= ratios.min() <= ratios.max() <= worst
-    assert found.analytic_optimum_by_events is not None
-    assert found.events_optimum_by_analytic is not None
     assert found.analytic_optimum_by_events <= optimum
     assert found.events_optimum_by_analytic <= optimum
 

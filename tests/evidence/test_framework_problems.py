@@ -93,9 +93,8 @@ def test_programs_of_one_operator_are_read_a_set_a_board(tmp_path: Path) -> None
 
 def test_it_is_of_one_format_and_needs_a_device(tmp_path: Path) -> None:
     path = table(tmp_path)
-    assert [one.title for one in formats() if one.recognises(path, path.read_text())] == [
-        "table of programs of a framework on several boards"
-    ]
+    expected = ["table of programs of a framework on several boards"]
+    assert [one.title for one in formats() if one.recognises(path, path.read_text())] == expected
     assert read_measurements(path, "t4").device == "t4"
     with pytest.raises(MeasurementError, match="recorded on t4, a100-sxm-40gb; give one of them"):
         read_measurements(path)

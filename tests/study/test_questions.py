@@ -72,13 +72,8 @@ def rows_of(scenario: Scenario, **changes: Any) -> list[Row]:
 
 
 def test_numbers_have_three_digits_or_all_before_the_point() -> None:
-    assert [number(each) for each in (0.001234, 4.314, 999.7, 1234.4, 7.0)] == [
-        "0.00123",
-        "4.31",
-        "1,000",
-        "1,234",
-        "7",
-    ]
+    expected = ["0.00123", "4.31", "1,000", "1,234", "7"]
+    assert [number(each) for each in (0.001234, 4.314, 999.7, 1234.4, 7.0)] == expected
 
 
 def question(text: str) -> Question:
@@ -134,9 +129,8 @@ def test_models_are_answered_one_by_one_unless_they_are_asked_for() -> None:
     )
     assert asked("{best: model, where: {device: t4}}", two).answer.startswith("squeezenet, 3.95 ms")
     each = asked("{metric: latency_ms, for_each: [device], where: {scheduler: ios-both}}", two).answer
-    assert [part.split(":")[0] for part in each.split("; ")] == [
-        f"{model}, {device}" for model in ("squeezenet", "resnet18") for device in DEVICES
-    ]
+    expected = [f"{model}, {device}" for model in ("squeezenet", "resnet18") for device in DEVICES]
+    assert [part.split(":")[0] for part in each.split("; ")] == expected
 
 
 CLAIMS = {
@@ -227,11 +221,8 @@ def test_cases_are_lines_of_a_table() -> None:
     }
     largest = asked("{largest: batch, having: {latency_ms: {at_most: 25}}, for_each: [device]}")
     assert [(case["device"], case["batch"]) for case in largest.cases] == [("p4", "1"), ("t4", "8"), ("v100-sxm2", "8")]
-    assert [case["next larger"] for case in largest.cases] == [
-        "batch 8, 31.3 ms",
-        "batch 32, 63.2 ms",
-        "batch 32, 32.6 ms",
-    ]
+    expected = ["batch 8, 31.3 ms", "batch 32, 63.2 ms", "batch 32, 32.6 ms"]
+    assert [case["next larger"] for case in largest.cases] == expected
     missing = asked("{best: scheduler, having: {latency_ms: {below: 10}}, for_each: [batch]}")
     assert len(missing.cases) == 3
     assert missing.cases[2] == {"batch": "32", "answer": "none"}
@@ -291,10 +282,8 @@ def test_figures_of_nothing_are_compared_and_no_ratio_is_told() -> None:
 
     assert said("{best: scheduler, expect: sequential, metric: merged_stages}") == ("Holds.", True)
     assert said("{best: scheduler, expect: ios-both, metric: merged_stages, prefer: highest}") == ("Holds.", True)
-    assert said("{best: scheduler, expect: ios-both, metric: merged_stages}") == (
-        "Holds in 0 of 1 cases, not (sequential is ahead).",
-        False,
-    )
+    expected = ("Holds in 0 of 1 cases, not (sequential is ahead).", False)
+    assert said("{best: scheduler, expect: ios-both, metric: merged_stages}") == expected
     assert said("{metric: merged_stages, aggregate: geomean, below: 1}")[1] is True
 
 

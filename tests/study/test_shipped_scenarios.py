@@ -126,8 +126,6 @@ def test_what_the_others_show(name: str, tmp_path: Path) -> None:
     assert len(crossed) == (points * (points - 1) if results.scenario.cross_evaluate else 0)
     for price in crossed:
         best_ms = own[price.run_at, price.scheduler]
-        assert best_ms is not None
-        assert price.latency_ms is not None
         assert price.latency_ms >= best_ms * (1 - 1e-9)
 
 
@@ -156,5 +154,4 @@ def test_the_large_ones_run_smaller(name: str, tmp_path: Path) -> None:
     assert len(results.rows) == len(points_of(scenario)) * len(scenario.schedulers)
     for row in results.rows:
         if row.scheduler == "ios-both":
-            assert row.speedup is not None
             assert row.speedup >= 1 - 1e-12

@@ -93,8 +93,6 @@ def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run
     schedule = Schedule.read(run.folder / str(row.schedule))
     assert row.active_warps == run_schedule(network, schedule, device("v100-sxm2")).mean_active_warps
     inputs_mib = network.graph.types[network.graph.inputs[0]].bytes / 2**20
-    assert row.weights_mib is not None
-    assert row.peak_memory_mib is not None
     assert row.peak_memory_mib >= row.weights_mib + inputs_mib
     assert (row.board_power_w, row.peak_tflops) == (300, device("v100-sxm2").fp32_tflops)
     json.loads((run.folder / "traces" / Path(str(row.schedule)).name).read_text())

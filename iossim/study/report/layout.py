@@ -151,8 +151,3 @@ def most(records: Iterable[Mapping[str, Cell]], key: str, least: bool = False) -
 def axis_columns(axes: Iterable[str]) -> tuple[Column, ...]:
     """Columns of a figure's data for axes."""
     return tuple(Column(axis, title_of(axis)) for axis in axes)
-
-
-def metric_columns(*names: str) -> tuple[Column, ...]:
-    """Columns of a figure's data for metrics, as the table of rows has them."""
-    return tuple(column for name in names if (column := METRICS[name].column) is not None)

@@ -94,11 +94,8 @@ def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
 
 def test_kinds_that_take_the_most_time_come_first() -> None:
     kernels = [{"what": "kernel", "kind": kind, "time_ms": ms} for kind, ms in (("add", 1), ("conv", 2), ("add", 2))]
-    assert list(colours_by_time([*kernels, {"what": "stage"}, {**kernels[0], "kind": "relu"}])) == [
-        "add",
-        "conv",
-        "relu",
-    ]
+    expected = ["add", "conv", "relu"]
+    assert list(colours_by_time([*kernels, {"what": "stage"}, {**kernels[0], "kind": "relu"}])) == expected
 
 
 def test_text_on_a_colour_is_black_or_white() -> None:

@@ -68,7 +68,7 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
         columns=(
             *layout.axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
             Column("scheduler"),
-            *layout.metric_columns(bars.metric, *intervals, "published_ms"),
+            *(METRICS[name].column or Column(name) for name in (bars.metric, *intervals, "published_ms")),
             Column("note"),
         ),
         records=records,

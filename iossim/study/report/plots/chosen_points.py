@@ -93,18 +93,17 @@ def draw_timeline(run: StudyRun) -> Figure | None:
     trace = f"iossim simulate {in_folder(run, chosen[0].best_file)} --event-driven --out timeline"
     colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
     shown, strip = lanes(colours), occupancy()
-    panels: list[Panel] = []
-    for name in ("sequential", "best"):
-        panels += [
-            Panel(f"{name} schedule: stages and kernels", shown, {"schedule": name, "strip": False}),
-            Panel(f"{name} schedule: occupancy", strip, {"schedule": name, "strip": True}),
-        ]
+    panels = tuple(
+        Panel(f"{name} schedule: {what}", spec, {"schedule": name, "strip": spec is strip})
+        for name in ("sequential", "best")
+        for what, spec in (("stages and kernels", shown), ("occupancy", strip))
+    )
     return Figure(
         **words_of("timeline"),
         finding=_finding(chosen[0]),
         columns=columns_of("timeline", *several),
         records=tuple(records),
-        panels=tuple(panels),
+        panels=panels,
         command=f"{figure_command(run, 'timeline')}\n{trace}",
         choices=several,
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
