@@ -48,7 +48,7 @@ class DeviceData:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a fit is made and judged.
+    """Protocol of a calibration: how a fit is made and judged.
 
     ``held_out`` is the fraction of the shapes that no fit sees; with ``folds`` below 2 there is no cross-validation,
     and bands come from the held-out shapes. ``date`` goes into the provenance.

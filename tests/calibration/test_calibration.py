@@ -280,12 +280,6 @@ def test_samples_that_say_what_was_thought_change_little() -> None:
     assert error(measured_on(guess, 60, seed=9), refined) < 0.05
 
 
-def test_refinement_repeats_bit_for_bit() -> None:
-    guess = transferred(device("t4"), DONORS)
-    samples = measured_on(slower(guess, 0.9), 12)
-    assert refine(guess, samples, DONORS) == refine(guess, samples, DONORS)
-
-
 def test_too_few_samples_are_refused_in_a_line() -> None:
     guess = transferred(device("t4"), DONORS)
     with pytest.raises(MeasurementError, match="2 usable operators, at least 3") as caught:

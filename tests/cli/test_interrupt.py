@@ -125,22 +125,16 @@ def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pyte
     assert places or scheduler == "ios-merge"
 
 
-def test_interrupted_comparison_keeps_what_was_found() -> None:
-    prices = Interrupting(frozenset([100]))
-    comparison = iossim.compare("inception_v3", None, cost_model=prices)
+@pytest.mark.parametrize("at", [1, 100])
+def test_interrupted_comparison_keeps_what_was_found(at: int) -> None:
+    """At first there is nothing yet, but the first scheduler's schedule needs no search."""
+    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([at])))
     assert not comparison.complete
-    names = [found.scheduler for found in comparison.schedules]
-    assert names[0] == "sequential"
-    assert "ios-both" not in names
+    first, *others = comparison.schedules
+    assert (first.scheduler, first.complete) == ("sequential", at > 1)
+    assert "ios-both" not in [found.scheduler for found in others]
+    assert bool(others) == (at > 1)
     assert comparison.to_json()["complete"] is False
-
-
-def test_interrupt_before_there_is_a_schedule() -> None:
-    """The first scheduler's needs no search."""
-    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([1])))
-    assert not comparison.complete
-    (found,) = comparison.schedules
-    assert (found.scheduler, found.complete) == ("sequential", False)
 
 
 @pytest.mark.parametrize(

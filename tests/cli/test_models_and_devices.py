@@ -14,17 +14,9 @@ from exported_networks import Writer
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import Datasheet
-from iossim.models.catalogue import zoo_models
 
 #: A device that was measured, one whose parameters are transferred, and an embedded one.
 SHOWN = ["v100-sxm2", "k80", "jetson-orin"]
-
-
-def test_models_list() -> None:
-    names = [zoo.name for zoo in zoo_models()]
-    assert [row["name"] for row in printed_json("models list --json")] == names
-    text = printed("models list")
-    assert all(name in text for name in names)
 
 
 def test_models_show() -> None:

@@ -7,20 +7,17 @@ import os
 import pty
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from onnx import TensorProto, helper
-from typer.main import get_command
 
 from iossim import api
 from iossim.base.errors import OptionError
-from iossim.cli.main import build_app, build_command
+from iossim.cli.main import build_command
 from iossim.cli.optimize import next_steps
-from iossim.cli.option_groups import ModelOptions
 from iossim.models.load import load
 
 #: Commands that read a model, with what they need besides.
@@ -53,16 +50,6 @@ def foreign(tmp_path: Path) -> Path:
     path = tmp_path / "foreign.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
-
-
-def test_every_command_that_reads_a_model_has_all_options() -> None:
-    app = get_command(build_app())
-    for name in COMMANDS:
-        command = app
-        for word in name.split():
-            command = command.commands[word]  # type: ignore[attr-defined]
-        names = {parameter.name for parameter in command.params}
-        assert {field.name for field in fields(ModelOptions)} <= names, name
 
 
 @pytest.mark.parametrize("command", COMMANDS)

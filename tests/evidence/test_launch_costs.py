@@ -17,7 +17,7 @@ from evidence.concurrency.sm_shares import (
     read_curves,
     read_network_pairs,
 )
-from evidence.predictions import DEVICES, computed, moved, read
+from evidence.predictions import computed, moved, read
 from evidence.profiles.launch_costs import (
     ENGINE_OPERATORS,
     PAIRS,
@@ -43,7 +43,6 @@ from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kinds.cpu import KIND
 from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
 from iossim.hardware.load import device
-from iossim.hardware.names import device_names
 from iossim.measurements.measurement import MeasurementError
 
 HEAD = "device,software,what,value,unit\n"
@@ -122,11 +121,6 @@ def test_what_moved_is_said() -> None:
     before = {("t4", "a", "x"): 100.0, ("t4", "b", "x"): 100.0, ("t4", "c", "x"): 5.0}
     now = {("t4", "a", "x"): 100.5, ("t4", "b", "x"): 110.0, ("t4", "d", "x"): 7.0}
     assert moved(before, now) == ["t4, c, x: gone", "t4, b, x: 100 -> 110 us (+10.0%)", "t4, d, x: new, 7 us"]
-
-
-@pytest.mark.parametrize("name", DEVICES)
-def test_devices_ship(name: str) -> None:
-    assert name in device_names()
 
 
 A100 = device("a100-sxm-80gb")

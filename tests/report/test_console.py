@@ -74,13 +74,6 @@ def test_columns_without_a_figure_are_left_out() -> None:
     assert lines(comparison_table("", rows))[:2] == expected
 
 
-def test_gap_and_error_are_relative_to_bound_and_published_figure() -> None:
-    row = ROWS[-1]
-    assert row.gap_percent == pytest.approx(100 * (4203.4 - 3850) / 3850)
-    assert row.error_percent == pytest.approx(100 * (4203.4 - 4100) / 4100)
-    assert (ROWS[1].error_percent, ComparisonRow("a", 1, 1, 1, 1, 1).gap_percent) == (None, None)
-
-
 def test_a_schedule_stage_by_stage() -> None:
     b = GraphBuilder("small")
     x = b.input("x", (1, 1, 4, 4))
@@ -158,15 +151,6 @@ def test_no_digit_is_lost_where_nothing_can_give_way() -> None:
     assert max(map(len, printed)) <= 40
     body = "".join(printed[next(n for n, line in enumerate(printed) if line.startswith("─")) + 1 :])
     assert sum(letter.isdigit() for letter in body) == len("1234567") * 6
-
-
-def test_chosen_columns_in_their_order() -> None:
-    rows = [{"a": 1, "b": 2.25, "c": None}]
-    assert lines(records_table("", rows, [Column("b", "first", 1), Column("a"), Column("c")])) == [
-        "first a",
-        "─" * 7,
-        "  2.2 1",
-    ]
 
 
 def test_markup_in_a_name_is_printed_as_it_is() -> None:
