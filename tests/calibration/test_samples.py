@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from synthetic import measured, true_profile
@@ -169,6 +169,7 @@ def test_unit_and_order_change_nothing(measured_us: np.ndarray, unit: float, ran
 
 
 @given(times)
+@example(np.array([200.0, 1000.0]))
 def test_buckets_part_the_rows(measured_us: np.ndarray) -> None:
     parts = buckets(measured_us)
     assert list(parts) == ["<0.2 ms", "0.2-1 ms", ">1 ms"]
