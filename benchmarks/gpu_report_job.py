@@ -76,7 +76,7 @@ class Job:
     dtypes: tuple[str, ...] = (PLAIN_DTYPE,)
     failures: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    #: Whether the device is unusable in this process.
+    #: True where the device is unusable in this process.
     lost: bool = False
     #: Each raises if the device is lost, for libraries whose errors do not show it.
     probes: list[Callable[[], object]] = field(default_factory=list)

@@ -131,7 +131,7 @@ def missing_distributions(requirements: Sequence[str], places: Sequence[str]) ->
 
 
 def allows(versions: str, version: str) -> bool:
-    """Whether a version is within ``>=1.24.1,<1.29``; by the numbers of a release alone, as far as both have them."""
+    """True for a version within ``>=1.24.1,<1.29``; by the numbers of a release alone, as far as both have them."""
     own = _numbers(version)
     for part in filter(None, versions.split(",")):
         found = re.fullmatch(r"(===|==|!=|~=|>=|<=|>|<)(.+?)(\.\*)?", part)

@@ -40,7 +40,7 @@ class Runs:
         return kept.read_text(encoding="utf-8")
 
     def has(self, *command: str) -> bool:
-        """Whether its output is kept."""
+        """True where its output is kept."""
         return self._place(*command).exists()
 
     def _place(self, *command: str) -> Path:

@@ -99,7 +99,7 @@ def company(runs: Runs) -> Rows:
 
 
 def stream_prices(runs: Runs) -> Rows:
-    """As many schedules of each network as can be run event by event; without the columns of device and batch."""
+    """Rows of as many schedules of each network as can be run event by event, without the columns of device and batch."""
     found = []
     for network, schedules in PRICED.items():
         where = ("--devices", "v100-sxm2", "--networks", network, "--batches", "1")

@@ -3,9 +3,9 @@
 ``python -m evidence.concurrency.hopper_placement`` prints, by the number of kernels in a set (``h100_bf16``), how far
 makespans are off if blocks are placed one by one. It shows what a simulator could reach that knew the kernels that run:
 
-- Branches start as recorded behind a fork: of up to four 0.45 us apart in order, of more 0.17 us apart, the last first;
+- Branches start as recorded after a fork: of up to four 0.45 us apart in order, of more 0.17 us apart, the last first;
   there, branches other than the first end 0.9 us later.
-- Blocks take the SM with the fewest blocks that has room. A kernel that waits for room holds up all behind it.
+- Blocks take the SM with the fewest blocks that has room. A kernel that waits for room holds up all after it.
 - A block alone on its SM takes the kernel's time over its waves, and keeps the SM busy for a part of it. Blocks whose
   parts exceed the SM slow down alike.
 """
@@ -100,7 +100,7 @@ def _placed(
 
 
 def _has_room(sm: _Sm, kernel: int, kernels: Sequence[Launched], limits: MultiprocessorLimits) -> bool:
-    """Whether the SM's resources leave room for one more block, each kernel taking its part of what it fills alone."""
+    """True where the SM has room for one more block, each kernel taking its part of what it fills alone."""
     taken = sum(1.0 / resident_blocks(limits, *kernels[int(other)].needs) for other, _ in sm.blocks)
     return taken + 1.0 / resident_blocks(limits, *kernels[kernel].needs) <= 1.0 + 1e-9
 

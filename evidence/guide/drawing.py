@@ -182,7 +182,7 @@ def _edges(picture: Drawing, network: Network, places: list[tuple[float, float]]
             picture.curve(places[other][0], places[other][1] + heights[other], x, y)
 
 
-#: Where the states of each level stand, from left to right and below the level before.
+#: Places of the states of each level, from left to right and below the level before.
 _ACROSS = ((250,), (42, 117, 396), (104, 200, 296, 392), (44, 150, 254), (104,), (104,))
 _DOWN = (14, 82, 190, 278, 366, 454)
 #: Half the width of a state's box, its height, and the height of the text above it.

@@ -119,7 +119,7 @@ def blocks_on_sms(network: Network, schedules: Sequence[Schedule], units: Sequen
 
 
 def _is_longest(span: Span, spans: Sequence[Span]) -> bool:
-    """Whether a kernel is the longest of its unit: what it does, rather than what prepares it."""
+    """True where a kernel is the longest of its unit: the one that does its work, rather than prepares it."""
     return span is max((each for each in spans if each.unit == span.unit), key=lambda each: each.end_us - each.start_us)
 
 

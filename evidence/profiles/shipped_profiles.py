@@ -25,7 +25,7 @@ from evidence.profiles.leave_one_out import (
     write_transfer_table,
 )
 from iossim.base.errors import OptionError
-from iossim.calibration.calibrate import DeviceData
+from iossim.calibration.calibrate import DeviceData, Protocol
 from iossim.calibration.concurrency_fit import borrowing, lent_by
 from iossim.calibration.host_fit import fit_host
 from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_out
@@ -80,7 +80,8 @@ def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
     boards = [uninformed(device(name)) for name in recipe.boards]
     sets = read_data_sets(places, boards).sets
     data = [DeviceData(board, tuple(one for one, of in sets if of is board)) for board in boards]
-    found = fit_profiles(data, published=recipe.published, date=date, folds=folds, trusts_labels=True)
+    protocol = Protocol(date, folds=folds, trusts_labels=True)
+    found = fit_profiles(data, protocol, published=recipe.published)
     paths = []
     for profile in (found.profile, *found.sisters):
         paths.append(folder / f"{profile.name}.yaml")

@@ -156,7 +156,7 @@ def _apart(terms: Terms, graphs: Indices, smallest: _Smallest) -> Iterator[tuple
 
 
 def _named_in_order(terms: Terms) -> NDArray[np.bool_]:
-    """Whether the inputs of each tensor's graph, in the order in which it reads them, are the first of their shapes."""
+    """Mask of the tensors whose graph reads the first inputs of their shapes, in order."""
     vocabulary = terms.vocabulary
     reads = _inputs(terms)
     shape = np.array([vocabulary.inputs.index(each) for each in vocabulary.inputs])

@@ -49,7 +49,7 @@ class Derivations:
                 self._by_root.setdefault((root.template, root.output), []).append(_Direction(source, target))
 
     def follows(self, left: Outputs, right: Outputs, shapes: Mapping[str, Shape]) -> bool:
-        """Whether at most two steps lead from one graph to the other."""
+        """True where at most two steps lead from one graph to the other."""
         ends = {left, *self._steps(left)}
         evaluation: Evaluation | None = None
         for made in (right, *self._steps(right)):

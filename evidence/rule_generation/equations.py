@@ -224,7 +224,7 @@ class Evaluation:
         return self._known[term]
 
     def agree(self, left: Outputs, right: Outputs) -> bool:
-        """Whether two graphs are well formed and compute the same."""
+        """True where two graphs are well formed and compute the same."""
         return all(self._same(one, other) for one, other in zip(left, right, strict=True))
 
     def _same(self, left: Term, right: Term) -> bool:
@@ -240,7 +240,7 @@ class Evaluation:
 
 
 def holds(equation: Equation, seed: int = 1) -> bool:
-    """Whether both sides compute the same at the shapes of the equation, for inputs that ``seed`` draws."""
+    """True where both sides compute the same at the shapes of the equation, for inputs that ``seed`` draws."""
     return Evaluation(equation.shapes, seed).agree(equation.left, equation.right)
 
 

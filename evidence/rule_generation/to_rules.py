@@ -85,7 +85,7 @@ class _Writer:
         return self._rule(variables)
 
     def _holds(self, variables: Mapping[str, str], values: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the rule holds for all possible values, more than one, of its attribute variables."""
+        """True where the rule holds for all possible values, more than one, of its attribute variables."""
         rule = self._rule(variables)
         shapes = dict(self.equation.shapes)
         first = next(shape for shape in shapes.values() if shape)

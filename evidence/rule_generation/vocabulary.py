@@ -53,7 +53,7 @@ class Template:
         return 2 if self.kind == "split" else 1
 
     def generates(self, operands: Sequence[Type]) -> bool:
-        """Whether graphs with these operands are generated, among those that :meth:`apply` takes."""
+        """True where graphs with these operands are generated, among those that :meth:`apply` takes."""
         binding = _binding(operands)
         return all(evaluate(condition, binding) for condition in self.only)
 

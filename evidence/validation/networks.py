@@ -79,7 +79,7 @@ class NetworkLatency:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the published latency is in the interval of the out-of-sample prediction."""
+        """True where the published latency is in the interval of the out-of-sample prediction."""
         return self.foretold.low_us <= self.published_us <= self.foretold.high_us
 
 

@@ -40,7 +40,7 @@ class FamilyErrors:
 
     @property
     def is_better(self) -> bool | None:
-        """Whether the error is below the published one."""
+        """True where the error is below the published one."""
         return None if self.error is None else self.error < self.published
 
     def to_json(self) -> dict[str, Any]:

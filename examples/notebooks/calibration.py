@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas
 
 import iossim
-from iossim.calibration.calibrate import DeviceData, calibrate
+from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
 from iossim.measurements.measurement_set import read_measurements
 
 examples = next(each for each in (Path(".."), Path("examples")) if (each / "measured.jsonl").is_file())
@@ -35,7 +35,7 @@ times.groupby("op").measured_us.describe()
 # Three in ten shapes are held out, by a hash of the shape: no parameter sees them. The errors below are theirs.
 
 # %%
-found = calibrate([DeviceData(device, (measured,))], date="2026-11-22", folds=0)
+found = calibrate([DeviceData(device, (measured,))], Protocol(date="2026-11-22", folds=0))
 provenance = found.profile.provenance
 pandas.DataFrame(error.model_dump() for error in provenance.held_out)
 

@@ -78,7 +78,7 @@ class Bootstrap:
         }
 
     def has_moved(self, name: str) -> bool:
-        """Whether the resamples differ in a parameter by more than rounding."""
+        """True where the resamples differ in a parameter by more than rounding."""
         if name not in self.space.names:
             return False  # tied to another
         index = self.space.names.index(name)

@@ -46,6 +46,23 @@ class DeviceData:
     weights: tuple[float | None, ...] = ()
 
 
+@dataclass(frozen=True)
+class Protocol:
+    """Protocol of a calibration: how a fit is made and judged.
+
+    ``held_out`` is the fraction of the shapes that no fit sees; with ``folds`` below 2 there is no cross-validation,
+    and bands come from the held-out shapes. ``date`` goes into the provenance.
+    """
+
+    date: str | None = None
+    held_out: float = HELD_OUT_FRACTION
+    folds: int = FOLDS
+    seed: int = 0
+    rounds: int = 60
+    resamples: int = RESAMPLES
+    trusts_labels: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """Result of a calibration. ``profiles`` are those given, in order, with the fitted values."""
@@ -67,26 +84,20 @@ class Calibration:
 
 def calibrate(
     data: Sequence[DeviceData],
+    protocol: Protocol,
     *,
-    date: str | None = None,
-    held_out: float = HELD_OUT_FRACTION,
-    folds: int = FOLDS,
-    seed: int = 0,
-    rounds: int = 60,
-    resamples: int = RESAMPLES,
     further: Sequence[Samples] = (),
     leaving_out: Mapping[str, Sequence[Samples]] | None = None,
-    trusts_labels: bool = False,
     progress: Progress = lambda label, done, total: None,
 ) -> Calibration:
     """Fit the parameters that the devices share, starting from (and weakly drawn to) those of the first profile.
 
-    ``held_out`` is the fraction of the shapes that no fit sees; with ``folds`` below 2 there is no cross-validation,
-    and bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but
-    neither held out nor resampled into bands; ``leaving_out`` has, by name, the remaining ones without one thing, for a
-    fit each. ``date`` goes into the provenance. Raises MeasurementError for impossible sets.
+    ``further`` samples (sequences of a network, say) are fitted too, but neither held out nor resampled into bands;
+    ``leaving_out`` has, by name, the remaining ones without one thing, for a fit each. Raises MeasurementError for
+    impossible sets.
     """
-    recordings, notes = _recordings(data, held_out, folds, trusts_labels)
+    recordings, notes = _recordings(data, protocol)
+    folds, rounds = protocol.folds, protocol.rounds
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]
     space = _determined(recordings, further, start)
@@ -104,16 +115,16 @@ def calibrate(
         name: _rounded(fit([*operators, *others], start, rounds, partial(progress, f"without {name}"), found, space))
         for name, others in (leaving_out or {}).items()
     }
-    resampled = bootstrap(found, seen, resamples, seed)
+    resampled = bootstrap(found, seen, protocol.resamples, protocol.seed)
     notes += poorly_explained(recordings, found)
-    provenance = _provenance(recordings, further, found, resampled, date)
+    provenance = _provenance(recordings, further, found, resampled, protocol.date)
     earlier = Provenance(kind="hand-set", note="")
     if start.provenance.kind == "fitted" and not set(start.device_kind.fits().kernels.names) & set(space.names):
         earlier = start.provenance
         provenance = _beside(earlier, provenance)
     provenance = provenance.model_copy(
         update={
-            "held_out_fraction": held_out,
+            "held_out_fraction": protocol.held_out,
             "held_out": [*earlier.held_out, *outside],
             "cross_validated": [*earlier.cross_validated, *inside],
             "bands": start.provenance.bands | bands_by_kind(inside_residuals or outside_residuals),
@@ -123,18 +134,16 @@ def calibrate(
     return Calibration(profiles, found, resampled, outside, inside, tuple(notes), left_out)
 
 
-def _recordings(
-    data: Sequence[DeviceData], held_out: float, folds: int, trusts_labels: bool
-) -> tuple[list[Recording], list[str]]:
+def _recordings(data: Sequence[DeviceData], protocol: Protocol) -> tuple[list[Recording], list[str]]:
     notes: list[str] = []
     recordings: list[Recording] = []
     for one in data:
         weights = one.weights or (None,) * len(one.sets)
         for measured, weight in zip(one.sets, weights, strict=True):
-            kept = usable(measured, one.profile, trusts_labels)
+            kept = usable(measured, one.profile, protocol.trusts_labels)
             notes += kept.notes
             if kept.measurements:
-                recordings.append(Recording.of(kept, one.profile, held_out, folds, weight))
+                recordings.append(Recording.of(kept, one.profile, protocol.held_out, protocol.folds, weight))
     rows = sum(int(one.seen.sum()) for one in recordings)
     if rows < FEWEST_ROWS:
         names = ", ".join(measured.name for one in data for measured in one.sets)

@@ -38,7 +38,7 @@ def calibrate(
     Shipped devices are left unchanged: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
     used with --device FILE.yaml.
     """
-    from iossim.calibration.calibrate import DeviceData
+    from iossim.calibration.calibrate import DeviceData, Protocol
     from iossim.calibration.profile_fit import fit_profiles
     from iossim.hardware.load import device as load_device
     from iossim.hardware.names import device_names
@@ -65,17 +65,12 @@ def calibrate(
     if twice is not None:
         raise OptionError(f"measurements {twice} are given twice; give each file once")
     measured = DeviceData(profile, tuple(read_measurements(file, profile.name) for file in own))
+    today = date.today().isoformat()
+    protocol = Protocol(today, held_out=held_out, folds=folds, seed=seed, trusts_labels=trust_labels)
     with progress_bars(quiet=as_json, unit="steps") as start:
         bar = cache(start)
         found = fit_profiles(
-            [measured],
-            published=published,
-            date=date.today().isoformat(),
-            held_out=held_out,
-            folds=folds,
-            seed=seed,
-            trusts_labels=trust_labels,
-            progress=lambda label, done, total: bar(label)(done, total),
+            [measured], protocol, published=published, progress=lambda label, done, total: bar(label)(done, total)
         )
     write_profile(found.profile, path)
     document = {

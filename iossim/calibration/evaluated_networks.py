@@ -50,7 +50,7 @@ class MeasuredLatency:
 
     @property
     def is_covered(self) -> bool | None:
-        """Whether the measured latency is in the interval of its prediction."""
+        """True where the measured latency is in the interval of its prediction."""
         if self.low_us is None or self.high_us is None:
             return None
         return self.low_us <= self.run.median_us <= self.high_us

@@ -151,7 +151,7 @@ def fit(
 
 
 def tell_calls(samples: Sequence[Samples]) -> bool:
-    """Whether any of these measured times exclude the host's overhead, so that they determine the cost of a call."""
+    """True where any of these measured times exclude the host's overhead, so that they determine the cost of a call."""
     return any(one.basis.shape[1] == 0 for one in samples)
 
 

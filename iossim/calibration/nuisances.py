@@ -60,10 +60,10 @@ def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> F
         return np.ones((len(chosen), 1))
     if not measured.header.includes_host_overhead:
         return np.zeros((len(chosen), 0))
-    position = {id(m): index for index, m in enumerate(measured.measurements)}
     if not measured.header.host_overhead_drifts or not chosen:
         return np.ones((len(chosen), 1))
-    rows = np.array([float(position[id(m)] if m.row is None else m.row) for m in chosen])
+    found = zip(indices(measured, chosen).tolist(), chosen, strict=True)
+    rows = np.array([float(index if m.row is None else m.row) for index, m in found])
     last = max(float(index if m.row is None else m.row) for index, m in enumerate(measured.measurements))
     pieces = max(1, round(last / _ROWS_BETWEEN_KNOTS))
     inner = np.linspace(0.0, last + 1.0, pieces + 1)
@@ -138,6 +138,12 @@ NOT_TOLD = frozenset(
 )
 
 
+def indices(measured: MeasurementSet, chosen: Sequence[Measurement]) -> NDArray[np.int64]:
+    """Indices of ``chosen`` rows in their recording, ``[chosen]``."""
+    position = {id(row): index for index, row in enumerate(measured.measurements)}
+    return np.array([position[id(row)] for row in chosen], dtype=np.int64)
+
+
 def work_us(measurements: Sequence[Measurement], profile: DeviceProfile) -> Floats:
     """Arithmetic of each row at the datasheet's peak, ``[rows]``."""
     return np.array([row.operator.flops for row in measurements], dtype=np.float64) / (1e6 * profile.fp32_tflops)
@@ -170,7 +176,7 @@ def slowing(work: Floats, before: Floats, measured_us: Floats, predicted_us: Flo
 
 
 def may_be_slowed(measured: MeasurementSet, profile: DeviceProfile) -> bool:
-    """Whether a recording could show the state of its board: products, call by call, in order."""
+    """True where a recording could show the state of its board: products, call by call, in order."""
     header = measured.header
     kinds = set(measured.kinds)
     return header.includes_host_overhead and bool(kinds) and kinds <= KINDS and profile.kind == GPU
@@ -180,8 +186,7 @@ def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profil
     """Basis functions of the extra time of ``chosen`` rows of a slowed recording, ``[chosen, terms]``."""
     work = work_us(measured.measurements, profile)
     load = work + load_before_us(work)
-    position = {id(row): index for index, row in enumerate(measured.measurements)}
-    rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)
+    rows = indices(measured, chosen)
     return _steps(load[rows], _STEP, _STEPS) * (work[rows] / _UNIT_US)[:, None]
 
 

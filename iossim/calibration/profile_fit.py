@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iossim.calibration.calibrate import FOLDS, Calibration, DeviceData, Progress, calibrate
+from iossim.calibration.calibrate import Calibration, DeviceData, Progress, Protocol, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import fit_host, published_models, sequences
 from iossim.calibration.nuisances import facts_of, neutral
@@ -19,7 +19,6 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import CALL
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
-from iossim.measurements.measurement import HELD_OUT_FRACTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +36,9 @@ class FittedProfiles:
 
 def fit_profiles(
     data: Sequence[DeviceData],
+    protocol: Protocol,
     *,
     published: bool = False,
-    date: str | None = None,
-    held_out: float = HELD_OUT_FRACTION,
-    folds: int = FOLDS,
-    seed: int = 0,
-    trusts_labels: bool = False,
     progress: Progress = lambda label, done, total: None,
 ) -> FittedProfiles:
     """Fit all that the data of boards with one chip determines; see :func:`~iossim.calibration.calibrate.calibrate`.
@@ -60,17 +55,8 @@ def fit_profiles(
     def networks(without: str = "") -> list[SequenceSamples]:
         return [sample for one in data for sample in sequences(one.profile, without)] if published else []
 
-    kernels = calibrate(
-        data,
-        date=date,
-        held_out=held_out,
-        folds=folds,
-        seed=seed,
-        trusts_labels=trusts_labels,
-        further=networks(),
-        leaving_out={model: networks(model) for model in models},
-        progress=progress,
-    )
+    leaving_out, seed = {model: networks(model) for model in models}, protocol.seed
+    kernels = calibrate(data, protocol, further=networks(), leaving_out=leaving_out, progress=progress)
     stages = [measured for one in data for measured in one.sets if measured.stages]
     host = fit_host(kernels.profile, seed=seed) if models else None
     profile, sisters = kernels.profile, kernels.profiles[1:]

@@ -22,7 +22,7 @@ from iossim.prediction.candidate_table import CandidateTable, begins
 
 @dataclass(frozen=True, eq=False)
 class RecordedTable(CandidateTable):
-    """Whether each candidate is a library call, and whether it is the recorded algorithm (False if unknown)."""
+    """Masks of the candidates that are library calls, and of those of the recorded algorithm (none if unknown)."""
 
     is_library_call: NDArray[np.bool_]
     is_recorded: NDArray[np.bool_]
@@ -84,7 +84,7 @@ class RecordedTable(CandidateTable):
 
     @cached_property
     def is_tensor_product(self) -> NDArray[np.bool_]:
-        """Whether each candidate is a matrix product on tensor cores, shape ``[candidates]``."""
+        """Mask of the candidates that are matrix products on tensor cores, shape ``[candidates]``."""
         first: NDArray[np.bool_] = self.kernels["work_class"][self.candidate_begin[:-1]] == TENSOR
         return first
 

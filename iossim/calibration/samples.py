@@ -111,7 +111,7 @@ class OperatorSamples(Samples):
         return replace(samples, basis=slowed, weight=SLOWED_WEIGHT * weight)
 
     def _is_slowed(self, measured: MeasurementSet, chosen: Sequence[Measurement]) -> bool:
-        """Whether rows of equal work take longer after heavier ones; held-out rows are ignored."""
+        """True where rows of equal work take longer after heavier ones; held-out rows are ignored."""
         seen = np.array([not row.operator.is_held_out() for row in chosen], dtype=np.bool_)
         if not seen.any():
             return False
@@ -120,8 +120,7 @@ class OperatorSamples(Samples):
         asked = self.where(seen)
         host_us, _ = nuisances_us(asked, fit_nuisances(asked, predicted_us[seen]))
         work = nuisances.work_us(measured.measurements, self.profile)
-        position = {id(row): index for index, row in enumerate(measured.measurements)}
-        rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)[seen]
+        rows = nuisances.indices(measured, chosen)[seen]
         device_us = asked.latency_us - host_us
         before = nuisances.load_before_us(work)[rows]
         return nuisances.slowing(work[rows], before, device_us, predicted_us[seen]) > nuisances.SLOWING

@@ -61,7 +61,7 @@ class OperatorEvaluation:
     baseline_us: Floats
     #: Least device time that the recording resolves.
     least_us: float
-    #: Whether the recording includes a host overhead at all.
+    #: True where the recording includes a host overhead at all.
     has_overhead: bool
     #: Rows measured with cold caches, which are left out.
     cold_rows: int = 0

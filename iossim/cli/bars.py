@@ -127,22 +127,22 @@ def measuring_bar(quiet: bool) -> Iterator[MeasuredProgress]:
 
 
 @contextmanager
-def _bars(behind: str, before: str = "", tells_rest: bool = False) -> Iterator[Bars]:
+def _bars(after: str, before: str = "", tells_rest: bool = False) -> Iterator[Bars]:
     for work in _at_work:
         work.pause()
-    with _new_bars(before, behind=behind, tells_rest=tells_rest) as bars:
+    with _new_bars(before, after=after, tells_rest=tells_rest) as bars:
         yield bars
     for work in _at_work:
         work.wait()
 
 
-def _new_bars(before: str, behind: str = "", counted: bool = True, tells_rest: bool = False) -> Bars:
+def _new_bars(before: str, after: str = "", counted: bool = True, tells_rest: bool = False) -> Bars:
     from rich import progress
     from rich.console import Console
 
     columns = [progress.SpinnerColumn(), progress.TextColumn(before)] if before else []
     columns += [progress.BarColumn()]
-    columns += [progress.MofNCompleteColumn(), progress.TextColumn(behind)] if counted else []
+    columns += [progress.MofNCompleteColumn(), progress.TextColumn(after)] if counted else []
     columns += [progress.TimeElapsedColumn()]
     columns += [progress.TextColumn("left"), progress.TimeRemainingColumn()] if tells_rest else []
     return progress.Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=counted)

@@ -99,9 +99,7 @@ def compare(
 
         made = {"comparison.json": json_file(document())}
         made |= {f"{one.scheduler}.json": one.save for one in comparison.streams}
-        made |= schedule_files(
-            outputs, its_network, best, prices, sequential_us=comparison.baseline_us, said=said, comparison=comparison
-        )
+        made |= schedule_files(outputs, its_network, best, prices, said=said, comparison=comparison)
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 

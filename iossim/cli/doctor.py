@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from importlib import metadata
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 #: Parts of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+_CAUSE = itemgetter("kind", "reason")
 
 
 @command
@@ -71,7 +73,7 @@ def libraries() -> dict[str, str | None]:
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """Whether each extra is completely installed, and what is missing; empty where iossim is not installed."""
+    """Extras by name: True where completely installed, and what is missing; empty where iossim is not installed."""
     absent = {extra: [name for name in names if _version(name) is None] for extra, names in _required().items()}
     return {extra: {"installed": not lacks, "missing": lacks} for extra, lacks in absent.items() if extra}
 
@@ -166,10 +168,6 @@ def _memory_gib() -> float | None:
         return None
 
 
-def _cause(row: dict[str, Any]) -> tuple[str, str]:
-    return row["kind"], row["reason"]
-
-
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     own, seen = found["machine"], found["devices"]
     memory = "" if own["memory_gib"] is None else f", {own['memory_gib']} GiB of memory"
@@ -204,7 +202,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for name, rows in found.get("model", {}).get("on_the_host", {}).items():
         model = found["model"]
         yield f"\nOps of {model['name']} that {name} computes on the host: {len(rows) or 'none'} of {model['ops']}"
-        for (kind, reason), same in groupby(sorted(rows, key=_cause), _cause):
+        for (kind, reason), same in groupby(sorted(rows, key=_CAUSE), _CAUSE):
             ops = [row["op"] for row in same]
             yield f"  {kind}: {reason} ({', '.join(ops[:3])}{f' and {len(ops) - 3} more' if len(ops) > 3 else ''})"
     yield "\nFolders"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from iossim.cli.schedule_files import schedule_files, schedule_or_network, strea
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule
+    from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
     from iossim.search.options import SearchOptions
     from iossim.tasks.explain import Explanation
+    from iossim.tasks.explain_rewriting import ExplainedStep
 
 
 @command
@@ -49,22 +50,19 @@ def explain(
     substitution is shown: its change, and the network's latency before and after it.
     """
     from iossim import api
-    from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
+    from iossim.report.explanation import overview, rewriting_dot
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
-    from iossim.search.assemble import reprice_streams
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
-    from iossim.tasks.own_prices import own_prices
     from iossim.tasks.stream_explain import explain_streams
-    from iossim.tasks.task import judged
 
-    prices: CostModel | None
-    for name in guest_modules("command"):
-        explain_file = guest_part("command", name, "explain_file")  # for files of other commands, such as a plan.json
-        if explain_file is not None and explain_file(Path(target), device, model, all_stages, as_json):
-            return
+    prices: CostModel | None = None
+    # Files of other commands, such as a plan.json, are explained by these.
+    explainers = (guest_part("command", name, "explain_file") for name in guest_modules("command"))
+    if any(each(Path(target), device, model, all_stages, as_json) for each in explainers if each is not None):
+        return
     outputs = TimelineOutputs(out=out)
     outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
@@ -74,35 +72,24 @@ def explain(
             **vars(space), engine=engine or "auto", cost_model=cost_model or "simulator", store=store
         )
         search = streams.of(space.search, [scheduler])
-        transforms_of = {"choose_joins": reading.units is None, **vars(transforms)}
-        found, network, prices = _searched(network, device, scheduler, pricing, search, transforms_of, as_json)
+        asked = {"choose_joins": reading.units is None, **vars(transforms)}
+        found, network, prices = _searched(network, device, scheduler, pricing, search, asked, as_json)
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
     under = engine or found.engine or "auto"
     code = ExitCode.INCOMPLETE if saved is None and not found.complete else ExitCode.DONE
-    last: list[Part] = [wrapped(INTERRUPTED)] if code else []
     if isinstance(found, StreamSchedule):
         if stage:
             raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
-        if saved is not None:
-            prices = own_prices(found, device, under) or api.cost_model("simulator", device, network.precision, under)
-            if prices.identity.to_json() != found.cost_model:
-                (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
-        assert prices is not None
+        if prices is None:
+            found, prices = _priced_streams(found, network, device, under)
         ran = explain_streams(found, network, prices)
         files = partial(stream_files, outputs, network, ran, prices)
         tell_streams(ran, all_stages, as_json, out, lambda said: _drawings(files(said=said)), code)
         return
     priced = found
-    if saved is not None:
-        prices = own_prices(saved, device, under)
-        if cost_model is not None or (prices is None and device is not None):
-            named = cost_model or "simulator"
-            of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
-            own = saved.device if named.partition(":")[0] in of_devices else None
-            prices = api.cost_model(named, device or own, network.precision, under, store)
-        if prices is not None:
-            priced = api.simulate(found, None, network=network, engine=engine, cost_model=prices)
+    if saved is not None and (prices := _stage_prices(found, network, cost_model, device, under, store)) is not None:
+        priced = api.simulate(found, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         explained = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(found, prices, model)
@@ -113,15 +100,11 @@ def explain(
             files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
         return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
 
-    document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
-    if "joint" in found.options:
-        document["joint"] = found.options["joint"]
-    joint = (remark for remark in found.remarks if remark.startswith("Joint search:"))
-    parts: list[Part] = [*overview(explained), *map(wrapped, joint)]
-    if steps and not stage:
-        parts += ["", *rewriting_lines(steps, all_stages)]
-    all_by = "" if all_stages else "--all shows them; --stage N shows more of one"
-    parts += [*(_in_full(explained) if stage else slowest_lines(explained, all_by)), *last]
+    joint_search = {key: value for key, value in found.options.items() if key == "joint"}
+    document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps], **joint_search}
+    joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
+    shown = _in_full(explained) if stage else _in_short(explained, steps, all_stages)
+    parts = [*overview(explained), *joint, *shown, *([wrapped(INTERRUPTED)] if code else [])]
     present(document, parts, as_json, out=out, files=drawings, code=code)
 
 
@@ -159,6 +142,46 @@ def _searched(
             return streams, network, prices
         done = api.task(network, None, scheduler=scheduler, **given).run(progress)
         return done.schedule, done.network, prices
+
+
+def _priced_streams(
+    found: StreamSchedule, network: Network, device: str | None, engine: str
+) -> tuple[StreamSchedule, CostModel]:
+    """A saved schedule of streams at its own prices, or those of the simulator for a device; and these prices."""
+    from iossim import api
+    from iossim.search.assemble import reprice_streams
+    from iossim.tasks.own_prices import own_prices
+    from iossim.tasks.task import judged
+
+    prices = own_prices(found, device, engine) or api.cost_model("simulator", device, network.precision, engine)
+    if prices.identity.to_json() != found.cost_model:
+        (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
+    return found, prices
+
+
+def _stage_prices(
+    saved: Schedule, network: Network, cost_model: str | None, device: str | None, engine: str, store: Path | None
+) -> CostModel | None:
+    """Prices of a saved schedule: those of the cost model that is named, else its own, else the simulator's."""
+    from iossim import api
+    from iossim.tasks.own_prices import own_prices
+
+    prices = own_prices(saved, device, engine)
+    if cost_model is None and (prices is not None or device is None):
+        return prices
+    named = cost_model or "simulator"
+    of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
+    own = saved.device if named.partition(":")[0] in of_devices else None
+    return api.cost_model(named, device or own, network.precision, engine, store)
+
+
+def _in_short(found: Explanation, steps: Sequence[ExplainedStep], all_stages: bool) -> Iterator[Part]:
+    """The substitutions that made the network, and the slowest stages."""
+    from iossim.report.explanation import rewriting_lines, slowest_lines
+
+    if steps:
+        yield from ("", *rewriting_lines(steps, all_stages))
+    yield from slowest_lines(found, "" if all_stages else "--all shows them; --stage N shows more of one")
 
 
 def _in_full(found: Explanation) -> Iterator[Part]:

@@ -82,7 +82,7 @@ def check_drawing() -> None:
 
 
 def wants_plot(plot: bool | None) -> bool:
-    """Whether to draw pictures: unless refused, if the libraries for it are installed."""
+    """True where pictures are drawn: unless refused, if the libraries for it are installed."""
     return all(find_spec(name) is not None for name in _DRAWING) if plot is None else plot
 
 

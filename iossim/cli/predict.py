@@ -93,7 +93,7 @@ def predict(
 
 
 def _is_model(source: str) -> bool:
-    """Whether a source is a model: it ends as models' files do, or it is a name of the zoo, without ending or file."""
+    """True for a model: the source ends as models' files do, or is a name of the zoo, without ending or file."""
     return source.lower().endswith(_MODEL_ENDINGS) or not (Path(source).suffix or os.path.exists(source))
 
 

@@ -26,7 +26,7 @@ class StopNow(BaseException):
 _NATIVE = ("numba.", "llvmlite.")
 _SOON_S = 0.01
 
-#: Whether an interrupt came before there was anything to keep.
+#: True once an interrupt came before there was anything to keep.
 _heard = False
 
 
@@ -87,7 +87,7 @@ def _raising(told: Callable[[int], None]) -> Iterator[None]:
 
 
 def _postponed(frame: FrameType | None) -> bool:
-    """Whether the interrupt came where none can be raised; then it is sent again shortly."""
+    """True where the interrupt came in code that can raise none; then it is sent again shortly."""
     while frame is not None and not _is_native(frame):
         frame = frame.f_back
     if frame is None:
@@ -108,7 +108,7 @@ def _interrupt_main_thread() -> None:
 
 
 def _is_native(frame: FrameType) -> bool:
-    """Whether a frame runs numba itself, not merely the import of its modules."""
+    """True where a frame runs numba itself, not merely the import of its modules."""
     return frame.f_globals.get("__name__", "").startswith(_NATIVE) and frame.f_code.co_name != "<module>"
 
 

@@ -63,7 +63,6 @@ def schedule_files(
     schedule: Schedule,
     cost_model: CostModel,
     *,
-    sequential_us: float | None = None,
     execution: Execution | None = None,
     said: Sequence[str] | None = None,
     comparison: Comparison | None = None,
@@ -81,6 +80,7 @@ def schedule_files(
     if not isinstance(cost_model, DeviceCostModel):
         return files
     spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
+    sequential_us = None if comparison is None else comparison.baseline_us
     if outputs.trace is not False:
         from iossim.report.traces import perfetto_trace
 

@@ -67,7 +67,7 @@ class NetworkRun(Value):
     #: Largest difference of an output from the reference's, over the largest value of that output; None if it
     #: was not checked, or is not finite.
     output_error: float | None = Field(default=None, ge=0)
-    #: Whether the outputs are right, as far as they were checked.
+    #: True where the outputs are right, as far as they were checked.
     outputs_right: bool = True
     #: Number of measurements of the search, and its duration.
     measurements: int | None = None

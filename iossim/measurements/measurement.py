@@ -81,7 +81,7 @@ class Operator:
         return hashlib.sha256(self.key.encode()).hexdigest()
 
     def is_held_out(self, fraction: float = HELD_OUT_FRACTION) -> bool:
-        """Whether fits leave this shape out for evaluation.
+        """True where fits leave this shape out for evaluation.
 
         Only the hash decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is
         the same for every device, data set, order of rows and program run, and larger fractions hold out more.

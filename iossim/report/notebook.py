@@ -35,7 +35,7 @@ from iossim.report.schedule_tables import schedule_table, stream_summary, stream
 from iossim.report.schedule_words import heading, run_words
 from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks
-from iossim.schedule.schedule import Schedule, StreamSchedule
+from iossim.schedule.schedule import Schedule, Stage, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 from iossim.tasks.own_prices import own_prices
@@ -144,18 +144,19 @@ def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture
 @records.register
 def _(schedule: Schedule) -> list[dict[str, Any]]:
     of_block = [(block.name, stage) for block in schedule.blocks for stage in block.stages]
-    return [
-        {
-            "stage": number,
-            "block": block,
-            "strategy": str(stage.strategy),
-            "groups": len(stage.groups),
-            "units": stage.units,
-            "latency_us": stage.latency_us,
-            "boundary_us": stage.boundary_us,
-        }
-        for number, (block, stage) in enumerate(of_block)
-    ]
+    return [_stage_record(number, *each) for number, each in enumerate(of_block)]
+
+
+def _stage_record(number: int, block: str, stage: Stage) -> dict[str, Any]:
+    return {
+        "stage": number,
+        "block": block,
+        "strategy": str(stage.strategy),
+        "groups": len(stage.groups),
+        "units": stage.units,
+        "latency_us": stage.latency_us,
+        "boundary_us": stage.boundary_us,
+    }
 
 
 @parts.register
@@ -208,13 +209,7 @@ def _(found: Explanation) -> str:
 def _(found: Explanation) -> list[dict[str, Any]]:
     return [
         {
-            "stage": one.number,
-            "block": one.block,
-            "strategy": str(one.stage.strategy),
-            "groups": len(one.stage.groups),
-            "units": one.stage.units,
-            "latency_us": one.stage.latency_us,
-            "boundary_us": one.stage.boundary_us,
+            **_stage_record(one.number, one.block, one.stage),
             "share": one.share,
             "limited_by": one.facts and one.facts.bound and str(one.facts.bound),
             "saves_us": one.saves_us,

@@ -33,7 +33,7 @@ from iossim.study.study_run import Answer, CrossPrice, Row
 
 
 def meets(constraints: Sequence[Question], row: Row) -> bool | None:
-    """Whether a row meets all constraints that apply to it; None without constraints. A failed row meets none."""
+    """True where a row meets all constraints that apply to it; None without constraints. A failed row meets none."""
     if not constraints:
         return None
     return row.status == "ok" and all(_is_met(each, row) for each in constraints if is_looked_at(each, row))
@@ -60,7 +60,6 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     known.sort(key=lambda row: (row.point, ranks.get(row.scheduler, -1)))
     failed = len(rows) - len(known)
     answers: list[Answer] = []
-
     left_out = f" {failed} of {len(rows)} rows failed and are left out." if failed else ""
 
     def add(question: str, found: Found, source: str = "", cases: Sequence[dict[str, str]] = ()) -> None:
@@ -80,9 +79,8 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
             add(in_words(asked), judge([asked], known, cross, labels))
         else:
             parts = _answers(asked, known, labels)
-            behind = [row for part in parts for row in part.rows]
-            cases = [part.cells for part in parts if part.cells]
-            add(in_words(asked), Found("; ".join(part.words for part in parts), behind), cases=cases)
+            found = Found("; ".join(part.words for part in parts), [row for part in parts for row in part.rows])
+            add(in_words(asked), found, cases=[part.cells for part in parts if part.cells])
     for constraint in scenario.constraints:
         about = [row for row in known if is_looked_at(constraint, row)]
         met = [row for row in about if _is_met(constraint, row)]
@@ -172,15 +170,15 @@ class _Group:
             tied = {value: [tie for best, tie, _ in cases if tie and axis_value(best, axis) == value] for value in wins}
             more = (_ties(axis, tied[value]) for value, _ in wins.most_common())
             return Found("; ".join(map("".join, zip(told, more, strict=True))), [best for best, _, _ in cases])
-        ((best, ties, behind),) = cases
+        ((best, ties, runner_up),) = cases
         found = self._found(best, axis)
         if ties:
             names = listed([name_of(axis, axis_value(tie, axis)) for tie in ties])
             found = found.with_more(f", a tie with {names}", ties, {"a tie with": names})
-        if behind is not None:
-            name = name_of(axis, axis_value(behind, axis))
-            following = f"{name}, {asked.quantity.told(behind)}{_ratio(best, behind, asked.quantity)}"
-            found = found.with_more(f"; next {following}", [behind], {"next": following})
+        if runner_up is not None:
+            name = name_of(axis, axis_value(runner_up, axis))
+            following = f"{name}, {asked.quantity.told(runner_up)}{_ratio(best, runner_up, asked.quantity)}"
+            found = found.with_more(f"; next {following}", [runner_up], {"next": following})
         return found
 
     def _best_row(self) -> Found:
@@ -194,12 +192,12 @@ class _Group:
         axes = ("device", "batch", "model", "dtype", "engine", "scheduler")
         axis = next((each for each in axes if each in self.varied and each not in self.told), None)
         others = [row for row in kept if axis is not None and axis_value(row, axis) != axis_value(best, axis)]
-        behind = best_of(others, asked.quantity, asked.is_low)
-        if behind is None:
+        runner_up = best_of(others, asked.quantity, asked.is_low)
+        if runner_up is None:
             return found
-        link = "a tie with" if is_tie(best, behind, asked.quantity) else "next"
-        following = f"{asked.quantity.told(behind)} {self.where(behind)}"
-        return found.with_more(f"; {link} {following}", [behind], {link: following})
+        link = "a tie with" if is_tie(best, runner_up, asked.quantity) else "next"
+        following = f"{asked.quantity.told(runner_up)} {self.where(runner_up)}"
+        return found.with_more(f"; {link} {following}", [runner_up], {link: following})
 
     def _none(self, *axes: str) -> Found:
         """Answer without a qualifying row: the nearest one, if that can be determined."""
@@ -270,8 +268,8 @@ def _may_miss(conditions: Conditions, row: Row) -> str:
     return ""
 
 
-def _ratio(best: Row, behind: Row, quantity: Quantity) -> str:
-    one, other = quantity.of(best), quantity.of(behind)
+def _ratio(best: Row, runner_up: Row, quantity: Quantity) -> str:
+    one, other = quantity.of(best), quantity.of(runner_up)
     return f" ({max(one, other) / min(one, other):.2f}x)" if one and other else ""
 
 

@@ -97,7 +97,7 @@ class Rewrite(Labelled):
     alpha: float = Field(default=ALPHA, ge=1)
     #: The most graphs that the search expands.
     graphs: int = Field(default=200, ge=1)
-    #: Whether unproved rules are used.
+    #: True where unproved rules are used, too.
     unproved: bool = False
 
     def _own_label(self) -> str:
@@ -267,4 +267,4 @@ class Quantity:
 
 def number(value: float) -> str:
     """Three significant digits, or all digits before the point: ``0.00123``, ``4.31``, ``1,234``."""
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"

@@ -82,9 +82,9 @@ def judge(claims: Sequence[Question], known: Sequence[Row], cross: Sequence[Cros
         return found[0]
     verdicts = [each.holds for each in found]
     holds = False if False in verdicts else None if None in verdicts else True
-    behind = {id(row): row for each in found for row in each.rows}
-    return Found("; ".join(each.words for each in found), list(behind.values()), holds,
-                 bool(holds) and all(each.within_noise for each in found))  # fmt: skip
+    rows = {id(row): row for each in found for row in each.rows}
+    within_noise = bool(holds) and all(each.within_noise for each in found)
+    return Found("; ".join(each.words for each in found), list(rows.values()), holds, within_noise)
 
 
 def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], labels: Labels) -> Found:
@@ -215,7 +215,7 @@ def _rows_at(at: Place, group: Sequence[Row]) -> list[Row]:
 
 
 def _is_noise(asked: Question, group: Sequence[Row], of: Place, over: Place | None, bound: float | Place) -> bool:
-    """Whether measurements might reverse a comparison: two rows tie, or a latency has the bound in its interval."""
+    """True where measurements might reverse a comparison: two rows tie, or the bound is in a latency's interval."""
     rows = _rows_at(of, group)
     if asked.aggregate or len(rows) != 1:
         return False

@@ -68,9 +68,8 @@ class EvaluationContext:
         """Facts of the scheduled network for a row."""
         network = self.network
         return {
-            "weights_mib": sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
+            **_size_of(network),
             "kernels": sum(len(unit_steps(network, unit)) for unit in network.units),
-            "gmacs": network.statistics()["macs"] / 1e9,
             "traffic_mib": sum(unit_bytes(network, unit) for unit in network.units) / _MIB,
             "rules": applied_rules(network),
         }
@@ -148,7 +147,7 @@ class PointTask:
     schedulers: tuple[str, ...]
     measures: tuple[str, ...] = ()
     trace: TraceFormat | None = None
-    #: Whether other processes use the other cores.
+    #: True where other processes use the other cores.
     one_of_many: bool = False
 
 
@@ -232,17 +231,15 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     peak_mib = None
     if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
         plan = lower_schedule(one, context.network, context.engine, in_place=True)
-        peak_mib = float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
+        peak_mib = context.network_facts["weights_mib"] + plan_memory(plan).arena_bytes / _MIB
     published_ms, power = context.published_ms(one), context.profile.datasheet.board_power_w
-    return Row(
-        point=point.index,
-        **point.labels,
-        scheduler=one.scheduler,
-        latency_ms=one.latency_us / 1e3,
+    return _row_of(
+        point,
+        one.scheduler,
+        one.latency_us,
+        baseline_us,
         low_ms=None if low_us is None else low_us / 1e3,
         high_ms=None if high_us is None else high_us / 1e3,
-        throughput_per_s=point.batch / one.latency_us * 1e6 if one.latency_us else None,
-        speedup=baseline_us / one.latency_us if one.latency_us else None,
         ties=one.ties,
         stages=len(one.stages),
         streams=one.streams,
@@ -264,6 +261,24 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         blocks=blocks,
         time_by_kind_us=context.errors.time_by_kind_us(found[one.scheduler]) if context.errors else {},
     )
+
+
+def _row_of(point: Point, scheduler: str, latency_us: float, baseline_us: float, **figures: Any) -> Row:
+    """Row with the labels of its point, and the figures that follow from its latency."""
+    return Row(
+        point=point.index,
+        **point.labels,
+        scheduler=scheduler,
+        latency_ms=latency_us / 1e3,
+        throughput_per_s=point.batch / latency_us * 1e6 if latency_us else None,
+        speedup=baseline_us / latency_us if latency_us else None,
+        **figures,
+    )
+
+
+def _size_of(network: Network) -> dict[str, Any]:
+    weights = sum(constant.type.bytes for constant in network.graph.constants.values())
+    return {"weights_mib": weights / _MIB, "gmacs": network.statistics()["macs"] / 1e9}
 
 
 def _failed(point: Point, scheduler: str, reason: str) -> Row:
@@ -292,20 +307,8 @@ def rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> tu
     network = given_network(point)
     device = device_of_kind(kind, point.device)
     found, search_s = kind.rows(network, device, getattr(point, kind.axis.name), schedulers)
-    rows = [
-        Row(
-            point=point.index,
-            **point.labels,
-            scheduler=one.scheduler,
-            latency_ms=one.latency_us / 1e3,
-            throughput_per_s=point.batch / one.latency_us * 1e6,
-            speedup=one.baseline_us / one.latency_us,
-            weights_mib=sum(constant.type.bytes for constant in network.graph.constants.values()) / _MIB,
-            gmacs=network.statistics()["macs"] / 1e9,
-            **one.figures,
-        )
-        for one in found
-    ]
+    size = _size_of(network)
+    rows = [_row_of(point, one.scheduler, one.latency_us, one.baseline_us, **size, **one.figures) for one in found]
     return rows, search_s
 
 

@@ -91,20 +91,17 @@ def device_of_kind(kind: StudyKind | None, device: Device) -> AnyDevice:
 
 def network_of(point: Point) -> Network:
     """Network of a point, loaded; a single block if its model names one. Raises the errors of ``iossim.load``."""
-    return load_model(point.model, point.seed, batch=point.batch, dtype=point.dtype)
-
-
-def load_model(model: Model, seed: int, **bound: Any) -> Network:
-    """Network of a scenario's model, ``bound`` to a batch size and type; defaults are those of ``iossim.load``."""
+    model = point.model
     return load(
         model.model,
+        batch=point.batch,
+        dtype=point.dtype,
         shapes=model.shapes,
         dimensions=model.dims,
         units=model.units,
         max_block=model.max_block,
-        seed=seed,
+        seed=point.seed,
         block=model.block,
-        **bound,
     )
 
 

@@ -43,10 +43,6 @@ Place = dict[str, Label]
 BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals": "="}
 
 
-def _bounds_of(value: Any) -> list[tuple[str, Any]]:
-    return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(value, name)) is not None]
-
-
 #: pydantic's tags of a value's alternatives; no field has such a name.
 MAPPING, LIST, VALUE = "<mapping>", "<list>", "<value>"
 
@@ -90,7 +86,16 @@ Bound = TypeAliasType(
 )
 
 
-class Range(Value):
+class _Bounded(Value):
+    """Base of values that have a field for each of :data:`BOUNDS`."""
+
+    @property
+    def bounds(self) -> list[tuple[str, Any]]:
+        """Comparison and bound of each that is given."""
+        return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
+
+
+class Range(_Bounded):
     """Bounds of a number."""
 
     at_least: float | None = None
@@ -98,11 +103,6 @@ class Range(Value):
     above: float | None = None
     below: float | None = None
     equals: float | None = None
-
-    @property
-    def bounds(self) -> list[tuple[str, float]]:
-        """Comparison and number of each given bound."""
-        return _bounds_of(self)
 
 
 #: A value, any of several values, or bounds of a number.
@@ -125,7 +125,7 @@ _SENTENCE = (
 )
 
 
-class Question(Value):
+class Question(_Bounded):
     """A question, claim or constraint; the docstring of the module lists the keys."""
 
     metric: MetricName | None = None
@@ -177,9 +177,8 @@ class Question(Value):
             raise told(f"{kinds[0]!r} and {kinds[1]!r} are two questions; leave one of them out")
         if not kinds and not given.intersection(_KINDS["figure"]["keys"]):
             raise told("asks nothing; write a 'metric', or one of 'best', 'smallest' and 'largest'")
-        for key in [
-            key for key in self._given() if key not in {self.kind, "where", "where_not", *_KINDS[self.kind]["keys"]}
-        ]:
+        fitting = {self.kind, "where", "where_not", *_KINDS[self.kind]["keys"]}
+        if (key := next((key for key in self._given() if key not in fitting), None)) is not None:
             kind = "a metric alone" if self.kind == "metric" else f"{self.kind!r}"
             raise told(f"{key!r} does not go with {kind}; leave one of them out")
         if self.over is not None and self.of is None:
@@ -210,7 +209,7 @@ class Question(Value):
 
     @property
     def is_claim(self) -> bool:
-        """Whether it is a claim, which holds or fails."""
+        """True for a claim, which holds or fails."""
         named = self.kind in ("rises_over", "falls_over", "specialised_for")
         return named or self.expect is not None or bool(self.bounds)
 
@@ -225,18 +224,13 @@ class Question(Value):
 
     @property
     def is_low(self) -> bool:
-        """Whether the lowest figure is the best."""
+        """True where the lowest figure is the best."""
         return (self.prefer or METRICS[self.quantity.metric].better) == "lowest"
 
     @property
     def size(self) -> str:
         """Metric of a device's size."""
         return self.by or DEVICE_SIZES[0]
-
-    @property
-    def bounds(self) -> list[tuple[str, float | str | Place]]:
-        """Comparison and bound of each that is given."""
-        return _bounds_of(self)
 
     @property
     def metrics(self) -> set[str]:

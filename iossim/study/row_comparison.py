@@ -62,12 +62,12 @@ def other_axes(axis: str) -> tuple[str, ...]:
 
 
 def meets_all(conditions: Conditions, row: Row) -> bool:
-    """Whether a row meets all conditions; an unknown value meets none."""
+    """True where a row meets all conditions; an unknown value meets none."""
     return all(_meets(condition, getattr(row, name)) for name, condition in conditions.items())
 
 
 def is_looked_at(asked: Question, row: Row) -> bool:
-    """Whether a question applies to a row."""
+    """True where a question applies to a row."""
     unwanted = any(_meets(condition, getattr(row, name)) for name, condition in asked.where_not.items())
     return not unwanted and meets_all(asked.where, row)
 
@@ -81,7 +81,7 @@ def _meets(condition: Condition, value: float | Label | None) -> bool:
 
 
 def compare(left: float | Label, operator: str, right: float | Label) -> bool:
-    """Whether ``left operator right``; numbers that differ only by rounding are equal."""
+    """Result of ``left operator right``; numbers that differ only by rounding are equal."""
     if isinstance(left, str) or isinstance(right, str):
         return str(left) == str(right)
     equal = abs(left - right) <= _ROUNDING * max(abs(left), abs(right))
@@ -104,7 +104,7 @@ def best_of(rows: Iterable[Row], quantity: Quantity, is_low: bool) -> Row | None
 
 
 def is_tie(one: Row, other: Row, quantity: Quantity) -> bool:
-    """Whether measurements might reverse the order of two rows.
+    """True where measurements might reverse the order of two rows.
 
     Two schedules of one point tie by their common errors (``Row.ties``). Rows that differ only in their search or
     engine run the same ops on the same device: they tie if they differ by less than measurements of one schedule do.

@@ -129,7 +129,7 @@ class Fault:
 
     location: Location
     reason: str
-    #: Whether the value is missing: the place is then where it belongs.
+    #: True where the value is missing: the place is then where it belongs.
     is_missing: bool = False
 
 

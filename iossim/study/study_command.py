@@ -234,8 +234,7 @@ def _write_report(run: StudyRun) -> None:
 
 def _parts(found: StudyRun) -> Iterator[Part]:
     from iossim.base.tables import Column, records_table
-    from iossim.study.axes import AXES
-    from iossim.study.report.layout import fixed_in_words, in_sample_in_words
+    from iossim.study.report.layout import fixed_in_words, in_sample_in_words, varying
 
     results = found.results
     yield wrapped(results.scenario.title or results.scenario.name, "bold")
@@ -254,9 +253,8 @@ def _parts(found: StudyRun) -> Iterator[Part]:
     rows = [row for row in results.rows if row.status == "ok"]
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
-        varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
         columns = [
-            *(Column(axis) for axis in (*varied, "scheduler")),
+            *map(Column, (*(varying(rows) or ["model"]), "scheduler")),
             Column("latency_ms", digits=3),
             Column("speedup_x", "speed-up"),
             *(Column(name) for name in ("stages", "published_ms", "meets")),

@@ -66,7 +66,7 @@ class Axis:
     column_rank: int
     #: Only value of a scenario that lists none; None where a scenario must list some.
     default: Any = None
-    #: Whether studies of every kind have the axis, and not only those of GPUs and processors.
+    #: True where studies of every kind have the axis, not only those of GPUs and processors.
     of_all_kinds: bool = True
 
     @property

@@ -100,10 +100,10 @@ class Row(Value):
     peak_tflops: float | None = None
     #: Latency measured by the authors of the publication, if known.
     published_ms: float | None = None
-    #: Whether the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is
+    #: True where the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is
     #: in-sample; None where nothing is published.
     in_sample: bool | None = None
-    #: Whether all constraints of the scenario hold; None without constraints.
+    #: True where all constraints of the scenario hold; None without constraints.
     meets: bool | None = None
     #: Breakdown of the time: by block, and by kind of op (``boundaries`` for gaps between stages), in us.
     blocks: list[BlockTime] = Field(default_factory=list)
@@ -123,7 +123,7 @@ class CrossPrice(Value):
     made_for: int
     run_at: int
     latency_ms: float | None = None
-    #: Whether it ties with the schedule made for ``run_at``: the difference is within the noise.
+    #: True where it ties with the schedule made for ``run_at``: the difference is within the noise.
     tie: bool = False
     reason: str = ""
 
@@ -136,9 +136,9 @@ class Answer(Value):
     answer: str
     #: The same as a table, one record per separately answered case: columns in words.
     cases: list[dict[str, str]] = Field(default_factory=list)
-    #: Whether a claim holds; None for a question, or if the rows do not determine it.
+    #: Verdict on a claim; None for a question, or if the rows do not determine it.
     holds: bool | None = None
-    #: Whether a claim that holds does so by less than the noise in every case.
+    #: True where a claim holds, but by less than the noise in every case.
     within_noise: bool = False
     source: str = ""
     #: Rows of the answer, as indices into ``rows``.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,3 +21,20 @@ def _scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for path in FOLDER.glob("*.py"):
         sys.modules.pop(path.stem, None)
+
+
+@pytest.fixture
+def new_job(tmp_path: Path) -> Callable[..., Any]:
+    """Makes a job of a section of ``gpu_report``, whose results are in the folder of the test."""
+
+    def made(section: str, seconds: float = 100.0, models: tuple[str, ...] = (), dry: bool = True, **more: Any) -> Any:
+        job = import_module("gpu_report_job").Job
+        return job(section, tmp_path, time.monotonic() + seconds, models, "", "", dry, **more)
+
+    return made
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
+    """Reads what sections recorded in the folder of the test."""
+    return lambda: [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -37,17 +37,19 @@ def double() -> CupyCudnnBackend:
     return CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, library)
 
 
-def recorded(costs: ModuleType, out: Path, backend: Any) -> list[dict[str, Any]]:
-    from gpu_report_job import Job
+@pytest.fixture
+def recorded(costs: ModuleType, new_job: Any, records: Any) -> Callable[[Any], list[dict[str, Any]]]:
+    def run(backend: Any) -> list[dict[str, Any]]:
+        job = new_job("costs", 600.0, _backends={"graph": backend})
+        costs.section_costs(job)
+        assert job.remark == ""
+        return list(records())
 
-    job = Job("costs", out, time.monotonic() + 600, (), "", "", True, _backends={"graph": backend})
-    costs.section_costs(job)
-    assert job.remark == ""
-    return [json.loads(line) for line in (out / "report.jsonl").read_text().splitlines()]
+    return run
 
 
-def test_every_cost_is_a_record_with_the_value_that_the_device_gives_it(costs: ModuleType, tmp_path: Path) -> None:
-    rows = recorded(costs, tmp_path, double())
+def test_every_cost_is_a_record_with_the_value_that_the_device_gives_it(costs: ModuleType, recorded: Any) -> None:
+    rows = recorded(double())
     assert {row.pop("record") for row in rows} == {"cost"}
     found = {row.pop("of"): row for row in rows}
     assert found["graph: empty"]["us"] == pytest.approx(0.0, abs=1e-6)
@@ -86,9 +88,6 @@ def test_forked_chains_wait_for_each_other(costs: ModuleType) -> None:
     """Where chains run one after the other, four of them take three depths more than one."""
     from gpu_report_probe import Probe
 
-    backend = double()
-    machine = backend.machine
-
     class OneByOne(HostDriver):
         def end_capture(self, stream: Any) -> Any:
             graph = super().end_capture(stream)
@@ -118,26 +117,19 @@ def test_a_copy_copies_and_the_peak_is_of_what_is_computed(costs: ModuleType) ->
     assert kept[0] == 0
 
 
-def test_a_backend_without_a_driver_has_no_costs(costs: ModuleType, tmp_path: Path) -> None:
-    (row,) = recorded(costs, tmp_path, create_backend("numpy_reference", engine=Engine.GRAPH))
+def test_a_backend_without_a_driver_has_no_costs(recorded: Any) -> None:
+    (row,) = recorded(create_backend("numpy_reference", engine=Engine.GRAPH))
     assert row["record"] == "skipped"
     assert row["reason"] == "backend numpy_reference runs on no driver of CUDA"
 
 
-def test_times_of_the_paper_engine_say_that_python_issues_its_calls(costs: ModuleType, tmp_path: Path) -> None:
+def test_times_of_the_paper_engine_say_that_python_issues_its_calls(recorded: Any, tmp_path: Path) -> None:
     from gpu_report_summary import summary
 
-    recorded(costs, tmp_path, double())
-    run = {
-        "model": "m",
-        "batch": 1,
-        "engine": "graph",
-        "backend": "b",
-        "name": "greedy",
-        "median_us": 2e3,
-        "dtype": "fp32",
-    }
-    rows = [run | {"p10_us": 1e3, "p90_us": 3e3, "engine": engine} for engine in ("graph", "paper")]
+    recorded(double())
+    run = {"model": "m", "batch": 1, "backend": "b", "name": "greedy", "dtype": "fp32"}
+    run |= {"median_us": 2e3, "p10_us": 1e3, "p90_us": 3e3}
+    rows = [run | {"engine": engine} for engine in ("graph", "paper")]
     (tmp_path / "networks.jsonl").write_text(json.dumps(rows[0]) + "\n")
     assert not [line for line in summary(tmp_path) if "Python's wrappers" in line]
     (tmp_path / "networks.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -163,9 +163,8 @@ def test_what_is_there_in_another_version_than_is_needed_is_printed(
     monkeypatch.setattr(gpu_report_package, "_project", lambda: {"dependencies": ["tiny-upper>=1"]})
     monkeypatch.setattr(gpu_report_package, "linked_package", lambda site: site)
     gpu_report_package.prepare(tmp_path, tmp_path / "work", tmp_path / "wheels")
-    assert capsys.readouterr().out.splitlines() == [
-        "note: iossim needs tiny-core==2.41.5 (1.0 is installed); carry wheels of it"
-    ]
+    expected = ["note: iossim needs tiny-core==2.41.5 (1.0 is installed); carry wheels of it"]
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_compilers_keep_what_they_made_in_the_folder_of_results(

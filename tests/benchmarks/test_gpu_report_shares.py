@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +15,15 @@ import pytest
 from iossim.execution.backend import Context, Samples
 
 
-def job(out: Path, section: str, dry: bool = False) -> Any:
-    from gpu_report_job import Job
-
-    return Job(section, out, time.monotonic() + 1000, ("ios_sample", "squeezenet"), "", "", dry)
+@pytest.fixture
+def job(new_job: Any) -> Callable[..., Any]:
+    return lambda section, dry=False: new_job(section, 1000.0, ("ios_sample", "squeezenet"), dry)
 
 
 @pytest.mark.torch
-def test_a_module_is_measured_once_and_told_beside_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_measured_once_and_told_beside_pytorch(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that ended the section is not begun again."""
     pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
     import gpu_report_modules
@@ -31,7 +32,7 @@ def test_a_module_is_measured_once_and_told_beside_pytorch(tmp_path: Path, monke
 
     monkeypatch.setattr(gpu_report_modules, "measured", lambda *_: {"iossim": 2000.0, "torch-eager": 3000.0})
     for _ in range(2):
-        given = job(tmp_path, "modules", dry=True)
+        given = job("modules", dry=True)
         gpu_report_modules.section_modules(given)
         assert given.remark == ""
     records = [row["record"] for row in read_records(tmp_path / "report.jsonl")]
@@ -43,7 +44,7 @@ def test_a_module_is_measured_once_and_told_beside_pytorch(tmp_path: Path, monke
 
 @pytest.mark.torch
 def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
     import gpu_report_baselines
@@ -63,12 +64,12 @@ def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
     monkeypatch.setattr(baselines, "baseline_names", lambda device=None: list(baselines.BASELINES))
     together = (gpu_report_baselines.COMPILED, gpu_report_baselines.AUTOTUNED)
     for names in together:
-        given = job(tmp_path, "compile/ios_sample")
+        given = job("compile/ios_sample")
         gpu_report_baselines.section_compile(given, "ios_sample", names)
         assert given.remark == ""
     assert calls == [("torch-compile", "torch-compile-cuda-graph"), ("torch-max-autotune",)]
     calls.clear()
-    short = job(tmp_path, "autotune/ios_sample")
+    short = job("autotune/ios_sample")
     short.end_s = time.monotonic() + gpu_report_baselines.AUTOTUNE_S - 1
     for names in together:
         gpu_report_baselines.section_compile(short, "ios_sample", names)
@@ -76,7 +77,7 @@ def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
     (left,) = short.left
     assert left.startswith("torch-max-autotune of ios_sample: of 120 s 11")
     calls.clear()
-    gpu_report_baselines.section_baselines(job(tmp_path, "baselines"))
+    gpu_report_baselines.section_baselines(job("baselines"))
     assert calls == [("torch-eager", "torch-cuda-graph")] * 2
     rows = [json.loads(line) for line in (tmp_path / "networks.jsonl").read_text().splitlines()[1:]]
     assert {row["name"] for row in rows if row["model"] == "ios_sample"} == set(baselines.BASELINES)
@@ -114,15 +115,8 @@ def test_one_table_says_how_the_best_of_iossim_compares_with_the_best_of_pytorch
     assert mean.split()[-1] == "1.00"
 
 
-def test_small_networks_are_compiled_first() -> None:
-    from gpu_report_plan import MODELS, section_names
-
-    names = [name for name in section_names(MODELS) if name.startswith("compile/")]
-    assert names == [f"compile/{model}" for model in ("squeezenet", "inception_v3", "resnet50", "bert_layer")]
-
-
 def test_the_graph_engine_gets_three_quarters_of_a_profile_and_warm_comes_before_cold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import gpu_report_profile
 
@@ -136,15 +130,14 @@ def test_the_graph_engine_gets_three_quarters_of_a_profile_and_warm_comes_before
         asked.append((cold, engine, seconds))
         now_s += seconds  # all that it is given
 
-    given = job(tmp_path, "profile", dry=True)
+    given = job("profile", dry=True)
     begin_s = given.end_s - 1000
     clock = SimpleNamespace(monotonic=lambda: begin_s + now_s)
     monkeypatch.setattr(sys.modules["gpu_report_job"], "time", clock)
     monkeypatch.setattr(gpu_report_profile, "_profile", profile)
     gpu_report_profile.section_profile(given)
-    assert [(cold, engine) for cold, engine, _ in asked] == [
-        (cold, engine) for cold in (False, True) for engine in ("graph", "paper") for _ in given.models
-    ]
+    expected = [(cold, engine) for cold in (False, True) for engine in ("graph", "paper") for _ in given.models]
+    assert [(cold, engine) for cold, engine, _ in asked] == expected
     for cold in (False, True):
         seconds = {
             engine: sum(one for was_cold, used, one in asked if (was_cold, used) == (cold, engine))
@@ -154,7 +147,7 @@ def test_the_graph_engine_gets_three_quarters_of_a_profile_and_warm_comes_before
         assert sum(seconds.values()) == pytest.approx(500)
 
 
-def test_a_search_on_the_graph_engine_gets_three_quarters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_on_the_graph_engine_gets_three_quarters(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import gpu_report_networks
 
     asked: dict[str, float] = {}
@@ -165,13 +158,13 @@ def test_a_search_on_the_graph_engine_gets_three_quarters(tmp_path: Path, monkey
     monkeypatch.setattr(gpu_report_networks, "_search", search)
     monkeypatch.setattr(gpu_report_networks, "measuring", lambda job, engine, store: engine)
     monkeypatch.setattr(gpu_report_networks, "_run_schedules", lambda *given: ({}, {}))
-    gpu_report_networks.section_network(job(tmp_path, "networks/ios_sample", dry=True), "ios_sample")
+    gpu_report_networks.section_network(job("networks/ios_sample", dry=True), "ios_sample")
     assert asked["graph"] == pytest.approx(3 * asked["paper"])
     assert asked["graph"] + asked["paper"] == pytest.approx(500, rel=0.05)
 
 
 def test_what_needs_no_search_is_kept_before_one_begins_and_a_late_one_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import gpu_report_networks
 
@@ -184,14 +177,14 @@ def test_what_needs_no_search_is_kept_before_one_begins_and_a_late_one_does_not(
     monkeypatch.setattr(gpu_report_networks, "_search", lambda job, network, prices, seconds: told.append("search"))
     monkeypatch.setattr(gpu_report_networks, "measuring", lambda job, engine, store: engine)
     monkeypatch.setattr(gpu_report_networks, "_run_schedules", run)
-    gpu_report_networks.section_network(job(tmp_path, "networks/ios_sample", dry=True), "ios_sample")
+    gpu_report_networks.section_network(job("networks/ios_sample", dry=True), "ios_sample")
     assert told == [
         said
         for engine in ("graph", "paper")
         for said in (f"{engine} sequential greedy", "search", f"{engine} sequential greedy ios-both")
     ]
     told.clear()
-    late = job(tmp_path, "networks/ios_sample", dry=True)
+    late = job("networks/ios_sample", dry=True)
     late.end_s = time.monotonic() + 5
     gpu_report_networks.section_network(late, "ios_sample")
     assert told == ["graph sequential greedy", "paper sequential greedy"]
@@ -199,7 +192,7 @@ def test_what_needs_no_search_is_kept_before_one_begins_and_a_late_one_does_not(
 
 
 def test_a_search_ends_with_its_section_and_measures_its_first_schedule_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import gpu_report_networks
 
@@ -219,13 +212,13 @@ def test_a_search_ends_with_its_section_and_measures_its_first_schedule_all_the_
     monkeypatch.setattr(api, "optimize", optimize)
     context = SimpleNamespace(device="h100-sxm", engine="graph")
     prices = SimpleNamespace(context=context, progress=None)
-    given = job(tmp_path, "networks/ios_sample")
+    given = job("networks/ios_sample")
     assert gpu_report_networks._search(given, None, prices, seconds=-1.0) == "found"
     assert interrupted == [True]
 
 
-def test_the_log_and_a_record_tell_where_the_time_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = job(tmp_path, "first", dry=True)
+def test_the_log_and_a_record_tell_where_the_time_goes(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    given = job("first", dry=True)
     for _ in range(2):
         with given.told("an item"):
             pass

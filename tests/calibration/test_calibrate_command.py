@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -130,73 +129,48 @@ def as_table(name: str, change: Callable[[int, dict[str, str]], None] = lambda r
             writer.writerow(cells)
 
 
+TABLE, LINES = "gemm.v100-sxm2.csv", "gemm.v100-sxm2.jsonl"
+
+
 def truncated() -> None:
-    write_measurements(made(), Path("gemm.v100-sxm2.jsonl"))
-    text = Path("gemm.v100-sxm2.jsonl").read_text()
-    Path("gemm.v100-sxm2.jsonl").write_text(text[: len(text) // 2])
+    write_measurements(made(), Path(LINES))
+    text = Path(LINES).read_text()
+    Path(LINES).write_text(text[: len(text) // 2])
 
 
-def mislabelled() -> None:
-    write_measurements(made("p4", label="v100-sxm2"), Path("gemm.v100-sxm2.jsonl"))
+def first_rows(count: int) -> None:
+    as_table(TABLE)
+    Path(TABLE).write_text("".join(Path(TABLE).read_text().splitlines(keepends=True)[: 1 + count]))
 
 
-def labelled_as_another() -> None:
-    write_measurements(made("t4"), Path("gemm.v100-sxm2.jsonl"))
-
-
-def of_a_cpu() -> None:
-    write_measurements(made(label="cpu"), Path("gemm.cpu.jsonl"))
+def in_another_unit(factor: float) -> None:
+    as_table(TABLE, lambda index, cells: cells.update(latency_us=str(factor * float(cells["latency_us"]))))
 
 
 def full_of_nan() -> None:
-    def change(index: int, cells: dict[str, str]) -> None:
-        if index % 3 == 0:
-            cells["latency_us"] = "nan"
-
-    as_table("gemm.v100-sxm2.csv", change)
+    as_table(TABLE, lambda index, cells: cells.update(latency_us="nan" if index % 3 == 0 else cells["latency_us"]))
 
 
-def in_milliseconds() -> None:
-    as_table("gemm.v100-sxm2.csv", lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) / 1000)))
+BAD: dict[str, tuple[Callable[[], None], list[str]]] = {
+    "truncated": (truncated, ["cut"]),
+    "mislabelled": (lambda: write_measurements(made("p4", label="v100-sxm2"), Path(LINES)), ["is the device right", "--trust-labels"]),
+    "labelled as another": (lambda: write_measurements(made("t4"), Path(LINES)), ["recorded on t4, not on v100-sxm2"]),
+    "of a CPU": (lambda: write_measurements(made(label="cpu"), Path("gemm.cpu.jsonl")), ["recorded on cpu, not on v100-sxm2", "--trust-labels"]),
+    "full of nan": (full_of_nan, ["of 32 rows are not usable", "line 2", "latency_us is not a number"]),
+    "in milliseconds": (lambda: in_another_unit(1e-3), ["faster than v100-sxm2 can be", "is the unit us"]),
+    "in nanoseconds": (lambda: in_another_unit(1e3), ["times slower", "is the unit us"]),
+    "too small": (lambda: first_rows(3), ["3 usable rows", "measure more operators"]),
+    "hardly larger": (lambda: first_rows(7), ["usable rows are not held out", "measure more operators"]),
+}  # fmt: skip
 
 
-def in_nanoseconds() -> None:
-    as_table("gemm.v100-sxm2.csv", lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) * 1000)))
-
-
-def too_small() -> None:
-    as_table("gemm.v100-sxm2.csv")
-    lines = Path("gemm.v100-sxm2.csv").read_text().splitlines(keepends=True)
-    Path("gemm.v100-sxm2.csv").write_text("".join(lines[:4]))
-
-
-def hardly_larger() -> None:
-    as_table("gemm.v100-sxm2.csv")
-    lines = Path("gemm.v100-sxm2.csv").read_text().splitlines(keepends=True)
-    Path("gemm.v100-sxm2.csv").write_text("".join(lines[:8]))
-
-
-BAD: dict[Callable[[], None], list[str]] = {
-    truncated: ["cut"],
-    mislabelled: ["is the device right", "--trust-labels"],
-    labelled_as_another: ["recorded on t4, not on v100-sxm2"],
-    of_a_cpu: ["recorded on cpu, not on v100-sxm2", "--trust-labels"],
-    full_of_nan: ["of 32 rows are not usable", "line 2", "latency_us is not a number"],
-    in_milliseconds: ["faster than v100-sxm2 can be", "is the unit us"],
-    in_nanoseconds: ["times slower", "is the unit us"],
-    too_small: ["3 usable rows", "measure more operators"],
-    hardly_larger: ["usable rows are not held out", "measure more operators"],
-}
-
-
-@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
-def test_files_that_are_wrong(make: Callable[[], None], folder: Path) -> None:
+@pytest.mark.parametrize("kind", BAD)
+def test_files_that_are_wrong(kind: str, folder: Path) -> None:
+    make, words = BAD[kind]
     make()
     (path,) = folder.iterdir()
     Path("old.yaml").write_text("as it was")
-    line = refused(f"calibrate --data {path.name} --device v100-sxm2 --out old.yaml")
-    for word in (path.name, *BAD[make]):
-        assert word in line
+    refused(f"calibrate --data {path.name} --device v100-sxm2 --out old.yaml", path.name, *words)
     assert Path("old.yaml").read_text() == "as it was"
     assert sorted(each.name for each in folder.iterdir()) == sorted([path.name, "old.yaml"])
 
@@ -218,9 +192,8 @@ def test_what_is_faster_than_the_peak_is_named_with_the_precision() -> None:
         labelled = tuple(replace(one, operator=replace(one.operator, precision=precision)) for one in several)
         header = Header(device="a100-sxm-40gb", data_set="lab", precision=precision)
         write_measurements(MeasurementSet(header, labelled), Path(f"lab.{suffix}"))
-    line = refused("calibrate lab.csv -d a100-sxm-40gb --folds 0")
-    assert "32 of 32 rows are faster than a100-sxm-40gb can be in fp32" in line
-    assert "did they run in tf32?" in line
+    told = "32 of 32 rows are faster than a100-sxm-40gb can be in fp32"
+    refused("calibrate lab.csv -d a100-sxm-40gb --folds 0", told, "did they run in tf32?")
     assert list(Path().glob("*.yaml")) == []
     printed("calibrate lab.jsonl -d a100-sxm-40gb --folds 0 --trust-labels")
 
@@ -257,9 +230,7 @@ def test_a_few_bad_rows_are_stated() -> None:
 )
 def test_other_mistakes(arguments: str, words: list[str], folder: Path) -> None:
     write_measurements(made(count=20), Path("lab.jsonl"))
-    line = refused(f"calibrate {arguments}")
-    for word in words:
-        assert word in line
+    refused(f"calibrate {arguments}", *words)
     assert [path.name for path in folder.iterdir()] == ["lab.jsonl"]
 
 
@@ -276,4 +247,4 @@ def test_an_interrupt_leaves_the_old_profile(
     monkeypatch.setattr("iossim.calibration.calibrate.bootstrap", interrupted)
     assert main(["calibrate", "--data", "lab.jsonl", "-d", "v100-sxm2", "--folds", "0", "--out", "old.yaml"]) == 130
     assert Path("old.yaml").read_text() == "as it was"
-    assert json.dumps(capsys.readouterr().out) == '""'
+    assert capsys.readouterr().out == ""

@@ -48,7 +48,6 @@ def changed(monkeypatch: pytest.MonkeyPatch, factor: float, *, sequential: bool,
 
 def test_the_profile_that_ships_is_what_is_found() -> None:
     own, found = device(DEVICE), fit_host(device(DEVICE))
-    assert found is not None
     known = own.parameter_values
     assert found.values == pytest.approx({name: known[name] for name in found.values}, rel=0.01)
     assert {name: own.provenance.spread[name] for name in found.spread} == dict(found.spread)
@@ -60,8 +59,6 @@ def test_the_profile_that_ships_is_what_is_found() -> None:
 def test_what_the_profile_had_is_not_remembered() -> None:
     start = with_gap(with_values(device(DEVICE), {"bare_launch_us": 2.0, "library_call_us": 2.0}), 2.5)
     own, other = fit_host(device(DEVICE)), fit_host(start)
-    assert own is not None
-    assert other is not None
     assert other.values == pytest.approx(dict(own.values), rel=0.02)
 
 
@@ -103,7 +100,6 @@ def test_a_gap_moves_and_calls_take_as_long() -> None:
 
 def test_draws_are_of_the_distribution_that_is_left() -> None:
     found = fit_host(device(DEVICE))
-    assert found is not None
     for name, several in found.draws.items():
         assert len(several) == KEPT_RESAMPLES
         assert abs(np.mean(several) - found.values[name]) < found.spread[name]

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from synthetic import measured, true_profile
 
 from iossim.calibration.accuracy import Accuracy, buckets, rank_correlation
-from iossim.calibration.calibrate import DeviceData, calibrate
+from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
 from iossim.calibration.doubts import check_label
 from iossim.calibration.nuisances import fit_overhead, is_hidden
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
@@ -77,9 +77,8 @@ def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
     measured = MeasurementSet(header, rows)
     times, _ = OperatorSamples.of(measured, rows, truth, 1.0).predict(truth)
     made = tuple(Measurement(one, us) for one, us in zip(operators, times.tolist(), strict=True))
-    found = calibrate(
-        [DeviceData(profile, (MeasurementSet(header, made),))], folds=0, rounds=15, resamples=4, trusts_labels=True
-    )
+    protocol = Protocol(folds=0, rounds=15, resamples=4, trusts_labels=True)
+    found = calibrate([DeviceData(profile, (MeasurementSet(header, made),))], protocol)
     assert found.fit.space.names == TENSOR_SPACE.names
     # Weights of dense layers lie along the inner dimension: what DRAM gives for those is one figure of two parameters.
     assert abs(found.profile.parameters.tensor_efficiency - 0.7) < 0.05
@@ -170,6 +169,7 @@ def test_unit_and_order_change_nothing(measured_us: np.ndarray, unit: float, ran
 
 
 @given(times)
+@example(np.array([200.0, 1000.0]))
 def test_buckets_part_the_rows(measured_us: np.ndarray) -> None:
     parts = buckets(measured_us)
     assert list(parts) == ["<0.2 ms", "0.2-1 ms", ">1 ms"]

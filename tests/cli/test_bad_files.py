@@ -43,27 +43,15 @@ MODEL_FILES: dict[str, tuple[bytes, Words]] = {
 def test_model_files(kind: str, command: str, folder: Path) -> None:
     contents, words = MODEL_FILES[kind]
     Path("model.onnx").write_bytes(contents)
-    line = refused(command)
-    for word in ["model.onnx", *words]:
-        assert word in line
+    refused(command, "model.onnx", *words)
     assert [path.name for path in folder.iterdir()] == ["model.onnx"]
-
-
-def test_folder_for_a_model() -> None:
-    Path("model.onnx").mkdir()
-    assert "is a folder" in refused("compare model.onnx -d t4")
-    Path("saved").mkdir()
-    assert "'saved'" in refused("compare saved -d t4")
-    assert "is a folder" in refused("compare ./saved -d t4")
 
 
 def test_options_that_an_onnx_file_cannot_take() -> None:
     Path("model.onnx").write_bytes(onnx_bytes())
-    line = refused("compare model.onnx -d t4 --shape z=1x3x8x8")
-    assert "'z'" in line
-    assert "x" in line
-    assert "model.onnx" in refused("compare model.onnx -d t4 --graphs somewhere")
-    assert "1x3x8" in refused("compare model.onnx -d t4 --shape x=1x3x8")
+    refused("compare model.onnx -d t4 --shape z=1x3x8x8", "'z'", "x")
+    refused("compare model.onnx -d t4 --graphs somewhere", "model.onnx")
+    refused("compare model.onnx -d t4 --shape x=1x3x8", "1x3x8")
 
 
 EDGE_LISTS: dict[str, tuple[str | None, Words]] = {
@@ -86,14 +74,7 @@ def test_edge_lists(kind: str) -> None:
         Path(f"graphs/{number}.txt").write_text("2\n1\n0 1\n")
     if contents is not None:
         Path("graphs/4.txt").write_text(contents)
-    line = refused("compare randwire -d t4 --graphs graphs")
-    for word in ["graphs", *words]:
-        assert word in line
-
-
-def profile() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(printed("devices show t4 --json"))
-    return document
+    refused("compare randwire -d t4 --graphs graphs", "graphs", *words)
 
 
 def without(field: str) -> Callable[[dict[str, Any]], object]:
@@ -123,29 +104,25 @@ def test_device_profiles(kind: str) -> None:
     import yaml
 
     change, words = PROFILES[kind]
-    document = profile()
+    document = json.loads(printed("devices show t4 --json"))
     change(document)
     Path("mine.yaml").write_text(yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper)))
     for command in ("compare ios_sample -d mine.yaml", "devices show mine.yaml"):
-        line = refused(command)
-        for word in ["mine.yaml", *words]:
-            assert word in line
+        refused(command, "mine.yaml", *words)
 
 
 @pytest.mark.parametrize(
-    ("contents", "reason"), [("a: [1, 2\n", "not YAML"), ("- 1\n", "not a mapping"), ("", "not a mapping")]
+    ("contents", "reason"),
+    [
+        (b"a: [1, 2\n", "not YAML"),
+        (b"- 1\n", "not a mapping"),
+        (b"", "not a mapping"),
+        (b"\x80\xfe\x00\x01", "not text"),
+    ],
 )
-def test_device_file_that_holds_no_profile(contents: str, reason: str) -> None:
-    Path("mine.yaml").write_text(contents)
-    line = refused("compare ios_sample -d mine.yaml")
-    assert "mine.yaml" in line
-    assert reason in line
-
-
-def test_device_file_that_is_not_text() -> None:
-    Path("mine.yaml").write_bytes(b"\x80\xfe\x00\x01")
-    assert "not text" in refused("devices show mine.yaml")
-    assert "mine.yaml" in refused("devices show ./folder/mine.yaml")
+def test_device_file_that_holds_no_profile(contents: bytes, reason: str) -> None:
+    Path("mine.yaml").write_bytes(contents)
+    refused("compare ios_sample -d mine.yaml", "mine.yaml", reason)
 
 
 TABLES: dict[str, tuple[str, Words]] = {
@@ -158,18 +135,12 @@ TABLES: dict[str, tuple[str, Words]] = {
     "longer than anything": ('{"stages": [{"units": ["a"], "latency_us": 1e300}]}', ["'stages.0.latency_us'"]),
     "hundreds of digits": (f'{{"stages": [{{"units": ["a"], "latency_us": {"9" * 400}}}]}}', ["'stages.0.latency_us'"]),
     "not a number": ('{"stages": [{"units": ["a"], "latency_us": NaN}]}', ["'stages.0.latency_us'"]),
-    "unknown strategy": (
-        '{"stages": [{"units": ["a"], "strategy": "both", "latency_us": 1}]}',
-        ["'stages.0.strategy'", "merge"],
-    ),
-    "a stage twice": (
-        '{"stages": [{"units": ["a", "b"], "latency_us": 1}, {"units": ["b", "a"], "latency_us": 2}]}',
-        ["twice", "'a'", "'b'"],
-    ),
+    "unknown strategy": ('{"stages": [{"units": ["a"], "strategy": "both", "latency_us": 1}]}', ["'stages.0.strategy'", "merge"]),
+    "a stage twice": ('{"stages": [{"units": ["a", "b"], "latency_us": 1}, {"units": ["b", "a"], "latency_us": 2}]}', ["twice", "'a'", "'b'"]),
     "a unit twice": ('{"stages": [{"units": ["a", "a"], "latency_us": 1}]}', ["'a'", "twice"]),
     "no price for a unit": ('{"stages": [{"units": ["a"], "latency_us": 1}]}', ["no price", "'b'"]),
     "infinite boundary": ('{"stages": [], "boundary_us": {"single_to_single": Infinity}}', ["single_to_single"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -177,9 +148,7 @@ TABLES: dict[str, tuple[str, Words]] = {
 def test_price_tables(kind: str, command: str) -> None:
     contents, words = TABLES[kind]
     Path("prices.json").write_text(contents)
-    line = refused(f"{command} --cost-model table:prices.json")
-    for word in words:
-        assert word in line
+    refused(f"{command} --cost-model table:prices.json", *words)
 
 
 SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
@@ -229,9 +198,7 @@ def test_schedules(kind: str, saved: dict[str, Any], folder: Path) -> None:
     document = json.loads(json.dumps(saved))
     change(document)
     Path("schedule.json").write_text(json.dumps(document))
-    line = refused("simulate schedule.json")
-    for word in words:
-        assert word in line
+    refused("simulate schedule.json", *words)
     assert [path.name for path in folder.iterdir()] == ["schedule.json"]
 
 
@@ -243,16 +210,13 @@ def test_file_that_holds_no_schedule(contents: bytes) -> None:
 
 def test_schedule_priced_by_no_device() -> None:
     printed("optimize ios_sample --cost-model random:7 --out out")
-    line = refused("simulate out/schedule.json")
-    assert "'random'" in line
-    assert "--device" in line
+    refused("simulate out/schedule.json", "'random'", "--device")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
 def test_folder_that_may_not_be_written() -> None:
     Path("closed").mkdir(mode=0o500)
-    line = refused("compare ios_sample -d t4 --out closed/out")
-    assert "cannot be written" in line
+    refused("compare ios_sample -d t4 --out closed/out", "cannot be written")
 
 
 def test_damaged_external_data() -> None:

@@ -26,12 +26,9 @@ from iossim.schedule.schedule import Schedule
         ("t4", ["t4"]),
         (["t4", "v100-sxm2"], ["t4", "v100-sxm2"]),
         (["t4,v100-sxm2", "t4"], ["t4", "v100-sxm2"]),
-        (
-            ["t4+sms=20,dram_gbps=200,v100-sxm2+sms=100", "a10,"],
-            ["t4+sms=20,dram_gbps=200", "v100-sxm2+sms=100", "a10"],
-        ),
+        (["t4+sms=20,dram_gbps=200,v100-sxm2+sms=100", "a10,"], ["t4+sms=20,dram_gbps=200", "v100-sxm2+sms=100", "a10"]),
     ],
-)
+)  # fmt: skip
 def test_devices_are_divided_by_commas(given: str | list[str] | None, devices: list[str]) -> None:
     assert several_devices(given) == devices
 
@@ -134,11 +131,8 @@ def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
 
 def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed("check ios_sample --device t4 --max-latency-ms 1")
-    assert [line.partition(":")[0] for line in text.splitlines()] == [
-        "PASS valid",
-        "PASS free of races",
-        "PASS latency",
-    ]
+    expected = ["PASS valid", "PASS free of races", "PASS latency"]
+    assert [line.partition(":")[0] for line in text.splitlines()] == expected
     latency_us = printed_json("optimize ios_sample --device t4 --json")["latency_us"]
     assert latency_us < 1000
     over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"

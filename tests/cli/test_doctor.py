@@ -73,10 +73,8 @@ def test_extras_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
     found = printed_json("doctor --json")
-    assert found["extras"] == {
-        "far": {"installed": False, "missing": ["no-such-library"]},
-        "near": {"installed": True, "missing": []},
-    }
+    expected = {"far": {"installed": False, "missing": ["no-such-library"]}, "near": {"installed": True, "missing": []}}
+    assert found["extras"] == expected
     assert list(found["libraries"]) == ["no-such-library", "numpy", "onnx"]
     assert "lacks no-such-library" in printed("doctor")
 

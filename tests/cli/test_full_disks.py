@@ -17,6 +17,11 @@ from iossim.base import user_files
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
 
 
+#: A small function, so as not to compile the search: any command's are compiled by the same decorator.
+TWICE = "from iossim.base.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n"
+STUDY = "name: small\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n"
+
+
 def run(arguments: str, stdout: IO[bytes]) -> subprocess.CompletedProcess[bytes]:
     program = [sys.executable, "-m", "iossim", *arguments.split()]
     return subprocess.run(program, stdout=stdout, stderr=subprocess.PIPE, check=False)
@@ -42,11 +47,8 @@ def test_a_reader_that_went_away_is_told_nothing(arguments: str) -> None:
 
 
 def test_compiled_code_that_cannot_be_kept(tmp_path: Path) -> None:
-    """A small function, so as not to compile the search: any command's are compiled by the same decorator."""
     program = tmp_path / "program.py"
-    program.write_text(
-        "from iossim.base.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n"
-    )
+    program.write_text(TWICE)
     limited = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); runpy.run_path({str(program)!r})"
     store = tmp_path / "store"
     environment = {**os.environ, "IOSSIM_CACHE_DIR": str(store)}
@@ -61,9 +63,7 @@ def test_compiled_code_that_cannot_be_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_compiled_code_that_a_crash_tore_is_compiled_anew(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(
-        "from iossim.base.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n"
-    )
+    program.write_text(TWICE)
     environment = {**os.environ, "IOSSIM_CACHE_DIR": str(tmp_path / "store")}
     for torn in ("*.nbi", "*.nbc", ""):
         done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, check=False)
@@ -81,21 +81,17 @@ def test_a_study_whose_folder_is_full(tmp_path: Path, monkeypatch: pytest.Monkey
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         kept(path, contents)
 
-    scenario = tmp_path / "small.yaml"
-    scenario.write_text("name: small\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n")
-    out = tmp_path / "run"
+    scenario, out = tmp_path / "small.yaml", tmp_path / "run"
+    scenario.write_text(STUDY)
     monkeypatch.setattr(user_files, "_write_beside", full)
-    line = refused(f"study run {scenario} --out {out} --workers 1")
-    assert (
-        line
-        == f"error: cannot write {out / 'results.csv'}: No space left on device; free some space, or write elsewhere\n"
-    )
+    told = f"error: cannot write {out / 'results.csv'}: No space left on device; free some space, or write elsewhere\n"
+    assert refused(f"study run {scenario} --out {out} --workers 1") == told
     assert not list(out.glob(".*"))
 
 
 def test_a_journal_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = tmp_path / "small.yaml"
-    scenario.write_text("name: small\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n")
+    scenario.write_text(STUDY)
 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -125,22 +125,16 @@ def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pyte
     assert places or scheduler == "ios-merge"
 
 
-def test_interrupted_comparison_keeps_what_was_found() -> None:
-    prices = Interrupting(frozenset([100]))
-    comparison = iossim.compare("inception_v3", None, cost_model=prices)
+@pytest.mark.parametrize("at", [1, 100])
+def test_interrupted_comparison_keeps_what_was_found(at: int) -> None:
+    """At first there is nothing yet, but the first scheduler's schedule needs no search."""
+    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([at])))
     assert not comparison.complete
-    names = [found.scheduler for found in comparison.schedules]
-    assert names[0] == "sequential"
-    assert "ios-both" not in names
+    first, *others = comparison.schedules
+    assert (first.scheduler, first.complete) == ("sequential", at > 1)
+    assert "ios-both" not in [found.scheduler for found in others]
+    assert bool(others) == (at > 1)
     assert comparison.to_json()["complete"] is False
-
-
-def test_interrupt_before_there_is_a_schedule() -> None:
-    """The first scheduler's needs no search."""
-    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([1])))
-    assert not comparison.complete
-    (found,) = comparison.schedules
-    assert (found.scheduler, found.complete) == ("sequential", False)
 
 
 @pytest.mark.parametrize(
@@ -286,22 +280,18 @@ def test_an_interrupt_inside_numba_comes_when_it_is_done(handling: Any) -> None:
     assert inside["reached"] == [1]
 
 
-def test_an_early_interrupt_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Typer makes an exit code of KeyboardInterrupt, without a word."""
-    monkeypatch.setattr(requests, "create_cost_model", lambda *_: signal.raise_signal(signal.SIGINT))
-    assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_an_interrupt_that_an_import_swallowed_is_not_forgotten(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("swallowed", [(), BaseException])
+def test_an_early_interrupt_says_so(
+    swallowed: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def swallow(*_: object) -> RandomCostModel:
-        with suppress(BaseException):
+    """Typer makes an exit code of KeyboardInterrupt, without a word; an import may swallow it."""
+
+    def interrupted(*_: object) -> RandomCostModel:
+        with suppress(swallowed):
             signal.raise_signal(signal.SIGINT)
         return RandomCostModel()
 
-    monkeypatch.setattr(requests, "create_cost_model", swallow)
+    monkeypatch.setattr(requests, "create_cost_model", interrupted)
     assert main(["optimize", "squeezenet", "-d", "t4"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

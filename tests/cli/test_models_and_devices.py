@@ -14,31 +14,31 @@ from exported_networks import Writer
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import Datasheet
-from iossim.models.catalogue import zoo_models
 
 #: A device that was measured, one whose parameters are transferred, and an embedded one.
 SHOWN = ["v100-sxm2", "k80", "jetson-orin"]
 
 
-def test_models_list() -> None:
-    names = [zoo.name for zoo in zoo_models()]
-    assert [row["name"] for row in printed_json("models list --json")] == names
-    text = printed("models list")
-    assert all(name in text for name in names)
-
-
 def test_models_show() -> None:
+    """A fire module has two branches, and a bypass beside them."""
     shown = printed_json("models show squeezenet --batch 2 --dtype fp16 --json")
     assert shown["model"] == "squeezenet"
     assert shown["dtype"] == "fp16"
     assert shown["inputs"] == {"image": [2, 3, 224, 224]}
     assert shown["units"] == sum(block["units"] for block in shown["block_list"]) == 50
+    assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
+    assert shown["weight_bytes"] == 2 * shown["parameters"]
+    assert shown["flops"] >= 2 * shown["macs"]
+    assert 1.1 < shown["parallelism"] < 2
+    # The two largest images in a row: the first convolution's result, and what its pooling leaves.
+    assert shown["activation_bytes"] >= 2 * 2 * 96 * 109 * 109
     text = printed("models show squeezenet")
-    assert "50 units in 12 blocks" in text
-    assert "1x3x224x224" in text
+    said = ("50 units in 12 blocks", "1x3x224x224", "up to 3 units of a block are independent", "activations at least")
+    assert [words for words in said if words not in text] == []
 
 
 def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence() -> None:
+    assert "nearly all arithmetic is on the critical path" in printed("models show resnet18")
     text = printed("models show inception_v3")
     assert "up to 6 units of a block are independent" in text
     assert "at most" not in text  # of 1.51x, where the next command showed a gain of 1.58x

@@ -19,7 +19,6 @@ from iossim.cost.measured.record import Kind
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Timing
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 
@@ -28,16 +27,13 @@ def stored(path: str) -> MeasurementStore:
     return MeasurementStore(Path(path), read_only=True)
 
 
-def distinct_units(network: Network) -> int:
-    """Units of distinct work that launch something: in these networks, all but the concats."""
-    return len({network.signatures[i] for i, unit in enumerate(network.units) if "concat" not in unit.name.lower()})
-
-
 def test_units_pairs_and_stages_are_kept(fake: str) -> None:
     command = f"profile squeezenet --backend {fake} --store s.sqlite --pairs 5 --stages 7 --rounds 4"
     found = printed_json(f"{command} --json")
     parts = {part["part"]: part for part in found["parts"]}
-    units = distinct_units(iossim.load("squeezenet"))
+    network = iossim.load("squeezenet")
+    # Of distinct work that launches something: all but the concats.
+    units = len({network.signatures[i] for i, unit in enumerate(network.units) if "concat" not in unit.name})
     assert {name: part["measured"] for name, part in parts.items()} == {"units": units, "pairs": 5, "stages": 7}
     assert {part["kept"] for part in parts.values()} == {0}
     assert (found["name"], found["device"], found["engine"]) == ("fake", "fake-device", "paper")
@@ -83,11 +79,8 @@ def test_engines_options_and_dtypes_are_apart(fake: str) -> None:
         found = printed_json(command + extra)
         assert [part["measured"] for part in found["parts"]] == [units, 0, 0]
     with stored("s.sqlite") as store:
-        assert [one.counts for one in store.contexts()] == [
-            {"boundary": 2, "unit": 5},
-            {"boundary": 2, "unit": 2},
-            {"unit": 2},
-        ]
+        expected = [{"boundary": 2, "unit": 5}, {"boundary": 2, "unit": 2}, {"unit": 2}]
+        assert [one.counts for one in store.contexts()] == expected
 
 
 def test_an_interrupt_keeps_what_was_measured(

@@ -207,16 +207,9 @@ def test_schedules_of_two_engines_are_crossed(saved: Path) -> None:
     assert stages["first"].keys() - {"stages"} == document["second"].keys() - {"streams"}
 
 
-def test_other_networks_are_not_diffed(saved: Path, tmp_path: Path) -> None:
-    printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot")
-    said = refused(f"diff {saved}/graph-ios-streams.json {tmp_path}/schedule.json")
-    assert "belong to different networks" in said
-
-
 def test_streams_are_exported_as_dot_alone(saved: Path, tmp_path: Path) -> None:
     export = f"schedules export {saved}/graph-ios-streams.json --out {tmp_path}/file"
-    said = refused(export)
-    assert "streams without barriers, which would be lost; export the stages" in said
+    refused(export, "streams without barriers, which would be lost; export the stages")
     assert not (tmp_path / "file").exists()
     printed(f"{export} --format dot")
     assert 'label="stream 1 · ' in (tmp_path / "file").read_text()

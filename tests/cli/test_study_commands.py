@@ -27,10 +27,8 @@ def test_list_names_what_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["points"] >= 1 and row["schedules"] >= row["points"] and row["title"] for row in rows)
     monkeypatch.setattr("iossim.study.scenario_file.scenario_names", lambda: ["active_warps", "resnet"])
     table = printed("study list")
-    assert [line.split()[0] for line in table.splitlines() if "_" in line or "resnet" in line] == [
-        "active_warps",
-        "resnet",
-    ]
+    expected = ["active_warps", "resnet"]
+    assert [line.split()[0] for line in table.splitlines() if "_" in line or "resnet" in line] == expected
 
 
 def test_show_says_what_will_be_done() -> None:

@@ -71,31 +71,13 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table() -> None:
     ]  # fmt: skip
 
 
-def test_json_is_all_that_is_printed() -> None:
+def test_json_is_all_that_is_printed_and_mistakes_are_one_line() -> None:
     found = printed_json(f"study run small.yaml --out out {QUIET} --json")
     assert (found["study"], found["rows"], found["failed"]) == ("small", 20, [])
     assert found["answers"][0]["question"].startswith("Which is the smallest device by board power")
     assert "results.csv" in found["files"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("--out small.yaml", "not a folder"),
-        ("--out out --workers 0", "--workers 0"),
-        ("--out out --executor dask", "--scheduler"),
-    ],
-)
-def test_mistakes_are_one_line(arguments: str, says: str) -> None:
-    assert says in refused(f"study run small.yaml {arguments}")
-
-
-def test_a_finished_folder_is_taken(tmp_path: Path) -> None:
-    printed(f"study run small.yaml --out out {QUIET}")
-    before = files_of(tmp_path / "out")
-    assert "--resume" in refused(f"study run small.yaml --out out {QUIET}")
-    printed(f"study run small.yaml --out out {QUIET} --resume")
-    assert files_of(tmp_path / "out") == before
+    refused(f"study run small.yaml --out out {QUIET}", "--resume")
+    refused("study run small.yaml --out again --executor dask", "--scheduler")
 
 
 def test_an_interrupt_leaves_a_folder_to_go_on_with(
@@ -179,10 +161,8 @@ def test_many_files_are_told_by_their_folder(capsys: pytest.CaptureFixture[str])
     files = [Path("run", "figures", f"{number}.svg") for number in range(26)]
     tell_written(files)
     tell_written(files[:2])
-    assert capsys.readouterr().err.splitlines() == [
-        f"wrote 26 files to {Path('run', 'figures')}",
-        f"wrote {files[0]}, {files[1]}",
-    ]
+    expected = [f"wrote 26 files to {Path('run', 'figures')}", f"wrote {files[0]}, {files[1]}"]
+    assert capsys.readouterr().err.splitlines() == expected
 
 
 def test_pictures_are_written_by_name(reported: Path) -> None:

@@ -28,7 +28,6 @@ from iossim.models.catalogue import zoo_models
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph, write_onnx
 from iossim.models.passes.pipeline import canonicalise
-from iossim.schedule.schedule import Schedule
 
 #: Attention heads and pyramids make wide blocks, which take long to search without pruning.
 PRUNED = search_options("general", 3, 4)
@@ -140,20 +139,6 @@ def test_dimensions_that_cannot_be(given: list[str], reason: str, tmp_path: Path
     assert reason in refused(["models", "show", str(path), *given])
 
 
-def test_what_is_worth_knowing_before_scheduling() -> None:
-    """A fire module has two branches, and a bypass beside them."""
-    shown = printed_json("models show squeezenet --json")
-    assert shown["width"] == max(block["width"] for block in shown["block_list"]) == 3
-    assert shown["weight_bytes"] == 4 * shown["parameters"]
-    assert shown["flops"] >= 2 * shown["macs"]
-    assert 1.1 < shown["parallelism"] < 2
-    # The two largest images in a row: the first convolution's result, and what its pooling leaves.
-    assert shown["activation_bytes"] >= 4 * 96 * 109 * 109
-    text = printed("models show squeezenet")
-    assert "up to 3 units of a block are independent" in text
-    assert "activations at least" in text
-
-
 ZOO = [zoo.name for zoo in zoo_models()]
 #: Networks that take a second or less to build, write, read and schedule.
 QUICK = ("squeezenet", "ios_sample", "resnet18", "bert_layer", "shufflenet_v1", "moe_layer")
@@ -168,13 +153,8 @@ def test_a_network_of_the_zoo_and_its_export_are_one(name: str, tmp_path: Path) 
     path, *_ = write_onnx(network.graph, tmp_path / f"{name}.onnx", name=name, network=network)
     again = load(path)
     for own, read in zip(network.units, again.units, strict=True):
-        assert (own.name, own.kind, own.nodes, own.inputs, own.outputs) == (
-            read.name,
-            read.kind,
-            read.nodes,
-            read.inputs,
-            read.outputs,
-        )
+        for field in ("name", "kind", "nodes", "inputs", "outputs"):
+            assert getattr(own, field) == getattr(read, field)
     assert again.blocks == network.blocks
     assert again.reading == ()
     for device in ("t4", "a100-sxm-40gb"):
@@ -189,27 +169,12 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @pytest.mark.parametrize(
-    ("model", "device", "dtype"),
-    [
-        ("light_squeezenet", "v100-sxm2", "fp32"),
-        ("light_squeezenet", "h200-sxm", "int8"),
-        pytest.param("light_resnet50", "t4", "fp16", marks=pytest.mark.slow),
-        pytest.param("light_resnet50", "a100-pcie-80gb", "tf32", marks=pytest.mark.slow),
-        pytest.param("light_vgg19", "p4", "fp32", marks=pytest.mark.slow),
-        ("light_inception_v1", "k80", "fp32"),
-    ],
+    ("model", "device", "dtype"), [("light_squeezenet", "h200-sxm", "int8"), ("light_inception_v1", "k80", "fp32")]
 )
-def test_light_models(model: str, device: str, dtype: str, tmp_path: Path) -> None:
-    path = LIGHT / f"{model}.onnx"
-    options = [str(path), "-d", device, "--dtype", dtype]
-    comparison = printed_json(["compare", *options, "--json"])
+def test_light_models(model: str, device: str, dtype: str) -> None:
+    comparison = printed_json(["compare", str(LIGHT / f"{model}.onnx"), "-d", device, "--dtype", dtype, "--json"])
     check_comparison(comparison)
     assert comparison["model"] == model
-    printed(["optimize", *options, "--out", str(tmp_path)])
-    saved = Schedule.read(tmp_path / "schedule.json")
-    assert saved.latency_us == pytest.approx(comparison["schedules"][-1]["latency_us"], rel=1e-9)
-    again = printed_json(["simulate", str(tmp_path / "schedule.json"), "--json"])
-    assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
 
 
 def test_branches_are_worth_something() -> None:

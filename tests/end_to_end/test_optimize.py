@@ -17,6 +17,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.transforms.replay import network_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
+FILES = {"schedule.json", "index.html", "graph.dot", "graph.svg", "trace.json", "timeline.svg", "timeline.png"}
 
 
 def read_and_fit(path: Path) -> Schedule:
@@ -41,15 +42,7 @@ def read_and_fit(path: Path) -> Schedule:
 def test_files_of_a_schedule(options: str, tmp_path: Path) -> None:
     out = tmp_path / "made" / "by optimize"
     text = printed([*f"optimize {options}".split(), "--out", str(out)])
-    assert {path.name for path in out.iterdir()} == {
-        "schedule.json",
-        "index.html",
-        "graph.dot",
-        "graph.svg",
-        "trace.json",
-        "timeline.svg",
-        "timeline.png",
-    }
+    assert {path.name for path in out.iterdir()} == FILES
     saved = read_and_fit(out / "schedule.json")
     assert f"{saved.latency_us / 1e3:.3f} ms in {len(saved.stages)} stages" in text
     assert saved.latency_us == pytest.approx(sum(stage.latency_us + stage.boundary_us for stage in saved.stages))
@@ -66,16 +59,12 @@ def test_files_of_a_schedule(options: str, tmp_path: Path) -> None:
     assert xml.etree.ElementTree.parse(out / "timeline.svg").getroot().tag.endswith("svg")
 
 
-def test_files_that_are_not_wanted(tmp_path: Path) -> None:
-    printed(f"optimize ios_sample -d t4 --no-trace --no-plot --out {tmp_path}")
-    assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot"}
-
-
 def test_files_replace_those_of_the_run_before(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for device in ("t4", "k80"):
-        printed(f"optimize ios_sample -d {device} --no-plot --out {tmp_path}")
+        printed(f"optimize ios_sample -d {device} --no-trace --no-plot --out {tmp_path}")
         assert Schedule.read(tmp_path / "schedule.json").device == device
+    assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot", "notes.txt"}
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -144,17 +133,11 @@ def test_simulated_with_other_prices(tmp_path: Path) -> None:
 
 def test_model_that_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path with a space and letters beyond ASCII; then the file goes elsewhere, and --model says where."""
-    onnx = pytest.importorskip("onnx")
-    from onnx import TensorProto, helper
-
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "tiny", [x], [y])
     folder = tmp_path / "modèles à moi"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
     path = folder / "réseau 网络.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    write_onnx(OPS["conv"]().graph, path)
     printed(["optimize", str(path), "-d", "t4", "--out", "sortie préférée"])
     saved = Schedule.read(Path("sortie préférée/schedule.json"))
     assert saved.network == "réseau 网络"
@@ -187,9 +170,8 @@ def test_a_model_is_found_from_its_schedule(
     (tmp_path / model).rename(kept)
     printed(command.replace("{}", str(saved)))
     kept.unlink()
-    assert "'models/net.onnx' does not exist; say where it is now with --model" in refused(
-        command.replace("{}", str(saved))
-    )
+    missing = "'models/net.onnx' does not exist; say where it is now with --model"
+    refused(command.replace("{}", str(saved)), missing)
 
 
 @pytest.mark.parametrize("options", ["", "--engine graph"])
@@ -201,17 +183,7 @@ def test_simulated_block_by_block(options: str, tmp_path: Path) -> None:
     assert found["latency_us"] == pytest.approx(document["latency_us"], rel=0.15)
     assert 0 < found["mean_active_warps"] < 80 * 64
     assert all(0 < found[name] < 1 for name in ("mean_issue", "mean_l2", "mean_dram"))
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "schedule.json",
-        "index.html",
-        "graph.dot",
-        "graph.svg",
-        "trace.json",
-        "timeline.svg",
-        "timeline.png",
-        "active_warps.svg",
-        "active_warps.png",
-    }
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES | {"active_warps.svg", "active_warps.png"}
     trace = (tmp_path / "run" / "trace.json").read_text()
     tracks = check_trace(trace)
     end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)

@@ -17,7 +17,7 @@ from evidence.concurrency.sm_shares import (
     read_curves,
     read_network_pairs,
 )
-from evidence.predictions import DEVICES, computed, moved, read
+from evidence.predictions import computed, moved, read
 from evidence.profiles.launch_costs import (
     ENGINE_OPERATORS,
     PAIRS,
@@ -43,7 +43,6 @@ from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kinds.cpu import KIND
 from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
 from iossim.hardware.load import device
-from iossim.hardware.names import device_names
 from iossim.measurements.measurement import MeasurementError
 
 HEAD = "device,software,what,value,unit\n"
@@ -124,11 +123,6 @@ def test_what_moved_is_said() -> None:
     assert moved(before, now) == ["t4, c, x: gone", "t4, b, x: 100 -> 110 us (+10.0%)", "t4, d, x: new, 7 us"]
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_devices_ship(name: str) -> None:
-    assert name in device_names()
-
-
 A100 = device("a100-sxm-80gb")
 V100 = device("v100-sxm2")
 SMS = (14, 27, 54, 81, 108)
@@ -160,7 +154,6 @@ def test_copies_are_found_again() -> None:
     (found,) = evaluate_networks(rows, prices)
     assert found.copy_us == pytest.approx(50.0)
     assert found.left_out == pytest.approx(0.0, abs=1e-9)
-    assert found.slowdown is not None
     assert found.slowdown < 0.2
 
 
@@ -174,7 +167,6 @@ def test_delays_are_found_again() -> None:
         together_us = alone_us * (1 + 4.0 * counts[own] / alone_us + 0.5 * l2)
         runs.append(SharedRun(own, 1, 50, other, batch, 50, alone_us, together_us))
     found = evaluate_pairs(runs, shares, counts.__getitem__)
-    assert found is not None
     assert (found.delay_us, found.l2_part) == pytest.approx((4.0, 0.5))
     assert found.left_out.ninetieth < 1e-9 < found.no_interference.median
     assert evaluate_pairs(runs, [], counts.__getitem__) is None
@@ -190,7 +182,6 @@ def test_the_recorded_tables(shared: Path) -> None:
     assert max(one.left_out for one in found.curves) < 0.12
     assert np.mean([one.in_sample for one in found.networks]) < 0.15
     assert {one.device for one in found.reaches} == {"a100-sxm-80gb", "rtx-a6000", "rtx-5090"}
-    assert found.pairs is not None
     assert found.pairs.left_out.median < 0.6 * found.pairs.no_interference.median
     assert not evaluate_shares(folder, [device("k80")])
     assert not evaluate_shares(folder / "none")
@@ -199,19 +190,11 @@ def test_the_recorded_tables(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "text", "error"),
     [
-        (
-            read_curves,
-            "device,kernel,batch,context_or_tokens,sm_count,latency_ms,achieved_bandwidth_GB_per_s\na,k,1,1,,2,3\n",
-            "line 2: sm_count is empty",
-        ),
-        (
-            read_bandwidths,
-            "device,what,sm_or_blocks,value,unit\nRTX A6000 (84 SMs),DRAM read bandwidth,4,fast,GB/s\n",
-            "line 2: value",
-        ),
+        (read_curves, "device,kernel,batch,context_or_tokens,sm_count,latency_ms,achieved_bandwidth_GB_per_s\na,k,1,1,,2,3\n", "line 2: sm_count is empty"),
+        (read_bandwidths, "device,what,sm_or_blocks,value,unit\nRTX A6000 (84 SMs),DRAM read bandwidth,4,fast,GB/s\n", "line 2: value"),
         (read_network_pairs, "network_a,network_b\nalexnet,vgg19\n", "there is no column 'batch_a'|batch_a is empty"),
     ],
-)
+)  # fmt: skip
 def test_rows_that_cannot_be_read(tmp_path: Path, read: Callable[[Path], object], text: str, error: str) -> None:
     path = tmp_path / "made.csv"
     path.write_text(text)

@@ -49,23 +49,16 @@ def v100_row(mode: str, median_ms: str, second: str = "sleep,80,1024", iteration
     return f"slots,two,sleep,{kernel},80,1024,{blocks},{threads},,{iterations},{mode},10,1,{median_ms},1,1,,"
 
 
-def test_what_is_alone_in_one_row_and_together_in_another_is_one_experiment(tmp_path: Path) -> None:
-    file = v100_table(tmp_path, v100_row("alone", "2", ""), v100_row("sequential", "4"), v100_row("together", "3"))
+def test_rows_of_one_experiment_are_joined(tmp_path: Path) -> None:
+    alone, sequential, together = v100_row("alone", "2", ""), v100_row("sequential", "4"), v100_row("together", "3")
     kernel = MicroKernel("sleep", 80, 1024, 2000.0)
-    (found,) = read_v100(file)
-    assert found == Microbenchmark(
-        "v100-sxm2", "v100_microbenchmarks", 4, "slots", "two", (kernel, kernel), 3000.0, 4000.0
-    )
-
-
-def test_equal_kernels_take_half_of_their_sequence_alone(tmp_path: Path) -> None:
-    file = v100_table(tmp_path, v100_row("sequential", "4"), v100_row("together", "3"))
-    assert [kernel.alone_us for kernel in read_v100(file)[0].kernels] == [2000.0, 2000.0]
-
-
-def test_iterations_are_those_of_the_first_kernel(tmp_path: Path) -> None:
-    rows = v100_row("sequential", "4"), v100_row("together", "3", iterations="fp32 7; sleep 40")
-    assert read_v100(v100_table(tmp_path, *rows))[0].iterations == 40
+    joined = "v100-sxm2", "v100_microbenchmarks", 4, "slots", "two", (kernel, kernel), 3000.0, 4000.0
+    assert read_v100(v100_table(tmp_path, alone, sequential, together)) == [Microbenchmark(*joined)]
+    # Equal kernels take half of their sequence alone; iterations are those of the first kernel.
+    together = v100_row("together", "3", iterations="fp32 7; sleep 40")
+    (found,) = read_v100(v100_table(tmp_path, sequential, together))
+    assert [kernel.alone_us for kernel in found.kernels] == [2000.0, 2000.0]
+    assert found.iterations == 40
 
 
 @pytest.mark.parametrize(
@@ -80,13 +73,9 @@ def test_iterations_are_those_of_the_first_kernel(tmp_path: Path) -> None:
 def test_bad_rows_are_named_by_line(tmp_path: Path, rows: list[str], reason: str) -> None:
     with pytest.raises(MeasurementError, match=reason):
         read_v100(v100_table(tmp_path, *rows))
-
-
-def test_a_table_without_a_column_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / V100_FILE
-    file.write_text("device,experiment\nV100,slots\n")
+    (tmp_path / V100_FILE).write_text("device,experiment\nV100,slots\n")
     with pytest.raises(MeasurementError, match="there is no column 'mode'"):
-        read_v100(file)
+        read_v100(tmp_path / V100_FILE)
 
 
 def test_what_a_note_tells_in_per_cent() -> None:
@@ -159,9 +148,8 @@ def test_the_shared_pairs_are_read_whole(shared: Path) -> None:
     assert len(prefill) == 27
     assert {pair.sms for pair in prefill} == {None, (54, 54), (32, 76)}
     placed = block_placement.read_placements(folder / block_placement.FILE)
-    assert [(one.name, sorted(one.sms)) for one in placed] == [
-        (name, list(range(170))) for name in ("k_fma32", "k_copy_tb")
-    ]
+    expected = [(name, list(range(170))) for name in ("k_fma32", "k_copy_tb")]
+    assert [(one.name, sorted(one.sms)) for one in placed] == expected
 
 
 SHAPE = [64, 28, 28]
@@ -180,19 +168,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "conv-relu": conv_node(32, "relu") | WHOLE,
     "stacked": conv_node(64, "relu") | WHOLE,
     "alias": {"type": "identity", "output_shape": SHAPE} | WHOLE,
-    "gather": {
-        "type": "identity", "output_shape": [96, 28, 28], "sources": [SHAPE, SHAPE],
-        "inputs": [[[0, 0, 64], [1, 0, 64]], [[1, 0, 32]]],
-    },
-    "sepconv": {
-        "type": "sequential", "output_shape": [16, 28, 28],
-        "nodes": [{"type": "relu", "output_shape": SHAPE}, conv_node(64, groups=64), conv_node(16)],
-    } | WHOLE,
-    "pool": {
-        "type": "pool", "pool_type": "avg", "kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "output_shape": SHAPE
-    } | WHOLE,
-    "gap": {"type": "pool", "pool_type": "global_avg", "kernel": [], "stride": [], "padding": [], "output_shape": [64, 1, 1]}
-    | WHOLE,
+    "gather": {"type": "identity", "output_shape": [96, 28, 28], "sources": [SHAPE, SHAPE], "inputs": [[[0, 0, 64], [1, 0, 64]], [[1, 0, 32]]]},
+    "sepconv": {"type": "sequential", "output_shape": [16, 28, 28], "nodes": [{"type": "relu", "output_shape": SHAPE}, conv_node(64, groups=64), conv_node(16)]} | WHOLE,
+    "pool": {"type": "pool", "pool_type": "avg", "kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "output_shape": SHAPE} | WHOLE,
+    "gap": {"type": "pool", "pool_type": "global_avg", "kernel": [], "stride": [], "padding": [], "output_shape": [64, 1, 1]} | WHOLE,
     "matmul": {"type": "matmul", "m": 8, "k": 16, "n": 32, "sources": [], "inputs": [], "output_shape": [8, 32]},
 }  # fmt: skip
 
@@ -217,9 +196,8 @@ def read(folder: Path, name: str, records: list[dict[str, Any]], device: str | N
     for file, lines in (("ops.jsonl", ops), ("device.json", [{"id": "facts", "t_s": 0.0} | facts]), (name, records)):
         (folder / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = (folder / name).read_text()
-    assert [known.title for known in formats() if known.recognises(folder / name, text)] == [
-        "records of a GPU collection beside their ops.jsonl"
-    ]
+    expected = ["records of a GPU collection beside their ops.jsonl"]
+    assert [known.title for known in formats() if known.recognises(folder / name, text)] == expected
     return read_measurements(folder / name, device, fewest=0)
 
 

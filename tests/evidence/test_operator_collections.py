@@ -152,11 +152,6 @@ def test_a_profile_given_stands_for_the_shipped_one(folder: Path) -> None:
     assert profile is changed
 
 
-def test_a_file_alone(folder: Path) -> None:
-    ((measured, _),) = read_data_sets([folder / "inner" / "own.jsonl"]).sets
-    assert len(measured.measurements) == 120
-
-
 def test_places_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no such file or folder"):
         read_data_sets([tmp_path / "nowhere"])

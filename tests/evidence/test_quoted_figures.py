@@ -68,12 +68,15 @@ def test_markers_are_paired() -> None:
 
 
 def test_only_what_stands_between_markers_is_written() -> None:
-    text = "before 1\n\n<!-- figures: gain -->\n\nstale\n\n<!-- end of figures -->\n\nbehind 2\n"
+    text = "before 1\n\n<!-- figures: gain -->\n\nstale\n\n<!-- end of figures -->\n\nafter 2\n"
     made = filled(text, {"gain": 1.5}, {"gain": lambda results: f"| {results['gain']} |\n|---|"})
     assert made == text.replace("stale", "| 1.5 |\n|---|")
     assert filled(made, {"gain": 1.5}, {"gain": lambda results: f"| {results['gain']} |\n|---|"}) == made
     with pytest.raises(FiguresError, match="no figures are called 'gain'"):
         filled(text, {}, {"gains": str})
+    # An empty block ends where it ends.
+    made = filled(text.replace("stale\n\n", "") + text, {}, {"gain": lambda _: "new"})
+    assert [made.count(word) for word in ("new", "stale", "after 2")] == [2, 0, 2]
 
 
 def test_a_section_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,9 +174,3 @@ def test_how_much_need_be_measured(shared: Path, monkeypatch: pytest.MonkeyPatch
     for each in made.values():
         each.pop("planning_cpu_s")
     assert list(differences(kept, made)) == []
-
-
-def test_an_empty_block_ends_where_it_ends() -> None:
-    text = "<!-- figures: one -->\n\n<!-- end of figures -->\n\nkept\n\n<!-- figures: two -->\n\nold\n\n<!-- end of figures -->\n"
-    made = filled(text, {}, {"one": lambda _: "first", "two": lambda _: "second"})
-    assert [word in made for word in ("first", "kept", "second", "old")] == [True, True, True, False]

@@ -99,17 +99,13 @@ def test_values_that_are_no_sizes(value: object) -> None:
 
 def test_missing_columns() -> None:
     assert missing_columns(KINDS["linear"], ["m", "n", "k"]) == ["batch"]
-    assert missing_columns(KINDS["conv"], ["batch", "in_channels", "out_channels", "in_size", "kernel", "stride"]) == [
-        "pad_h (or padding)",
-        "pad_w (or padding)",
-    ]
+    given = ["batch", "in_channels", "out_channels", "in_size", "kernel", "stride"]
+    assert missing_columns(KINDS["conv"], given) == ["pad_h (or padding)", "pad_w (or padding)"]
     with pytest.raises(RecordError, match="linear needs the column batch"):
         read_record({"op": "linear", "m": 1, "n": 2, "k": 3, "batch": ""})
 
 
 def test_padding_that_differs_before_and_after_has_no_columns() -> None:
-    from dataclasses import replace
-
     operator = parse_description("conv batch=1 in_channels=5 out_channels=4 kernel=3 in_size=9 stride=1 padding=1")
     lopsided = replace(operator, op=replace(operator.op, pads=(0, 0, 1, 1)))  # type: ignore[call-arg]
     with pytest.raises(RecordError, match="padding"):
@@ -202,9 +198,7 @@ def test_other_exports(name: str, command: str, tmp_path: Path) -> None:
     contents, what, remedy = EXPORTS[name]
     path = tmp_path / name
     path.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-    line = refused(f"{command} {path} --device t4")
-    for words in (name, what, remedy):
-        assert words in line
+    refused(f"{command} {path} --device t4", name, what, remedy)
 
 
 @pytest.mark.parametrize(
@@ -221,9 +215,8 @@ def test_other_exports(name: str, command: str, tmp_path: Path) -> None:
 def test_what_profile_report_reads(contents: str, command: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(contents)
-    line = refused(f"{command} {path} --device t4")
-    assert words in line
-    assert "'iossim profile-report MODEL FILE --measurements OUT.jsonl' makes measurements of it" in line
+    remedy = "'iossim profile-report MODEL FILE --measurements OUT.jsonl' makes measurements of it"
+    refused(f"{command} {path} --device t4", words, remedy)
 
 
 @pytest.mark.parametrize(

@@ -207,10 +207,8 @@ def test_tracks_and_arguments(network: Network, schedule: Schedule) -> None:
     ]
     tracks = check_trace(perfetto_trace(network, schedule, spans))
     assert list(tracks) == ["stages", "stream 0", "stream 1"]
-    assert [(event["name"], event["ts"], event["dur"]) for event in tracks["stages"]] == [
-        ("stage 0 (2 groups)", 5, 15),
-        ("stage 1 (1 group)", 30, 5.5),
-    ]
+    expected = [("stage 0 (2 groups)", 5, 15), ("stage 1 (1 group)", 30, 5.5)]
+    assert [(event["name"], event["ts"], event["dur"]) for event in tracks["stages"]] == expected
     assert [event["name"] for event in tracks["stream 0"]] == ["a", "d"]
     (event,) = tracks["stream 1"]
     assert event["args"] == {

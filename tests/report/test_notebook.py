@@ -116,37 +116,17 @@ RESULTS: dict[str, tuple[Callable[[iossim.Network, iossim.Schedule], Any], str, 
         "Time by limit: ",
         lambda found: len(found.schedule.stages),
     ),
-    "predict": (
-        lambda network, best: iossim.predict(network, "t4"),
-        "squeezenet on t4",
-        "the 16 slowest (to_dataframe() has all)",
-        lambda found: len(found.network.units),
-    ),
-    "simulate_events": (
-        lambda network, best: iossim.simulate_events(best),
-        "Event-driven simulator: ",
-        "Mean utilisation",
-        lambda found: len(found.spans),
-    ),
-    "microbatch": (
-        lambda network, best: iossim.microbatch(network, "t4"),
-        "30 kernels take",
-        "fire2.squeeze.conv",
-        lambda found: 30,
-    ),
-    "corun": (
-        lambda network, best: iossim.corun(EXAMPLES / "corun" / "v100_fp64.csv", "v100-pcie-32gb"),
-        "Concurrent: ",
-        "Time lost to contention",
-        lambda found: 4,
-    ),
+    "predict": (lambda network, best: iossim.predict(network, "t4"), "squeezenet on t4", "the 16 slowest (to_dataframe() has all)", lambda found: len(found.network.units)),
+    "simulate_events": (lambda network, best: iossim.simulate_events(best), "Event-driven simulator: ", "Mean utilisation", lambda found: len(found.spans)),
+    "microbatch": (lambda network, best: iossim.microbatch(network, "t4"), "30 kernels take", "fire2.squeeze.conv", lambda found: 30),
+    "corun": (lambda network, best: iossim.corun(EXAMPLES / "corun" / "v100_fp64.csv", "v100-pcie-32gb"), "Concurrent: ", "Time lost to contention", lambda found: 4),
     "optimize_streams": (
         lambda network, best: iossim.optimize_streams(network, "v100-sxm2"),
         "squeezenet on v100-sxm2, batch 1, fp32, paper engine, ios-streams: ",
         "Lower bound of all streams",
         lambda found: len(found.launches),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RESULTS)

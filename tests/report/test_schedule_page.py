@@ -51,9 +51,8 @@ def test_every_unit_has_its_stage_and_every_kernel_its_unit(
     assert [unit["name"] for unit in data["units"]] == [unit.name for unit in network.units]
     named = [[[data["units"][unit]["name"] for unit in group] for group in stage["groups"]] for stage in data["stages"]]
     assert named == [stage.groups for stage in schedule.stages]
-    assert [stage["merged"] for stage in data["stages"]] == [
-        stage.strategy is Strategy.MERGE for stage in schedule.stages
-    ]
+    expected = [stage.strategy is Strategy.MERGE for stage in schedule.stages]
+    assert [stage["merged"] for stage in data["stages"]] == expected
     for stage, _, start, end, _, units in data["kernels"]:
         assert set(units) <= {unit for group in data["stages"][stage]["groups"] for unit in group}
         assert data["stages"][stage]["start"] <= start <= end <= data["stages"][stage]["end"]

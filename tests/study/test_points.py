@@ -62,9 +62,8 @@ def lists(axis: str) -> st.SearchStrategy[list[Any]]:
 def test_a_grid_is_every_combination_and_the_last_axis_varies_fastest(chosen: dict[str, list[Any]]) -> None:
     scenario = Scenario.model_validate({"name": "g", **{FIELDS[axis]: chosen[axis] for axis in AXES}})
     points = points_of(scenario)
-    assert [tuple(point.labels.values()) for point in points] == [
-        tuple(map(label, values)) for values in product(*(chosen[axis] for axis in AXES))
-    ]
+    expected = [tuple(map(label, values)) for values in product(*(chosen[axis] for axis in AXES))]
+    assert [tuple(point.labels.values()) for point in points] == expected
     assert [point.index for point in points] == list(range(len(points)))
     assert len({point.key for point in points}) == len(points) == count_points(scenario)
 

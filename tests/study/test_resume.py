@@ -105,7 +105,7 @@ def test_a_journal_may_be_torn_anywhere(undisturbed: StudyRun, tmp_path: Path, e
     drawn = random.Random(7).sample(range(ends[6], len(whole)), 1)
     for cut in (ends[0] - 1, ends[9] - 1, len(whole) - 1, *drawn):
         folder = tmp_path / str(cut)
-        run_folder(undisturbed, folder)
+        shutil.copytree(undisturbed.folder, folder)
         (folder / "journal.jsonl").write_bytes(whole[:cut])
         evaluated.clear()
         resume(folder)
@@ -127,7 +127,7 @@ def test_from_a_damaged_line_on_work_is_done_again(undisturbed: StudyRun, tmp_pa
 def test_a_point_whose_files_are_damaged_is_done_again(
     undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
 ) -> None:
-    run_folder(undisturbed, tmp_path / "run")
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
     rows = [row for row in undisturbed.results.rows if row.scheduler == "greedy"]
     (tmp_path / "run" / str(rows[2].schedule)).unlink()
     (tmp_path / "run" / str(rows[4].schedule)).write_text("{")
@@ -140,16 +140,18 @@ def test_a_point_whose_files_are_damaged_is_done_again(
 def test_other_questions_are_answered_from_what_is_there(
     undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
 ) -> None:
-    run_folder(undisturbed, tmp_path / "run")
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
     asked = SCENARIO.model_copy(update={"questions": [Question(best="device")], "constraints": []})
-    run = run_study(asked, tmp_path / "run", workers=1, resume=True)
+    told: list[tuple[int, int]] = []
+    run = run_study(asked, tmp_path / "run", workers=1, resume=True, progress=lambda *counts: told.append(counts))
     assert not evaluated
+    assert told == [(2 * POINTS, 2 * POINTS)]
     assert [answer.question for answer in run.results.answers] == ["Which device has the lowest latency?"]
     assert all(row.meets is None for row in run.results.rows)
 
 
 def test_traces_that_are_asked_for_later_are_made(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
-    run_folder(undisturbed, tmp_path / "run")
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
     run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, trace=perfetto_trace)
     assert len(evaluated) == POINTS
     assert len(list((tmp_path / "run" / "traces").iterdir())) == POINTS * len(scheduler_names())
@@ -164,12 +166,14 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
         assert "`out`" in str(refused.value)
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    run_folder(undisturbed, tmp_path / "run")
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
     refuses(tmp_path / "run", "finished results of this study; give `resume`")
     for again in (False, True):
         other = SCENARIO.model_copy(update={"name": "other", "batch_sizes": [2]})
         refuses(tmp_path / "run", "of study 'small'", other, again)
         refuses(tmp_path / "run", "another version", SCENARIO.model_copy(update={"seed": 1}), again)
+    (tmp_path / "run" / "scenario.yaml").unlink()  # written after the journal is begun
+    refuses(tmp_path / "run", "finished results of this study; give `resume`")
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "results.csv").write_text("mine")
     refuses(tmp_path / "else", "something else", resume=True)
@@ -180,7 +184,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files are locked as POSIX does")
 def test_two_runs_do_not_write_one_folder(undisturbed: StudyRun, tmp_path: Path) -> None:
-    run_folder(undisturbed, tmp_path / "run")
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
     held = Journal(tmp_path / "run" / "journal.jsonl")
     # A lock is the open file's, not the process's.
     with pytest.raises(OptionError, match="written by another run"):
@@ -226,17 +230,8 @@ def test_a_killed_study_goes_on(undisturbed: StudyRun, tmp_path: Path, kills: in
         assert sorted(keys) == sorted(point.key for point in points_of(SCENARIO))
 
 
-def run_folder(run: StudyRun, folder: Path) -> None:
-    """A copy of a run's folder."""
-    shutil.copytree(run.folder, folder)
-
-
 def broken(*given: object, **named: object) -> None:
     raise TypeError("unsupported operand")
-
-
-def mistaken(*given: object, **named: object) -> None:
-    raise OptionError("no such thing; give another")
 
 
 @pytest.mark.parametrize("place", ["context_of", "Task", "_row"])
@@ -262,13 +257,13 @@ def test_so_does_a_price_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run = run_study(study, tmp_path / "run", workers=1)
     reasons = {price.reason for price in run.results.cross}
     (kept,) = (tmp_path / "run" / DEFECTS).iterdir()
-    assert reasons == {
-        f"TypeError: unsupported operand (a defect of iossim; its traceback is in {DEFECTS}/{kept.name})"
-    }
+    expected = {f"TypeError: unsupported operand (a defect of iossim; its traceback is in {DEFECTS}/{kept.name})"}
+    assert reasons == expected
 
 
-def test_a_mistake_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "context_of", mistaken)
-    run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1)
-    assert {row.reason for row in run.results.rows} == {"no such thing; give another"}
+def test_a_mistake_has_none(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    study = small_study([str(tmp_path / "broken.onnx")], batch_sizes=[1])
+    run = run_study(study, tmp_path / "run", workers=1)
+    assert all("broken.onnx" in row.reason for row in run.results.rows)
     assert not (tmp_path / "run" / DEFECTS).exists()

@@ -42,13 +42,14 @@ def printed_json(arguments: str | Sequence[str]) -> Any:
     return json.loads(printed(arguments), parse_constant=_refuse)
 
 
-def refused(arguments: str | Sequence[str]) -> str:
-    """The one line that a command says about its user's mistake."""
+def refused(arguments: str | Sequence[str], *words: str) -> str:
+    """The one line that a command says about its user's mistake, which has all of these ``words``."""
     code, out, err = output_of(arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.endswith("\n")
     assert err.count("\n") == 1
+    assert [word for word in words if word not in err] == [], err
     return err
 
 

@@ -151,7 +151,7 @@ _TF32_KINDS = ("conv", "conv_transpose")
 
 
 def is_table_of_problems(head: str) -> bool:
-    """Whether a file that begins with this text is such a table."""
+    """True where a file that begins with this text is such a table."""
     return not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING
 
 

@@ -36,7 +36,7 @@ _COLUMNS = {
 
 
 def is_trace_of_kernels(head: str) -> bool:
-    """Whether a file that begins with this text is such a table."""
+    """True where a file that begins with this text is such a table."""
     return not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING
 
 

@@ -42,7 +42,7 @@ _PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}
 
 
 def is_table_of_networks(head: str) -> bool:
-    """Whether a file that begins with this text is such a table."""
+    """True where a file that begins with this text is such a table."""
     return not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING
 
 

@@ -170,7 +170,7 @@ _LAYOUTS = (
 
 
 def is_operator_collection(head: str) -> bool:
-    """Whether a file that begins with this text is one of these tables."""
+    """True where a file that begins with this text is one of these tables."""
     return not head.startswith(("#", "{", "[")) and _layout_of(header_cells(head)) is not None
 
 

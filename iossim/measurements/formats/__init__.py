@@ -17,7 +17,7 @@ class Format:
 
     #: Title in error messages.
     title: str
-    #: Whether a file of this name that begins with this text has the format; no file matches two formats.
+    #: True where a file of this name that begins with this text has the format; no file matches two formats.
     recognises: Callable[[Path, str], bool]
     #: The measurements of a file. The second argument is the user's device, or None. Raises MeasurementError.
     read: Callable[[Path, str | None], MeasurementSet]

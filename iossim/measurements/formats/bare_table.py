@@ -30,7 +30,7 @@ def _said_by_name(path: Path) -> tuple[str | None, str | None]:
 
 
 def is_table_of_operators(head: str) -> bool:
-    """Whether the first line of a file names columns of operators."""
+    """True where the first line of a file names columns of operators."""
     if head.lstrip().startswith(("{", "[")):
         return False
     columns = header_cells(head)

@@ -69,7 +69,7 @@ class LayerTimes:
 
     @property
     def names_nodes(self) -> bool:
-        """Whether layers have the names of the model's nodes."""
+        """True where layers have the names of the model's nodes."""
         return self.source in (ONNXRUNTIME, _TENSORRT)
 
     @property

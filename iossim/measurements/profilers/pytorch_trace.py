@@ -34,7 +34,7 @@ class TraceEvent:
 
 
 def is_chrome_trace(head: str) -> bool:
-    """Whether a file that begins with this text is a trace."""
+    """True where a file that begins with this text is a trace."""
     begin = head.lstrip()
     return begin.startswith(("{", "[")) and any(mark in begin for mark in _MARKS)
 

@@ -263,9 +263,9 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     ]
 
 
-def stream_axis(alt: Any, title: str = "stream") -> Any:
+def stream_axis(alt: Any) -> Any:
     """Vertical axis: one lane per stream."""
-    return alt.Y(**_stream_channel(title))
+    return alt.Y(**_stream_channel("stream"))
 
 
 def _stream_channel(title: str) -> dict[str, Any]:

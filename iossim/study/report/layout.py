@@ -78,11 +78,11 @@ def point_label(row: Row, axes: Sequence[str]) -> str:
     return place_of(coordinates(row, shown), shown)
 
 
-def layout(rows: Sequence[Row], without: Sequence[str] = (), group: str | None = None) -> Layout:
-    """Deal the varying axes, except those that a figure draws itself, to groups, panels and choices; ``group``, if
-    given, is the axis of the groups, however long.
+def layout(rows: Sequence[Row], group: str | None = None) -> Layout:
+    """Deal the varying axes to groups, panels and choices; ``group``, if given, is the axis of the groups, however
+    long.
     """
-    axes = _by_preference(rows, without)
+    axes = _by_preference(rows)
     if not axes:
         return Layout("model", None, ())
     sizes = {axis: len(values_of(rows, axis)) for axis in axes}
@@ -91,21 +91,18 @@ def layout(rows: Sequence[Row], without: Sequence[str] = (), group: str | None =
         return Layout(POINT, None, ())
     # This is the longest axis that can be stacked; among equals, the one that makes the best groups.
     group = group or max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
-    rest = [axis for axis in axes if axis != group]
-    panel = next((axis for axis in rest if sizes[axis] <= MOST_PANELS), None)
-    return Layout(group, panel, tuple(Column(axis, title_of(axis)) for axis in rest if axis != panel))
+    return Layout(group, *panels_and_choices(rows, [group]))
 
 
-def _by_preference(rows: Sequence[Row], without: Sequence[str]) -> list[str]:
-    axes = [axis for axis in varying(rows) if axis not in without]
-    return sorted(axes, key=lambda axis: AXES[axis].group_rank)
+def _by_preference(rows: Sequence[Row]) -> list[str]:
+    return sorted(varying(rows), key=lambda axis: AXES[axis].group_rank)
 
 
-def panels_and_choices(rows: Sequence[Row], without: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
-    """Like :func:`layout`, for figures whose every panel is one whole picture: no groups."""
-    axes = _by_preference(rows, without)
+def panels_and_choices(rows: Sequence[Row], drawn: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
+    """The axis of the panels, and those to choose from: the varying ones, except those that a panel draws itself."""
+    axes = [axis for axis in _by_preference(rows) if axis not in drawn]
     panel = next((axis for axis in axes if len(values_of(rows, axis)) <= MOST_PANELS), None)
-    return panel, tuple(Column(axis, title_of(axis)) for axis in axes if axis != panel)
+    return panel, axis_columns(axis for axis in axes if axis != panel)
 
 
 def place_of(record: Mapping[str, Cell], axes: Iterable[str]) -> str:
@@ -154,8 +151,3 @@ def most(records: Iterable[Mapping[str, Cell]], key: str, least: bool = False) -
 def axis_columns(axes: Iterable[str]) -> tuple[Column, ...]:
     """Columns of a figure's data for axes."""
     return tuple(Column(axis, title_of(axis)) for axis in axes)
-
-
-def metric_columns(*names: str) -> tuple[Column, ...]:
-    """Columns of a figure's data for metrics, as the table of rows has them."""
-    return tuple(column for name in names if (column := METRICS[name].column) is not None)

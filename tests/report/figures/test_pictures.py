@@ -22,7 +22,14 @@ from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.figures.timeline import LABEL_PIXELS, NUMBER_PIXELS, active_warps_figure, fitting_label, staggered
+from iossim.report.figures.timeline import (
+    LABEL_PIXELS,
+    NUMBER_PIXELS,
+    active_warps_figure,
+    colours_by_time,
+    fitting_label,
+    staggered,
+)
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import ComparisonRow
 
@@ -85,13 +92,15 @@ def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
         assert "conv" in legend
 
 
+def test_kinds_that_take_the_most_time_come_first() -> None:
+    kernels = [{"what": "kernel", "kind": kind, "time_ms": ms} for kind, ms in (("conv", 1), ("add", 2), ("conv", 2))]
+    expected = ["conv", "add", "relu"]
+    assert list(colours_by_time([*kernels, {"what": "stage"}, {**kernels[0], "kind": "relu"}])) == expected
+
+
 def test_text_on_a_colour_is_black_or_white() -> None:
-    assert [text_on(colour) for colour in ("#ffffff", "#000000", "#0072b2", "#f2c866")] == [
-        "black",
-        "white",
-        "white",
-        "black",
-    ]
+    colours = ("#ffffff", "#000000", "#0072b2", "#f2c866")
+    assert [text_on(colour) for colour in colours] == ["black", "white", "white", "black"]
 
 
 def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> None:

@@ -59,15 +59,9 @@ def fields(spec: Any) -> set[str]:
         ({"batch_sizes": [1, 8, 32], "schedulers": ["ios-both"]}, ["batch", "blocks", "kinds"]),
         ({"devices": devices(8)}, ["overview", "speedup", "latency", "blocks", "kinds"]),
         ({"devices": devices(3), "batch_sizes": [1, 8]}, ["speedup", "latency", "blocks", "kinds"]),
-        (
-            {"batch_sizes": [1, 16, 32], "cross_evaluate": ["batch"]},
-            ["speedup", "batch", "batch_specialisation", "blocks", "kinds"],
-        ),
+        ({"batch_sizes": [1, 16, 32], "cross_evaluate": ["batch"]}, ["speedup", "batch", "batch_specialisation", "blocks", "kinds"]),
         ({"devices": devices(2), "cross_evaluate": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
-        (
-            {"devices": devices(3), "constraints": [Question(at_most=5)]},
-            ["devices", "speedup", "latency", "blocks", "kinds"],
-        ),
+        ({"devices": devices(3), "constraints": [Question(at_most=5)]}, ["devices", "speedup", "latency", "blocks", "kinds"]),
         ({"searches": searches()}, ["speedup", "latency", "pruning", "blocks", "kinds"]),
         ({"plots": ["kinds", "speedup"]}, ["kinds", "speedup"]),
     ],
@@ -76,6 +70,13 @@ def test_the_axes_choose_the_figures(changes: dict[str, Any], expected: list[str
     found = [figure.name for figure in figures(made_run(HERE, made_scenario(**changes)))]
     # These need schedules that are there.
     assert [name for name in found if name not in ("timeline", "roofline")] == expected
+
+
+def test_whiskers_of_a_throughput_are_those_of_its_latency_turned_over() -> None:
+    drawn = figure(made_run(HERE, made_scenario(batch_sizes=[1, 8, 32])), "batch")
+    for record in drawn.records:
+        low, own, high = (float(str(record[f"{end}throughput"])) for end in ("low_", "", "high_"))
+        assert low < own < high
 
 
 def test_an_unknown_plot_is_told() -> None:

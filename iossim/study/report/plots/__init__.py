@@ -24,7 +24,7 @@ class Plot:
     name: str
     #: Position on the page.
     order: int
-    #: Whether a report has it where the scenario names no plots.
+    #: True where a report has it although the scenario names no plots.
     fits: Callable[[StudyRun], bool]
     #: The figure, None where the study holds no data for it.
     draw: Callable[[StudyRun], Figure | None]
@@ -37,8 +37,8 @@ def _words() -> dict[str, dict[str, Any]]:
 
 
 def words_of(name: str, **told: object) -> dict[str, Any]:
-    """Title, caption and description of a figure, as ``figures.yaml`` has them, with ``told`` filled in."""
-    return {key: text.format(**told) for key, text in _words()[name].items() if key != "columns"}
+    """Name, title, caption and description of a figure, as ``figures.yaml`` has them, with ``told`` filled in."""
+    return {"name": name} | {key: text.format(**told) for key, text in _words()[name].items() if key != "columns"}
 
 
 def columns_of(name: str, *first: Column) -> tuple[Column, ...]:

@@ -30,7 +30,7 @@ class Bars:
     name: str
     metric: str
     written: Callable[[float], str]
-    #: Whether devices are compared: the best schedule of each, the fastest device first, with its board's power.
+    #: True where devices are compared: the best schedule of each, the fastest device first, with its board power.
     of_devices: bool = False
     #: Title, caption, description and title of the ``axis`` of values; by default those of ``figures.yaml``.
     words: Mapping[str, str] | None = None
@@ -56,20 +56,19 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
     groups = list(dict.fromkeys(record["group"] for record in records))
     intervals = ("low_ms", "high_ms") if any(record["low_ms"] is not None for record in records) else ()
     limit = _limit_ms(run) if bars.metric == "latency_ms" else None
-    words = dict(bars.words or words_of(bars.name, baseline=baseline_of(run)))
+    words = {"name": bars.name, **(bars.words or words_of(bars.name, baseline=baseline_of(run)))}
     axis = words.pop("axis")
     share_scales(records, [choice.key for choice in dealt.choices], dealt.panel)
     pixels = _LONG_TEXT_PIXELS if bars.of_devices else _TEXT_PIXELS
     spec = bar_specification(shown.key, axis, schedulers, records, groups, limit, pixels)
     asked = (LegendEntry(f"asked for: at most {limit:g} ms", "currentColor", "dashes"),) if limit is not None else ()
     return Figure(
-        name=bars.name,
         **words,
         finding=_devices_finding(run) if bars.of_devices else layout.best_finding(run, bars.metric),
         columns=(
             *layout.axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
             Column("scheduler"),
-            *layout.metric_columns(bars.metric, *intervals, "published_ms"),
+            *(METRICS[name].column or Column(name) for name in (bars.metric, *intervals, "published_ms")),
             Column("note"),
         ),
         records=records,
@@ -162,7 +161,7 @@ def _devices_finding(run: StudyRun) -> str:
 
 
 def _is_no_line(run: StudyRun) -> bool:
-    """Whether bars are drawn: latency against batch sizes alone is drawn as lines."""
+    """True where bars are drawn: latency against batch sizes alone is drawn as lines."""
     rows = run.results.rows
     sizes = {axis: len(layout.values_of(rows, axis)) for axis in layout.varying(rows)}
     return "batch" not in sizes or max(sizes.values()) > sizes["batch"]

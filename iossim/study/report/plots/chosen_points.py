@@ -40,8 +40,7 @@ class ChosenPoint:
     profile: DeviceProfile
     sequential: Schedule
     best: Schedule
-    #: Their paths, relative to the run directory.
-    sequential_file: str
+    #: Path of the best one, relative to the run directory.
     best_file: str
 
 
@@ -74,7 +73,7 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
         except IossimError:
             continue
         label = point_label(best, axes)
-        found.append(ChosenPoint(label, network, profile, first, second, sequential.schedule, best.schedule))
+        found.append(ChosenPoint(label, network, profile, first, second, best.schedule))
     return tuple(found)
 
 
@@ -89,26 +88,22 @@ def draw_timeline(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     if not chosen:
         return None
-    records: list[dict[str, Cell]] = []
-    for point in chosen:
-        records += _point_records(point)
+    records = [record for point in chosen for record in _point_records(point)]
     several = (Column("point"),) if len(chosen) > 1 else ()
     trace = f"iossim simulate {in_folder(run, chosen[0].best_file)} --event-driven --out timeline"
     colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
     shown, strip = lanes(colours), occupancy()
-    panels: list[Panel] = []
-    for name in ("sequential", "best"):
-        panels += [
-            Panel(f"{name} schedule: stages and kernels", shown, {"schedule": name, "strip": False}),
-            Panel(f"{name} schedule: occupancy", strip, {"schedule": name, "strip": True}),
-        ]
+    panels = tuple(
+        Panel(f"{name} schedule: {what}", spec, {"schedule": name, "strip": spec is strip})
+        for name in ("sequential", "best")
+        for what, spec in (("stages and kernels", shown), ("occupancy", strip))
+    )
     return Figure(
-        name="timeline",
         **words_of("timeline"),
         finding=_finding(chosen[0]),
         columns=columns_of("timeline", *several),
         records=tuple(records),
-        panels=tuple(panels),
+        panels=panels,
         command=f"{figure_command(run, 'timeline')}\n{trace}",
         choices=several,
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
@@ -131,14 +126,12 @@ def _executions(point: ChosenPoint) -> tuple[Execution, Execution]:
 def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
     executions = _executions(point)
     end_ms = max(execution.latency_us for execution in executions) / 1e3
-    records: list[dict[str, Cell]] = []
-    for name, schedule, execution in zip(
-        ("sequential", "best"), (point.sequential, point.best), executions, strict=True
-    ):
-        common: dict[str, Cell] = {"point": point.label, "schedule": name, "end_of_both_ms": end_ms}
-        made = timeline_records(point.network, schedule, execution.spans, execution)
-        records += [{**common, **record} for record in made]
-    return records
+    drawn = {"sequential": point.sequential, "best": point.best}
+    return [
+        {"point": point.label, "schedule": name, "end_of_both_ms": end_ms, **record}
+        for (name, schedule), execution in zip(drawn.items(), executions, strict=True)
+        for record in timeline_records(point.network, schedule, execution.spans, execution)
+    ]
 
 
 def _finding(point: ChosenPoint) -> str:
@@ -171,7 +164,6 @@ def draw_roofline(run: StudyRun) -> Figure | None:
         colours=colour_scale(colours),
     )
     return Figure(
-        name="roofline",
         **words_of("roofline", left_out=left_out),
         finding=_roofline_finding(chosen[0], units),
         columns=columns_of("roofline", *several),

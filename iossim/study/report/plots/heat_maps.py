@@ -21,8 +21,6 @@ from iossim.study.study_run import CrossPrice, Row, StudyRun
 #: The darkest colour means this often or more, so that rarely used rules remain visible.
 _MOST = 20
 
-_RULES = "rules"
-
 
 def draw_rules(run: StudyRun) -> Figure | None:
     given = [rows[0] for rows in layout.points(run).values() if rows[0].status == "ok"]
@@ -45,10 +43,9 @@ def draw_rules(run: StudyRun) -> Figure | None:
     )
     spec = heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))
     return Figure(
-        name=_RULES,
-        **words_of(_RULES, most=_MOST),
+        **words_of("rules", most=_MOST),
         finding=f"{names[0]} is used most: {used[str(names[0])]} times.",
-        columns=columns_of(_RULES, *layout.axis_columns(others)),
+        columns=columns_of("rules", *layout.axis_columns(others)),
         records=records,
         printed=tuple(record for record in records if record["times"]),
         panels=layout.panels(rows, panel, spec),
@@ -57,11 +54,10 @@ def draw_rules(run: StudyRun) -> Figure | None:
 
 
 _FEW_POINTS = 12
-_OVERVIEW = "overview"
 
 
 def overview_fits(run: StudyRun) -> bool:
-    """Whether there are enough points: a few are seen better as bars."""
+    """True for enough points: a few are clearer as bars."""
     rows = run.results.rows
     return (
         len(layout.varying(rows)) > 1
@@ -109,10 +105,9 @@ def draw_overview(run: StudyRun) -> Figure | None:
     tooltips = ("text", "scheduler", "latency")
     spec = heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)
     return Figure(
-        name=_OVERVIEW,
-        **words_of(_OVERVIEW, baseline=baseline),
+        **words_of("overview", baseline=baseline),
         finding=layout.best_finding(run, "speedup"),
-        columns=columns_of(_OVERVIEW, *layout.axis_columns(axes)),
+        columns=columns_of("overview", *layout.axis_columns(axes)),
         records=tuple(records),
         panels=(Panel("", spec),),
         choices=choices,
@@ -156,8 +151,7 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
     worst = layout.most(records, "slower_percent") or records[0]
     where = f"{layout.place_of(worst, others)}: " if others else ""
     return Figure(
-        name=name,
-        **words_of("specialisation", axis=title_of(axis)),
+        **words_of("specialisation", axis=title_of(axis)) | {"name": name},
         finding=(
             f"The worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({where}{worst['scheduler']} made "
             f"for {worst['made_for']}, run at {worst['run_at']})."
@@ -216,8 +210,8 @@ def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Seq
 
 
 PLOTS = (
-    Plot(_OVERVIEW, 5, overview_fits, draw_overview),
+    Plot("overview", 5, overview_fits, draw_overview),
     _specialisation("batch", 40),
     _specialisation("device", 41),
-    Plot(_RULES, 45, lambda run: any(row.rules for row in run.results.rows), draw_rules),
+    Plot("rules", 45, lambda run: any(row.rules for row in run.results.rows), draw_rules),
 )

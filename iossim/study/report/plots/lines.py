@@ -70,7 +70,7 @@ def _lines(
 
 
 def _batch_fits(run: StudyRun) -> bool:
-    """Whether lines fit: two sizes among other varying axes make no line."""
+    """True where lines fit: two sizes among other varying axes make no line."""
     axes = layout.varying(run.results.rows)
     return "batch" in axes and (axes == ["batch"] or len(layout.values_of(run.results.rows, "batch")) > 2)
 
@@ -92,7 +92,6 @@ def _draw_batch(run: StudyRun) -> Figure | None:
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
     return Figure(
-        name="batch",
         **words_of("batch"),
         finding=layout.best_finding(run, "throughput_per_s"),
         columns=columns_of("batch", *layout.axis_columns(axes)),
@@ -191,7 +190,6 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
     top = layout.most(records, "of_given_percent", least=True) or records[0]
     spec = _lines("model", scheduler_marks(models), told, x, y, size=50, height=250)
     return Figure(
-        name="alpha",
         **words_of("alpha"),
         finding=(
             f"{top['model']} gains most: {number_of(top['of_given_percent']):.1f} % of its latency as given remain, by "
@@ -275,7 +273,6 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
             Panel(f"{before}trade-off", lines(times, latency, size=56, **whiskers), where),
         ]
     return Figure(
-        name="pruning",
         **words_of("pruning"),
         finding=layout.best_finding(run, "latency_ms"),
         columns=columns_of("pruning", *map(Column, axes)),

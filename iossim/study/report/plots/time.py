@@ -57,7 +57,6 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
     where = f" ({place_of(top, axes)})" if axes else ""
     spec = described(__package__, "blocks", schedulers=schedulers, colours=scheduler_scale(schedulers))
     return Figure(
-        name="blocks",
         **words_of("blocks", left_out=left_out),
         finding=(
             f"{top['block']} gains most: {number_of(top['speedup_x']):.2f} times as fast as sequential, by "
@@ -89,7 +88,6 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
     where = f" ({place_of(top, axes)})" if axes else ""
     spec = described(__package__, "kinds", schedulers=schedulers, kinds=list(colours), colours=colour_scale(colours))
     return Figure(
-        name="kinds",
         **words_of("kinds", left_out=left_out),
         finding=(
             f"{top['kind']} takes {number_of(top['share_percent']):.0f} % of the time, by {top['scheduler']}{where}."
