@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import Floats, Integers
+from iossim.backends.simulator.device_sharing import (
+    DRAM_DEMAND,
+    ISSUE_DEMAND,
+    POWER_DEMAND,
+    SLOT_KINDS,
+    SLOTS,
+    SPREAD,
+    Floats,
+    Integers,
+)
 from iossim.backends.simulator.event_costs import EventCosts
 from iossim.backends.simulator.plan_model import (
     AWAIT_DEVICE,
@@ -26,7 +36,7 @@ from iossim.backends.simulator.plan_model import (
     run_plan_commands,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_bounds import kernel_work_us, most_shares
+from iossim.backends.simulator.stage_bounds import kernel_work_us, part_of
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
 from iossim.cost.facts import LaunchWork, StreamPrices
@@ -82,7 +92,7 @@ class PlanPricing:
         """Lower bounds of each launch, alone and on each resource."""
         prepared, interference = self._prepare(problem), self.profile.parameters.interference
         numbers = kernel_work_us(prepared, interference)
-        return LaunchWork(numbers[:, 0], numbers[:, 1], numbers[:, 2:], most_shares(prepared, interference))
+        return LaunchWork(numbers[:, 0], numbers[:, 1], numbers[:, 2:], _most_shares(prepared, interference))
 
     def run(self, network: Network, plan: Plan) -> PlanRun:
         """Run a plan of ``network``, of stages or of streams, whose units are launched and not moved."""
@@ -162,3 +172,15 @@ class PlanPricing:
             commands[index, KIND], commands[index, STREAM], commands[index, REFERENCE] = kind, stream, reference
             times[index, HOST_US], times[index, STREAM_US] = host_us, stream_us
         return commands, times, kernels
+
+
+def _most_shares(prepared: PreparedProblem, interference: float) -> Floats:
+    """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
+    shape ``[units, 3 + kinds]``.
+    """
+    begin, columns, *_ = prepared.kernels
+    parts = part_of(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
+    parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
+    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(
+        -1, 3 + SLOT_KINDS
+    )

@@ -78,7 +78,7 @@ def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     """
     columns = prepared.kernels.columns
     alone_us, last_us, again_us = columns[:, ALONE], columns[:, LAST_US], columns[:, AGAIN_US]
-    demands = (_part(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
+    demands = (part_of(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
     resident_us = (alone_us - last_us) * columns[:, SPREAD] + last_us * columns[:, LAST_SPREAD]
     resident_us = np.where(again_us > 0.0, again_us * columns[:, SPREAD], resident_us)
     running_us = np.where(again_us > 0.0, again_us, alone_us)
@@ -87,19 +87,7 @@ def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
 
 
-def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
-    """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
-    shape ``[units, 3 + kinds]``.
-    """
-    begin, columns, *_ = prepared.kernels
-    parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
-    parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
-    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(
-        -1, 3 + SLOT_KINDS
-    )
-
-
-def _part(demand: Floats, interference: float) -> Floats:
+def part_of(demand: Floats, interference: float) -> Floats:
     """The part of a resource that a kernel takes of it at least while it runs as fast as alone."""
     return np.minimum(1.0, (1.0 + interference) * demand)
 
@@ -120,7 +108,7 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
         loads.append(np.where(is_heavy, shared, 0.0))
         times_us.append(np.where(sparse, running_us, columns[:, LAST_US]))
         most_groups.append(most)
-    parts = [_part(load, interference) for load in loads]
+    parts = [part_of(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
         _leads_us(prepared, is_heavy) * KEPT,

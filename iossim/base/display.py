@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,24 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     import pandas
 
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture as SVG, which a notebook shows."""
-
-    svg: str
-
-    def __repr__(self) -> str:
-        return f"<Picture: SVG, {len(self.svg):,} characters>"
-
-    def _repr_svg_(self) -> str:
-        return self.svg
-
-    def save(self, path: str | Path) -> None:
-        """Write the SVG to a file."""
-        from iossim.base.user_files import write_atomically
-
-        write_atomically(Path(path), self.svg)
+    from iossim.base.picture import Picture
 
 
 class Displayed:

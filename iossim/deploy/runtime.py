@@ -21,10 +21,11 @@ from typing import Any
 
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
+from iossim.execution.made_inputs import merged_graph
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.merging import merged_convolution, merged_graph
+from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.ops.slice import Split
 from iossim.models.onnx.export import write_onnx

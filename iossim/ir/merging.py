@@ -18,8 +18,6 @@ from typing import cast
 import numpy as np
 
 from iossim.base.errors import ScheduleError
-from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network, Unit
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
@@ -114,25 +112,6 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
         tuple(channel_begin),
         offsets,
     )
-
-
-def merged_graph(network: Network, units: Sequence[int]) -> Graph:
-    """The stacked convolution of several units and their activation, as a graph from their input to one output.
-
-    The output has the parts as channel slices in the order of ``units``. Raises as :func:`merged_convolution`.
-    """
-    merged = merged_convolution(network, units)
-    parts = [network.unit_nodes(network.units[unit]) for unit in units]
-    arrays = [[network.graph.constants[value].load() for value in nodes[0].inputs[1:]] for nodes in parts]
-    weight, bias = merged.stack([part[0] for part in arrays], [part[1] if len(part) > 1 else None for part in arrays])
-    name = "merged:" + "+".join(network.units[unit].name for unit in units)
-    constants: dict[str, Constant] = {f"{name}.weight": ArrayConstant(weight)}
-    if bias is not None:
-        constants[f"{name}.bias"] = ArrayConstant(bias)
-    activations = [node.op for node in parts[0][1:]]
-    nodes = [Node("stacked", merged.op, (merged.input, *constants), (f"{name}.stacked" if activations else name,))]
-    nodes += [Node(name, op, nodes[0].outputs, (name,)) for op in activations]
-    return Graph.create({merged.input: network.graph.types[merged.input]}, [name], nodes, constants)
 
 
 def _merge_key(network: Network, unit: Unit) -> str | None:

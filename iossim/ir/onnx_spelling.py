@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,42 @@ class OnnxNode:
     def data_inputs(self, count: int) -> tuple[str, ...]:
         """The first ``count`` inputs that are present."""
         return tuple(name for name in self.inputs[:count] if name)
+
+    def window(self) -> tuple[int, ...]:
+        """Spatial size of a convolution's weight; raises ModelError if the node states another."""
+        window = self.input_type(1).shape[2:]
+        said = self.attribute("kernel_shape")
+        if said is not None and tuple(said) != window:
+            raise ModelError(
+                f"{self.op_type} {self.name!r}: its kernel_shape is {list(said)}, but its weight {self.input_type(1)}; "
+                "export the model again"
+            )
+        return window
+
+    def pads(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
+        """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError if ranks differ."""
+        auto = self.attribute("auto_pad", "NOTSET")
+        if isinstance(auto, bytes):
+            auto = auto.decode()
+        size, rank = self.input_type(0).shape[2:], len(kernel)
+        if not len(size) == len(strides) == len(dilations) == rank or min((*strides, *dilations), default=1) < 1:
+            raise ModelError(
+                f"{self.op_type} {self.name!r}: kernel {list(kernel)}, strides {list(strides)} and dilations "
+                f"{list(dilations)} do not fit an image of size {list(size)}; export the model again"
+            )
+        if auto in ("NOTSET", ""):
+            return tuple(self.attribute("pads", [0] * 2 * rank))
+        if auto == "VALID":
+            return (0,) * (2 * rank)
+        if auto not in ("SAME_UPPER", "SAME_LOWER"):
+            raise ModelError(f"{self.op_type} {self.name!r}: unknown auto_pad {auto!r}; use NOTSET with explicit pads")
+        before, after = [], []
+        for length, k, s, d in zip(size, kernel, strides, dilations, strict=True):
+            total = max(0, (-(-length // s) - 1) * s + d * (k - 1) + 1 - length)
+            small, large = total // 2, total - total // 2
+            before.append(small if auto == "SAME_UPPER" else large)
+            after.append(large if auto == "SAME_UPPER" else small)
+        return (*before, *after)
 
 
 #: ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto).

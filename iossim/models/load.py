@@ -105,7 +105,9 @@ def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | Non
     """
     if source_of(source.model) in ("ios_file", "onnx_file") and not os.path.isfile(source.model):
         raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
-    options = LoadOptions.of_source(source)
+    from iossim.models.source_options import options_of  # most networks are loaded once
+
+    options = options_of(source)
     return _loaded(
         source.model, options if shapes is None else replace(options, shapes=shapes, dimensions={}, batch=None)
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iossim.base.errors import ModelError, OptionError, did_you_mean, is_count
+from iossim.base.errors import ModelError, OptionError, is_count
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
@@ -18,37 +18,7 @@ from iossim.models.passes.unit_fusion import MODEL, check_policy
 #: Prefix of the source of a network that was made from a PyTorch module; its class follows.
 TORCH = "torch:"
 #: The batch of inputs as declared in the file, since they have no common one.
-_DECLARED = "declared"
-
-
-def _plain(_: str, text: str) -> str:
-    return text
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ModelError(f"option {name!r} is {text!r}, which is not a whole number") from None
-
-
-#: Options kept in a source, and the function from name (for errors) and text to the value.
-_READ: dict[str, Callable[[str, str], Any]] = {
-    "dtype": lambda _, text: Precision.named(text),
-    "graphs": _plain,
-    "units": _plain,
-    "max_block": _integer,
-    "seed": _integer,
-    "passes": lambda _, text: tuple(filter(None, text.split(","))),
-    "batch": lambda name, text: None if text == _DECLARED else _integer(name, text),
-    "training": lambda _, text: text == "True",
-    "block": _plain,
-}
-#: Options that are mappings, each item an option ``KEY.NAME`` of a source: by key the field, and the function.
-_READ_ITEMS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-    "shape": ("shapes", lambda name, text: tuple(_integer(name, size) for size in text.split("x"))),
-    "dimension": ("dimensions", _integer),
-}
+DECLARED = "declared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,22 +53,6 @@ class LoadOptions:
         """The precision of models whose weights do not determine it."""
         return self.dtype or Precision.FP32
 
-    @classmethod
-    def of_source(cls, source: ModelSource) -> LoadOptions:
-        """The options that a network was loaded with; raises ModelError for text that :meth:`source` does not write."""
-        given: dict[str, Any] = {"batch": source.batch, "dtype": Precision.FP32}
-        for option, text in source.options:
-            key, _, item = option.partition(".")
-            if option in _READ:
-                given[option] = _READ[option](option, text)
-            elif item and key in _READ_ITEMS:
-                name, read = _READ_ITEMS[key]
-                given.setdefault(name, {})[item] = read(option, text)
-            else:
-                known = {*_READ, *_READ_ITEMS}
-                raise ModelError(f"model {source.model!r}: unknown option {option!r}; {did_you_mean(option, known)}")
-        return cls(**given)
-
     def source(self, network: Network) -> ModelSource:
         """The source of ``network``, loaded with these options; its own source has the model only."""
         batch = self.batch or _common_batch(network.graph)
@@ -111,7 +65,7 @@ class LoadOptions:
             "passes": ",".join(self.passes),
             **{f"shape.{name}": "x".join(map(str, shape)) for name, shape in sorted(self.shapes.items())},
             **{f"dimension.{name}": size for name, size in sorted(self.dimensions.items())},
-            "batch": "" if batch else _DECLARED,
+            "batch": "" if batch else DECLARED,
             "training": self.training or "",
             "block": "" if self.block is None else self.block,
         }

@@ -35,7 +35,7 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import DeviceRates, device_rates
-from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
@@ -54,7 +54,6 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
-from iossim.search.assemble import plan_us
 
 Judged = TypeVar("Judged", Schedule, StreamSchedule, AnySchedule)
 
@@ -97,24 +96,23 @@ class ConcurrencySlopes:
             return {}
         model = self.model(schedule.engine)
         if isinstance(schedule, StreamSchedule):
-            return {name: self._plan_change_us(name, schedule, model) / schedule.latency_us for name in self._names}
-        changes_us = {name: self._change_us(name, schedule, model) for name in self._names}
+            from iossim.prediction.stream_parts import plan_changes_us  # loaded for streams only
+
+            changes_us = plan_changes_us(self._network, schedule, model, self._profile, self._steps())
+        else:
+            changes_us = {name: self._change_us(name, schedule, model) for name in self._names}
         return {name: change_us / schedule.latency_us for name, change_us in changes_us.items()}
+
+    def _steps(self) -> dict[str, float]:
+        """The step of each parameter by which a slope is found."""
+        values = self._profile.parameter_values
+        return {name: max(_STEP * values[name], _LEAST_STEP) for name in self._names}
 
     def model(self, engine: str) -> DeviceCostModel:
         """The simulator under an engine."""
         if engine not in self._models:
             self._models[engine] = SimulatorCostModel(self._profile, self._network.precision, Engine.named(engine))
         return self._models[engine]
-
-    def _plan_change_us(self, name: str, schedule: StreamSchedule, model: DeviceCostModel) -> float:
-        """The same for streams, as a whole plan."""
-        own = self._profile.parameter_values[name]
-        step = max(_STEP * own, _LEAST_STEP)
-        changed = model.at(with_values(self._profile, {name: own + step}))
-        assert isinstance(model, StreamCostModel)
-        assert isinstance(changed, StreamCostModel)
-        return (plan_us(schedule, self._network, changed) - plan_us(schedule, self._network, model)) / step
 
     def _change_us(self, name: str, schedule: Schedule, model: DeviceCostModel) -> float:
         """Change of the latency when a parameter changes by 1."""
@@ -350,7 +348,10 @@ class ScheduleErrors:
         total_us = schedule.latency_us or 1.0
         shares: dict[Part, float] = defaultdict(float)
         if isinstance(schedule, StreamSchedule):
-            stages, shared_us = self._launches(schedule)
+            from iossim.prediction.stream_parts import launches_as_stages  # loaded for streams only
+
+            model = self._slopes.model(schedule.engine)
+            stages, shared_us = launches_as_stages(self._network, schedule, model)
             streams = [tuple("+".join(launch.units) for launch in own) for own in schedule.streams]
             shares["stage", tuple(streams)] = shared_us / total_us
         else:
@@ -367,21 +368,6 @@ class ScheduleErrors:
                 shares["stage", tuple(groups)] += stage.latency_us / total_us
             shares[BOUNDARIES] += stage.boundary_us / total_us
         return dict(shares) | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
-
-    def _launches(self, schedule: StreamSchedule) -> tuple[list[Stage], float]:
-        """Launches as stages, with their parts of the latency, and the time in which several streams run, us."""
-        spans = self._slopes.model(schedule.engine).timeline(self._network, schedule)
-        took_us: dict[str, float] = defaultdict(float)
-        for span in spans:
-            took_us[span.unit] += span.end_us - span.start_us
-        scale = schedule.latency_us / (fsum(took_us.values()) or 1.0)
-        named = (
-            (Strategy.MERGE if len(one.units) > 1 else Strategy.CONCURRENT, one.units) for one in schedule.launches
-        )
-        stages = [Stage(strategy=how, groups=[own], latency_us=scale * took_us["+".join(own)]) for how, own in named]
-        edges = sorted([(span.start_us, 1) for span in spans] + [(span.end_us, -1) for span in spans])
-        several = np.cumsum([change for _, change in edges])[:-1] > 1
-        return stages, float(np.diff([time_us for time_us, _ in edges])[several].sum())
 
     def _parts(self, stage: Stage) -> list[Part]:
         units = [self._part_of_unit[unit] for unit in stage.units]

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from iossim.base.display import Picture
+from iossim.base.picture import Picture
 from iossim.base.tables import Cell, csv_text, keyed_table
 from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on

@@ -32,7 +32,8 @@ from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
-from iossim.tasks.task import Task, estimating_model
+from iossim.tasks.estimates import estimating_model
+from iossim.tasks.task import Task
 
 #: Schedulers whose stages depend on no price.
 PLAIN = ("sequential", "greedy")

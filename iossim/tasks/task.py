@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.base.errors import DeviceError, OptionError
-from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, StreamCostModel
-from iossim.cost.create import create_cost_model
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
 from iossim.prediction.published import without_network
 from iossim.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
 from iossim.schedule.batch import StageBatch
@@ -201,6 +198,8 @@ class Task:
         if self._is_measured:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
+            from iossim.tasks.estimates import estimating_model  # most prices are not measured
+
             estimate = estimating_model(self.prices, self.device, self.network.precision)
             from iossim.search.measured.schedule import schedule_measured  # most searches do not use it
 
@@ -349,20 +348,3 @@ def _warm_up(network: Network, prices: CostModel) -> None:
     """Price one unit: the time to load compiled code is not part of any scheduler's search time."""
     problem = ScheduleProblem.of_block(network, network.blocks[0]).restrict([0])
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
-
-
-def estimating_model(
-    truth: MeasuringCostModel, device: DeviceProfile | str | Path | None, precision: Precision
-) -> CostModel:
-    """Simulator that proposes what to measure; raises OptionError if the device has no profile."""
-    own = truth.identity.device
-    try:
-        profile = load_device(own if device is None else device)
-    except DeviceError:
-        if device is not None:
-            raise
-        remedy = "run 'iossim profile' and 'iossim calibrate', or give `device` PROFILE.yaml"
-        raise OptionError(f"{own!r} has no profile to estimate its stages with; {remedy}") from None
-    # Backends keep values in place; their stand-in is the simulator, which does as the published engine.
-    spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:in-place"
-    return create_cost_model(spec, profile, precision, Engine.named(truth.identity.engine))

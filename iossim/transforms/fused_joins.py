@@ -6,13 +6,11 @@ the other branch, which might run beside it. A model as it is loaded has one or 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
-from iossim.base.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
@@ -191,15 +189,3 @@ def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str
     if not fused and not apart:
         return network
     return with_option(network, OPTION, {"fused": fused, "apart": apart})
-
-
-def joined_again(network: Network, text: str) -> Network:
-    """The network with the joins that the text of its source names; raises ScheduleError for a text that names none."""
-    try:
-        saved = json.loads(text)
-        fused, apart = (tuple(map(str, saved[way])) for way in ("fused", "apart"))
-    except (ValueError, TypeError, KeyError):
-        raise ScheduleError(
-            f"option {OPTION!r} of the schedule's source names no joins of branches; write it anew"
-        ) from None
-    return with_chosen_joins(with_joins(network, fused, apart), fused, apart)

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from iossim.base.errors import ScheduleError
 from iossim.base.registry import guest_modules, needed_part
 from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
+from iossim.models.passes.joins import with_joins
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
 from iossim.transforms.rewriting import rewritten
 
+
+def joined_again(network: Network, text: str) -> Network:
+    """The network with the joins that the text of its source names; raises ScheduleError for a text that names none."""
+    try:
+        saved = json.loads(text)
+        fused, apart = (tuple(map(str, saved[way])) for way in ("fused", "apart"))
+    except (ValueError, TypeError, KeyError):
+        raise ScheduleError(
+            f"option {fused_joins.OPTION!r} of the schedule's source names no joins of branches; write it anew"
+        ) from None
+    return fused_joins.with_chosen_joins(with_joins(network, fused, apart), fused, apart)
+
+
 #: Functions that repeat transforms from the texts of a source's options, by option, in the order of application; after
 #: these come transforms of guests, ``again`` of a module ``OPTION_transform``.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
-    fused_joins.OPTION: fused_joins.joined_again,
+    fused_joins.OPTION: joined_again,
 }
 
 
@@ -63,7 +79,7 @@ def in_units_of(saved: AnySchedule, network: Network | None) -> Network:
         return network_of(saved)
     text = split_source(saved.source.to_source())[1].get(fused_joins.OPTION)
     if text is not None and fused_joins.OPTION not in dict(network.source.options):
-        network = fused_joins.joined_again(network, text)
+        network = joined_again(network, text)
     fit(saved, network)
     return network
 

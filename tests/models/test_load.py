@@ -20,6 +20,7 @@ from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load, load_source, source_of
 from iossim.models.options import LoadOptions
+from iossim.models.source_options import options_of
 from iossim.report.search_words import optimality
 from iossim.schedule.problem import ScheduleProblem
 
@@ -156,7 +157,7 @@ def test_an_option_is_read_back_as_it_was(name: str, network: Network) -> None:
     options = LoadOptions(**{name: value})
     source = options.source(replace(network, precision=options.precision))
     assert dict(source.options) == texts
-    assert LoadOptions.of_source(source) == replace(options, dtype=options.precision, batch=options.batch or 1)
+    assert options_of(source) == replace(options, dtype=options.precision, batch=options.batch or 1)
 
 
 def test_defaults_have_no_text(network: Network) -> None:

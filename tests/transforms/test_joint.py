@@ -45,9 +45,9 @@ from iossim.search.scheduler import schedule
 from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import search_streams
 from iossim.transforms.choices import BySchedule, GraphCost
-from iossim.transforms.fused_joins import ChooseJoins, JoinChoices, joined_again
+from iossim.transforms.fused_joins import ChooseJoins, JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
-from iossim.transforms.replay import network_of
+from iossim.transforms.replay import joined_again, network_of
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule
 from iossim.transforms.rewriting.parts import search_in_parts

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from iossim.base.errors import ModelError
 from iossim.ir.op import Array, Op, require
 from iossim.ir.types import TensorType
 
@@ -91,8 +90,7 @@ class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
         rank = len(node.input_type(1).shape) - 2
         strides = tuple(node.attribute("strides", [1] * rank))
         dilations = tuple(node.attribute("dilations", [1] * rank))
-        kernel = onnx_window(node)
-        pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
+        pads = node.pads(node.window(), strides, dilations)
         return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
 
 
@@ -120,43 +118,3 @@ def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
             rows = slice(group * filters_per_group, (group + 1) * filters_per_group)
             y[image, rows] = (flat[rows] @ columns.T).reshape(filters_per_group, *out)
     return y
-
-
-def onnx_window(node: OnnxNode) -> tuple[int, ...]:
-    """Spatial size of a convolution's weight; raises ModelError if the node states another."""
-    window = node.input_type(1).shape[2:]
-    said = node.attribute("kernel_shape")
-    if said is not None and tuple(said) != window:
-        raise ModelError(
-            f"{node.op_type} {node.name!r}: its kernel_shape is {list(said)}, but its weight {node.input_type(1)}; "
-            "export the model again"
-        )
-    return window
-
-
-def onnx_pads(
-    node: OnnxNode, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[int, ...]:
-    """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError if ranks differ."""
-    auto = node.attribute("auto_pad", "NOTSET")
-    if isinstance(auto, bytes):
-        auto = auto.decode()
-    rank = len(kernel)
-    if not len(size) == len(strides) == len(dilations) == rank or min((*strides, *dilations), default=1) < 1:
-        raise ModelError(
-            f"{node.op_type} {node.name!r}: kernel {list(kernel)}, strides {list(strides)} and dilations "
-            f"{list(dilations)} do not fit an image of size {list(size)}; export the model again"
-        )
-    if auto in ("NOTSET", ""):
-        return tuple(node.attribute("pads", [0] * 2 * rank))
-    if auto == "VALID":
-        return (0,) * (2 * rank)
-    if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        raise ModelError(f"{node.op_type} {node.name!r}: unknown auto_pad {auto!r}; use NOTSET with explicit pads")
-    before, after = [], []
-    for length, k, s, d in zip(size, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-length // s) - 1) * s + d * (k - 1) + 1 - length)
-        small, large = total // 2, total - total // 2
-        before.append(small if auto == "SAME_UPPER" else large)
-        after.append(large if auto == "SAME_UPPER" else small)
-    return (*before, *after)

@@ -12,7 +12,7 @@ import numpy as np
 from iossim.base.errors import ModelError
 from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, require
-from iossim.ir.ops.conv import Conv, ConvAttributes, onnx_window
+from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.pool import windows
 from iossim.ir.types import TensorType
 
@@ -91,7 +91,7 @@ class ConvTranspose(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        size, kernel = node.input_type(0).shape[2:], onnx_window(node)
+        size, kernel = node.input_type(0).shape[2:], node.window()
         rank = len(kernel)
         strides = tuple(node.attribute("strides", [1] * rank))
         dilations = tuple(node.attribute("dilations", [1] * rank))

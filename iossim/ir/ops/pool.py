@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.ir.op import Array, Op, one_input, require
-from iossim.ir.ops.conv import onnx_pads
 from iossim.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class _Pool(Op, own_unit_kind="Pool"):
         kernel = tuple(node.attribute("kernel_shape", ()))
         ones = (1,) * len(kernel)
         strides, dilations = tuple(node.attribute("strides", ones)), tuple(node.attribute("dilations", ones))
-        pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
+        pads = node.pads(kernel, strides, dilations)
         given = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
         flags = {name: bool(node.attribute(name, 0)) for name in ("ceil_mode", "count_include_pad")}
         return cls(**given, **{name: flag for name, flag in flags.items() if name in cls.onnx_names}), node.data_inputs(
