@@ -19,10 +19,11 @@ from random_networks import random_inputs, random_network
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ModelError, OptionError
+from iossim.execution.made_inputs import merged_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
-from iossim.ir.merging import merge_keys, merged_convolution, merged_graph
+from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import subgraph
 from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary
