@@ -17,6 +17,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule_file import read_schedule as read_any
+from iossim.schedule.schedule_file import read_stages
 from iossim.search.assemble import reprice_any
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
@@ -208,7 +209,7 @@ def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule,
     """
     from iossim.transforms.replay import network_of
 
-    read = Schedule.read(Path(path))
+    read = read_stages(Path(path))
     return read, network_of(read, model)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from iossim.base.display import Displayed, Printed
-from iossim.base.errors import ScheduleError
 from iossim.base.values import TimeUs, Value
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
@@ -161,19 +160,6 @@ class Schedule(SavedSchedule, Displayed):
     def streams(self) -> int:
         """Maximum number of concurrent groups."""
         return max((len(stage.groups) for stage in self.stages), default=0)
-
-    @staticmethod
-    def read(path: Path) -> Schedule:
-        """The schedule in a file; raises ScheduleError naming the file and the field, or if it holds streams."""
-        from iossim.schedule.schedule_file import read_schedule  # most schedules are not read
-
-        found = read_schedule(path)
-        if isinstance(found, StreamSchedule):
-            raise ScheduleError(
-                f"schedule {path} is of streams, and has no stages; iossim.api.read_any_schedule reads it, or write "
-                "one of stages with optimize"
-            )
-        return found
 
 
 class StreamLaunch(Value):

@@ -42,6 +42,17 @@ def read_schedule(path: Path) -> AnySchedule:
     return schedule.model_copy(update={"source": schedule.source.found_from(path)})
 
 
+def read_stages(path: Path) -> Schedule:
+    """The schedule of stages in a file; raises ScheduleError naming the file and the field, or if it holds streams."""
+    found = read_schedule(path)
+    if isinstance(found, StreamSchedule):
+        raise ScheduleError(
+            f"schedule {path} is of streams, and has no stages; iossim.api.read_any_schedule reads it, or write "
+            "one of stages with optimize"
+        )
+    return found
+
+
 def is_schedule(path: Path) -> bool:
     """True for a file with a saved schedule, valid or not, as opposed to a model; a JSON file that is missing or
     unreadable counts as one.

@@ -136,11 +136,11 @@ class Solver:
                 concurrent=self.concurrent,
                 merge=self.merge,
             )
-            if solutions:
+            units = range(len(problem))
+            if reached := _cheapest(*(_followed(begun[entry], found, units) for entry, found in solutions.items())):
                 kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
                 self.notes.append((problem.name, BlockNote(kept)))
-                units = range(len(problem))
-                return _cheapest(*(_followed(begun[entry], found, units) for entry, found in solutions.items()))
+                return reached
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
                 problem,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from math import isclose
 from typing import Any, TypeVar
 
@@ -298,9 +299,8 @@ class Comparison(Printed):
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""
-        from iossim.tasks.comparison_document import document  # printed on request only
-
-        return document(self)
+        written: dict[str, Any] = import_module("iossim.tasks.comparison_document").document(self)
+        return written
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:

@@ -1,4 +1,7 @@
-"""A comparison as JSON values: what ``iossim compare --json`` prints."""
+"""A comparison as JSON values: what ``iossim compare --json`` prints.
+
+:meth:`~iossim.tasks.comparison.Comparison.to_json` finds it by its name, as values find what draws them.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule_file import read_stages
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def latency_us(path: Path) -> float:
-    return Schedule.read(path).latency_us
+    return read_stages(path).latency_us
 
 
 def test_explain(saved: Path) -> None:

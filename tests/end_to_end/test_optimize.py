@@ -14,6 +14,7 @@ from trace_format import check_trace, counters
 import iossim
 from iossim.models.onnx.export import write_onnx
 from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule_file import read_stages
 from iossim.transforms.replay import network_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -22,7 +23,7 @@ FILES = {"schedule.json", "index.html", "graph.dot", "graph.svg", "trace.json", 
 
 def read_and_fit(path: Path) -> Schedule:
     """A saved schedule, checked against the network that it says it is for."""
-    saved = Schedule.read(path)
+    saved = read_stages(path)
     network_of(saved)
     return saved
 
@@ -63,7 +64,7 @@ def test_files_replace_those_of_the_run_before(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for device in ("t4", "k80"):
         printed(f"optimize ios_sample -d {device} --no-trace --no-plot --out {tmp_path}")
-        assert Schedule.read(tmp_path / "schedule.json").device == device
+        assert read_stages(tmp_path / "schedule.json").device == device
     assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot", "notes.txt"}
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
@@ -98,7 +99,7 @@ def test_schedulers_that_do_not_search_prove_nothing(scheduler: str) -> None:
 @pytest.mark.parametrize("options", ["", "--engine graph", "--dtype fp16 --batch 3", "--units none --max-block 4"])
 def test_simulated_on_its_own_device(options: str, tmp_path: Path) -> None:
     printed(f"optimize squeezenet -d v100-sxm2 {options} --no-plot --out {tmp_path}")
-    saved = Schedule.read(tmp_path / "schedule.json")
+    saved = read_stages(tmp_path / "schedule.json")
     again = printed_json(f"simulate {tmp_path / 'schedule.json'} --json")
     assert again["latency_us"] == pytest.approx(saved.latency_us, rel=1e-9)
     assert [stage["latency_us"] for block in again["blocks"] for stage in block["stages"]] == pytest.approx(
@@ -114,7 +115,7 @@ def test_simulated_elsewhere(tmp_path: Path) -> None:
     best_there = printed_json("optimize squeezenet -d k80 --json")
     assert there["device"] == "k80"
     assert there["latency_us"] >= best_there["latency_us"] * (1 - 1e-9)
-    saved = Schedule.read(path)
+    saved = read_stages(path)
     text = printed(f"simulate {path} --device k80")
     assert f"{there['latency_us'] / 1e3:.3f} ms on k80; {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
     graph = printed_json(f"simulate {path} --engine graph --json")
@@ -125,7 +126,7 @@ def test_simulated_elsewhere(tmp_path: Path) -> None:
 def test_simulated_with_other_prices(tmp_path: Path) -> None:
     printed(f"optimize ios_sample --cost-model random:7 --out {tmp_path}")
     path = tmp_path / "schedule.json"
-    saved = Schedule.read(path)
+    saved = read_stages(path)
     again = printed_json(f"simulate {path} --cost-model random:7 --json")
     assert again["latency_us"] == saved.latency_us
     assert printed_json(f"simulate {path} --device t4 --json")["device"] == "t4"
@@ -139,7 +140,7 @@ def test_model_that_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = folder / "réseau 网络.onnx"
     write_onnx(OPS["conv"]().graph, path)
     printed(["optimize", str(path), "-d", "t4", "--out", "sortie préférée"])
-    saved = Schedule.read(Path("sortie préférée/schedule.json"))
+    saved = read_stages(Path("sortie préférée/schedule.json"))
     assert saved.network == "réseau 网络"
     assert printed_json(["simulate", "sortie préférée/schedule.json", "--json"])["latency_us"] > 0
     path.rename("moved.onnx")
@@ -199,5 +200,5 @@ def test_simulated_files_without_running_it(tmp_path: Path) -> None:
     printed(f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
     printed(f"simulate {tmp_path / 'schedule.json'} -d t4 --no-plot --out {tmp_path / 'there'}")
     assert {path.name for path in (tmp_path / "there").iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
-    assert Schedule.read(tmp_path / "there" / "schedule.json").device == "t4"
+    assert read_stages(tmp_path / "there" / "schedule.json").device == "t4"
     assert counters((tmp_path / "there" / "trace.json").read_text()) == {}
