@@ -6,6 +6,7 @@ search options, so that it can be replayed, compared and explained. Reading vali
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,12 @@ class Schedule(SavedSchedule, Displayed):
     def streams(self) -> int:
         """Maximum number of concurrent groups."""
         return max((len(stage.groups) for stage in self.stages), default=0)
+
+    @staticmethod
+    def read(path: Path) -> Schedule:
+        """The schedule in a file; raises ScheduleError naming the file and the field, or if it holds streams."""
+        found: Schedule = import_module("iossim.schedule.schedule_file").read_stages(path)
+        return found
 
 
 class StreamLaunch(Value):
