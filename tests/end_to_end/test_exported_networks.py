@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import cycle
 from pathlib import Path
 
@@ -77,6 +78,13 @@ def test_a_network_goes_back_to_onnx(name: str, tmp_path: Path) -> None:
     again = tmp_path / "again.onnx"
     again.write_bytes(model.SerializeToString())
     assert canonicalise(import_onnx(again)).hash == graph.hash
+
+
+def test_a_layer_of_a_language_model_has_the_units_of_an_engine(tmp_path: Path) -> None:
+    """Rotary positions are one unit, keys repeated for two heads and the selected scores part of the attention."""
+    kinds = Counter(unit.kind for unit in load(written("language_model", tmp_path)).units)
+    products = {"Matmul": 3, "Matmul-Add": 2, "Matmul-Swish": 1, "Matmul-Mul": 1}
+    assert kinds == {"Rms-Norm": 2, "Gather-Mul-Mul-Mul-Add": 2, "Attention": 1, **products}
 
 
 def test_branches_of_a_detection_head_run_side_by_side(tmp_path: Path) -> None:

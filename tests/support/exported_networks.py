@@ -132,6 +132,51 @@ def decoder(layers: int = 2, size: int = 32, heads: int = 4, shared: int = 2) ->
     return w.model(inputs, [w.layer_norm(x, size), *kept])
 
 
+def language_model(size: int = 32, heads: int = 4, shared: int = 2, tokens: int = 6) -> onnx.ModelProto:
+    """A layer as Llama's code has it: RMS norms, halves rotated by tables, keys repeated for the heads that share them,
+    and, as in GPT-2's, scores selected by a causal mask.
+    """
+    w = Writer()
+    head, kept = size // heads, heads // shared
+    angles = np.outer(np.arange(tokens), 1e2 ** (-np.arange(0, head, 2) / head))
+    cosine, sine = (
+        w.array(function(np.tile(angles, 2)).astype(np.float32)[None, None]) for function in (np.cos, np.sin)
+    )
+
+    def rms_norm(x: str) -> str:
+        mean = w.node("ReduceMean", w.node("Pow", x, w.number(2.0)), axes=[-1])
+        return w.node("Mul", w.node("Div", x, w.node("Sqrt", w.node("Add", mean, w.number(1e-6)))), w.noise(size))
+
+    def split(x: str, count: int) -> str:
+        product = w.node("MatMul", x, w.noise(size, count * head, scale=size**-0.5))
+        return w.node("Transpose", w.node("Reshape", product, w.ints(0, 0, count, head)), perm=[0, 2, 1, 3])
+
+    def rotated(x: str) -> str:
+        first, second = (
+            w.node("Slice", x, w.ints(a), w.ints(b), w.ints(3)) for a, b in ((0, head // 2), (head // 2, head))
+        )
+        turned = w.node("Concat", w.node("Neg", second), first, axis=-1)
+        return w.node("Add", w.node("Mul", x, cosine), w.node("Mul", turned, sine))
+
+    def repeated(x: str) -> str:
+        several = w.node("Expand", w.node("Unsqueeze", x, w.ints(2)), w.ints(1, kept, shared, tokens, head))
+        return w.node("Reshape", several, w.ints(1, heads, tokens, head))
+
+    x = rms_norm("embedded")
+    q, k, v = (split(x, count) for count in (heads, kept, kept))
+    k = w.node("Transpose", repeated(rotated(k)), perm=[0, 1, 3, 2])
+    scores = w.node("Div", w.node("MatMul", rotated(q), k), w.number(head**0.5))
+    scores = w.node("Where", w.array(np.tri(tokens, dtype=bool)), scores, w.number(-1e4))
+    mixed = w.node("MatMul", w.node("Softmax", scores, axis=-1), repeated(v))
+    joined = w.node("Reshape", w.node("Transpose", mixed, perm=[0, 2, 1, 3]), w.ints(0, 0, size))
+    x = w.node("Add", "embedded", w.node("MatMul", joined, w.noise(size, size)))
+    normed = rms_norm(x)
+    gate, up = (w.node("MatMul", normed, w.noise(size, 2 * size)) for _ in range(2))
+    inner = w.node("Mul", w.node("Mul", gate, w.node("Sigmoid", gate)), up)
+    y = w.node("Add", x, w.node("MatMul", inner, w.noise(2 * size, size)))
+    return w.model({"embedded": (TensorProto.FLOAT, (1, tokens, size))}, [y])
+
+
 def vision_transformer(size: int = 32, heads: int = 4) -> onnx.ModelProto:
     """Patches by a convolution, a class token, one block with tanh-GELU as an operator."""
     w = Writer()
@@ -263,6 +308,7 @@ def quantised(width: int = 8) -> onnx.ModelProto:
 NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, int]]] = {
     "bert_encoder": (bert_encoder, {"batch": 2, "length": 6}),
     "decoder": (decoder, {"batch": 2, "past": 5}),
+    "language_model": (language_model, {}),
     "vision_transformer": (vision_transformer, {}),
     "unet": (unet, {"batch": 2}),
     "mobile_net": (mobile_net, {}),

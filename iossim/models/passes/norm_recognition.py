@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.functions import Nary, Unary
@@ -60,7 +62,6 @@ class _Parts:
             if scale not in self.graph.constants or (found := self._normalised(normal)) is None:
                 continue
             x, axis, epsilon, has_mean = found
-            axis -= len(self.graph.types[x].shape)
             if not has_mean:
                 return self._made(product, RmsNorm(axis, epsilon), (x, scale))
             bias = self._bias(product)
@@ -143,7 +144,7 @@ class _Parts:
                 continue
             is_product = isinstance(square.op, Mul) and [self._source(each) for each in square.inputs] == [of, of]
             if is_product or self._is_power(square, 2.0):
-                return axis, epsilon
+                return axis, float(str(np.float32(epsilon)))  # as attributes are read, which are of fp32
         return None
 
     def _without_mean(self, value: str, axis: int) -> str | None:

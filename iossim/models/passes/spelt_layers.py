@@ -103,7 +103,7 @@ def _turned(graph: Graph, node: Node, constants: dict[str, Constant]) -> list[No
     indices, factors, pairs = (free_name(f"{node.name}.{name}", graph.types) for name in ("places", "signs", "pairs"))
     constants[indices] = ArrayConstant(np.array(places, dtype=np.int64))
     constants[factors] = ArrayConstant(signs.astype(graph.types[node.outputs[0]].dtype.numpy))
-    lookup = Node(pairs, Gather(-1), (found[0].whole, indices), (pairs,))
+    lookup = Node(pairs, Gather(len(shape) - 1), (found[0].whole, indices), (pairs,))
     return [lookup, Node(node.name, Mul(), (pairs, factors), node.outputs)]
 
 
