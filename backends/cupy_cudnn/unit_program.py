@@ -24,6 +24,7 @@ from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, Epilogue, Prologue,
 from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
+from iossim.hardware.lowering.unit import lookup_in
 from iossim.ir.attention import SpeltAttention, attentions_in
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
@@ -83,9 +84,7 @@ class _Lowering(UnitCalls):
         self.inside = {node.name: node for node in nodes}
         self.fused: set[str] = set()  # ops in the epilogue of what is before them
         self.chains: dict[str, Prologue] = {}  # values that are computed of one other, element by element
-        lookups = [node for node in nodes if node.op.permutes(network.graph.input_types(node))]
-        #: A lookup through which an element-wise chain may read, its only one.
-        self.lookup = lookups[0] if len(lookups) == 1 else None
+        self.lookup = lookup_in(network.graph, nodes)
         self.attentions = attentions_in(network.graph, nodes)
         #: The last op of the attention that an op is a part of.
         self.attention_of = {node.name: end for end, found in self.attentions.items() for node in found.nodes}

@@ -166,7 +166,7 @@ class _Parts:
 
 
 def repetition(graph: Graph, path: Iterable[Node]) -> int:
-    """How many heads of queries share one of the operand that these ops make."""
+    """Number of query heads that share each head of the operand that these ops make."""
     repeated = (node for node in path if isinstance(node.op, Expand))
     return math.prod(graph.types[node.outputs[0]].shape[-3] for node in repeated)
 

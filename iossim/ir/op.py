@@ -147,7 +147,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
     def permutes(self, inputs: Sequence[TensorType]) -> bool:
-        """Whether it only reorders entries along an axis, so that a kernel of element-wise ops may read through it."""
+        """True if it only reorders or repeats entries along an axis: element-wise kernels may read through it."""
         return False
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""What the interval of a schedule of streams is made of: launches as stages, and slopes of its whole plan."""
+"""Parts of the latency interval of a schedule of streams: its launches as stages, and the slopes of its whole plan."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def plan_changes_us(
     """Change of the latency of a whole plan when a parameter changes by 1, by its name; ``steps`` are tried."""
     values, found = profile.parameter_values, dict[str, float]()
     assert isinstance(model, StreamCostModel)
+    base_us = plan_us(schedule, network, model)
     for name, step in steps.items():
         changed = model.at(with_values(profile, {name: values[name] + step}))
         assert isinstance(changed, StreamCostModel)
-        found[name] = (plan_us(schedule, network, changed) - plan_us(schedule, network, model)) / step
+        found[name] = (plan_us(schedule, network, changed) - base_us) / step
     return found
 
 

@@ -1,4 +1,4 @@
-"""What all backends that compute values have in common: any plan gives NumPy's outputs, and what does not fit is refused."""
+"""Behaviour common to all backends that compute values: any plan gives NumPy's outputs, and a misfit is refused."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ DRAM_OR_POWER = [replace(HALF, device=0.9), replace(HALF, power=0.9)]
         # On SMs of their own.
         ([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.0, [1.0, 1.0]),
         ([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.25, [1.25, 1.0]),
-        # As slow as the slowest SM.
+        # The kernel is as slow as its slowest SM.
         (THREE, 0.0, [1.0, 1.0, 1.0]),
         ([*THREE, FOURTH], 0.0, [1.6, 1.0, 1.0, 1.6]),
         ([*THREE, FOURTH], 0.5, [1.6 * 1.5, 1.5, 1.0, 1.6 * 1.5]),

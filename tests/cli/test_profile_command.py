@@ -32,7 +32,7 @@ def test_units_pairs_and_stages_are_kept(fake: str) -> None:
     found = printed_json(f"{command} --json")
     parts = {part["part"]: part for part in found["parts"]}
     network = iossim.load("squeezenet")
-    # Of distinct work that launches something: all but the concats.
+    # All distinct units that launch something are measured: all but the concats.
     units = len({network.signatures[i] for i, unit in enumerate(network.units) if "concat" not in unit.name})
     assert {name: part["measured"] for name, part in parts.items()} == {"units": units, "pairs": 5, "stages": 7}
     assert {part["kept"] for part in parts.values()} == {0}

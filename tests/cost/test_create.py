@@ -137,7 +137,7 @@ def test_the_device_of_a_table_is_its_own_or_the_one_asked_for(tmp_path: Path) -
         create_cost_model(f"table:{path}", t4, Precision.FP32, "paper")
 
 
-# That random prices keep to the contract of all cost models is tested with that (tests/test_conformance.py).
+# Random prices are held to the contract of all cost models in tests/test_conformance.py.
 
 
 @given(problems(6))

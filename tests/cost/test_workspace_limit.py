@@ -63,7 +63,7 @@ def needed(stage: PlannedStage) -> int:
 
 
 def front(variants: tuple[UnitVariant, ...]) -> list[UnitVariant]:
-    """Those for which no other is as small and faster, or equal and named before."""
+    """Variants on the Pareto front: no other is as small and faster, or equal and named before."""
     key = attrgetter("alone_us", "workspace_bytes", "name")
     return [
         one

@@ -25,7 +25,7 @@ def _has_onnxruntime() -> None:
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
-    """What is printed of a deployment that is checked, and its folder."""
+    """Printed output of a checked deployment, and its folder."""
     out = tmp_path_factory.mktemp("checked") / "out"
     return printed_json(f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {out} --json"), out
 

@@ -81,7 +81,7 @@ def spelled(plan: Plan) -> list[str]:
 
 
 def parallel(network: Network) -> Schedule:
-    """Of the diamond: ``b`` and ``c`` concurrently."""
+    """Schedule of the diamond that runs ``b`` and ``c`` concurrently."""
     return one_block(network, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
 
 

@@ -107,7 +107,7 @@ def main_fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
 
 
 def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a profile, too, that no other command takes."""
+    """Every problem is reported, even of a profile that no other command accepts."""
     path = tmp_path / "slow.yaml"
     path.write_text(profile_yaml(device("t4")).replace("{value: 1.59,", "{value: 1590.0,"))
     with pytest.raises(DeviceError):

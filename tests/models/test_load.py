@@ -206,7 +206,7 @@ def test_the_default_precision_is_that_of_the_files_weights(
 
 
 def test_squeezenet_is_cut_at_its_fire_modules(tmp_path: Path) -> None:
-    """Of a file of any name: what exists is taken for a model."""
+    """Any existing file is taken for a model, whatever its name."""
     path = shutil.copy(LIGHT, tmp_path / "model")
     network = load(str(path))
     assert network.name == "model"

@@ -257,7 +257,7 @@ def test_attributes_are_resolved_to_one_spelling(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["graph", "branch", "function"])
 def test_nodes_in_any_order(where: str, tmp_path: Path) -> None:
-    """As runtimes load them, with local functions inlined; those that are in order stay so."""
+    """Nodes are sorted, as runtimes do, with local functions inlined; nodes in order keep their order."""
     backwards = nodes_of("[last] r = Relu(c); [first] c = Neg(x)")
     if where == "branch":
         made = [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]

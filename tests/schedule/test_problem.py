@@ -87,7 +87,7 @@ def test_one_sink() -> None:
 
 @given(problems(7), st.lists(st.sampled_from(["", "a", "b"]), min_size=7, max_size=7))
 def test_number_and_text_tell_the_same_stages_apart(problem: ScheduleProblem, texts: list[str]) -> None:
-    """As does what a stage is by definition; units that do nothing do not count, wherever they are."""
+    """The definition of a stage agrees; units that do nothing do not count, wherever they are."""
     works = replace(problem, signatures=tuple(texts[: len(problem)]))
     keys = np.where([bool(text) for text in works.signatures], unit_keys(works.signatures), np.uint64(0))
     stages = [PlannedStage(mask, strategy) for mask in range(1, problem.full + 1) for strategy in Strategy]

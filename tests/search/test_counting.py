@@ -184,7 +184,7 @@ def network(request: pytest.FixtureRequest) -> Network:
 
 
 def test_the_counts_of_blocks(network: Network) -> None:
-    """As published, and by the general definition."""
+    """Counts as published, and by the general definition."""
     blocks = {block.name: ScheduleProblem.of_block(network, block) for block in network.blocks}
     for (name, block), (units, antichain, states, transitions, schedules, distinct) in PAPER.items():
         if name == network.name:

@@ -132,7 +132,7 @@ def classes() -> StageClasses:
 
 
 def test_features_of_two_groups() -> None:
-    """Of a chain of two units beside a third: the price beyond the longest group is there because they share."""
+    """A chain of two units beside a third: the price exceeds the longest group because the groups share the device."""
     problem, prices = ScheduleProblem.of_edges(3, [(0, 1)]), RandomCostModel(4)
     _, found = transitions_of(problem, StageSpace())
     features = classify([found], *number_units([problem.signatures]), prices).features

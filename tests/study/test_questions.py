@@ -97,7 +97,7 @@ ANSWERS = {
     "{largest: device, where: {batch: 1}}": "v100-sxm2 (by board power, 300 W), 2.04 ms (90% interval 1.94-2.14) " "with ios-both.",
     "{largest: batch, having: {latency_ms: {at_most: 25}}, where: {device: t4}}": "batch 8, 20.9 ms (90% interval 19.8-21.9) with ios-both; the next " "larger, batch 32, has 63.2 ms at best.",
     "{smallest: device, having: {latency_ms: {at_most: 1}}}": "none; the nearest is 2.04 ms on v100-sxm2 with ios-both at batch 1.",
-    # What a row has to spare of one bound makes up for nothing.
+    # Slack in one bound does not make up for a violation of another.
     "{smallest: device, having: {latency_ms: {at_most: 1}, board_power_w: {at_most: 1000}}}": "none; the nearest is 2.04 ms and 300 W on v100-sxm2 "
     "with ios-both at batch 1.",
     "{best: scheduler, where: {batch: 8, device: t4}}": "ios-both, 20.9 ms (90% interval 19.8-21.9), a tie with " "ios-parallel; next sequential, 26.1 ms (1.25x).",

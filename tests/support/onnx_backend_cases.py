@@ -235,7 +235,7 @@ def round_trip(case: Case, folder: Path) -> Outcome:
 
 
 def _in_file(case: Case, folder: Path) -> Path:
-    """Where the model of a case lies; one that lies nowhere is written to ``folder``."""
+    """Path of a case's model; a model without a file is written to ``folder``."""
     if case.path is None:
         (folder / "model.onnx").write_bytes(case.model.SerializeToString())
     return case.path or folder / "model.onnx"

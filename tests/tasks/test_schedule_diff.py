@@ -158,7 +158,7 @@ def test_another_engine_searches_stages_and_other_prices_have_none() -> None:
     kept = stages.model_copy(update={"scheduler": "ios-streams"})  # no streams were faster
     assert under_other_engine(network, kept, prices) == under_other_engine(network, stages, prices)
     assert under_other_engine(network, stages, RandomCostModel()) is None
-    # Where the search there finds none better, the same schedule is the best.
+    # The same schedule is the best if the search there finds none better.
     there = under_other_engine(network, stages, prices, api.search_options(max_group_size=1, max_groups=1))
     assert there is not None
     assert there.best_us == there.same_schedule_us < there.sequential_us

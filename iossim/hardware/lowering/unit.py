@@ -82,6 +82,12 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
 _STEPS: WeakKeyDictionary[Network, dict[str, list[Step]]] = WeakKeyDictionary()
 
 
+def lookup_in(graph: Graph, nodes: Iterable[Node]) -> Node | None:
+    """The lookup through which a unit's element-wise ops may read: the only one that permutes, if there is one."""
+    found = [node for node in nodes if node.op.permutes(graph.input_types(node))]
+    return found[0] if len(found) == 1 else None
+
+
 #: A kernel of element-wise ops: its last op, and the value that it computes for another op.
 _Chain = tuple[str, str]
 
@@ -106,14 +112,13 @@ class _Fusion:
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
                 self.after_product.add(node.name)
-        lookups = [node.name for node in nodes if node.op.permutes(graph.input_types(node))]
-        self.lookup = lookups[0] if len(lookups) == 1 else ""
+        self.lookup = lookup_in(graph, nodes)
         self.chain_of: dict[str, _Chain] = {}
         for node in reversed(nodes):
             if node.op.is_elementwise:
                 chains = {self._chain_through(node, reader) for reader in self._readers(node)}
                 self.chain_of[node.name] = chains.pop() or (node.name, "") if len(chains) == 1 else (node.name, "")
-            elif node.name == self.lookup and len(readers := self._readers(node)) == 1:
+            elif node is self.lookup and len(readers := self._readers(node)) == 1:
                 last, value = self.chain_of.get(readers[0].name, ("", ""))
                 if last and not value:
                     self.chain_of[node.name] = last, value
@@ -125,7 +130,7 @@ class _Fusion:
         graph = self.graph
         in_epilogues = set(self.epilogue_of.values())
         for node in self.nodes:
-            if node.name in self.in_attention or (node.name == self.lookup and node.name in self.chain_of):
+            if node.name in self.in_attention or (node is self.lookup and node.name in self.chain_of):
                 continue
             if node.name in self.attentions:
                 yield self._attention(node)
@@ -223,7 +228,7 @@ class _Fusion:
         readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
         chain = chains.pop() if len(chains) == 1 else None
-        if chain is None or chain[1] or chain == self.chain_of.get(self.lookup):
+        if chain is None or chain[1] or (self.lookup and chain == self.chain_of.get(self.lookup.name)):
             return None
         last = self.nodes[self.position[chain[0]]]
         if self.graph.output_types(last)[0].shape != self.graph.output_types(node)[0].shape:

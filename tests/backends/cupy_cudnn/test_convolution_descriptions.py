@@ -33,7 +33,7 @@ from iossim.schedule.batch import Strategy
 
 
 def convolutions(network: Network, channels_last: bool = False) -> dict[str, tuple[Convolution, ...]]:
-    """Those that each unit asks for."""
+    """Convolutions that each unit asks for."""
     found = programs(network, channels_last)
     return {unit: tuple(call.convolution for call in program.convolutions) for unit, program in found.items()}
 

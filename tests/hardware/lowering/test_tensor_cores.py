@@ -53,7 +53,7 @@ def test_a_split_walks_its_part_and_writes_fp32_sums() -> None:
     assert split[0].steps * 4 == whole[0].steps
     assert split[0].bytes_written == split[1].activation_bytes == 4 * 64 * 64 * 4
     assert split[1].bytes_written == whole[0].bytes_written
-    # What fills the device is not split.
+    # A product that fills the device is not split.
     assert all(len(kernels) == 1 for kernels in tensor_products(product(32_768, 8192, 8192), SM80))
 
 

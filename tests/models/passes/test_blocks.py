@@ -152,7 +152,7 @@ SCALED = [set(), {0}, {0}, {1, 2}, {3}, {4}]
 def test_preparations_stand_in_the_way_of_no_cut(
     predecessors: Edges, small: set[int], blocks: list[tuple[int, ...]]
 ) -> None:
-    """What all depends on is none."""
+    """A unit that all others depend on is not a preparation."""
     network = network_of(predecessors, small=frozenset(small))
     assert [block.units for block in cut_blocks(network).blocks] == blocks
 
