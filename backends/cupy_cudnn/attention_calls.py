@@ -11,26 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
-from iossim.backends.cupy_cudnn.convolution import FusedAttention, TensorLayout, fused_or_apart
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout, fused_or_apart
 from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
-from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View
+from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
 from iossim.ir.attention import SpeltAttention, repetition
 from iossim.ir.graph import Node
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.functions import Unary
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType
 
 
-def fused_attention(calls: UnitCalls, attention: SpeltAttention) -> tuple[FusedAttention, Mapping[str, View]] | None:
-    """The call for an attention whose ops are lowered, and the views of its operands; None if cuDNN has none.
+def fused_attention(
+    calls: UnitCalls, attention: SpeltAttention, apart: Sequence[KernelCall | ConvolutionCall]
+) -> ConvolutionCall | None:
+    """An attention as one call of cuDNN or as the calls of its ops, as is faster; None if cuDNN has none.
 
     cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks nor
-    values.
+    values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
     """
     end, scale = attention.nodes[0], 1.0
     for node in attention.softened:
@@ -63,7 +65,13 @@ def fused_attention(calls: UnitCalls, attention: SpeltAttention) -> tuple[FusedA
     views["y"] = _heads(y)
     known = {name: view for name, view in views.items() if view is not None}
     mask = None if attention.mask is None else calls.view(attention.mask)
-    return None if y.dtype.bytes != 2 or len(known) < len(views) else _asked(known, mask, scale)
+    asked = None if y.dtype.bytes != 2 or len(known) < len(views) else _asked(known, mask, scale)
+    if asked is None:
+        return None
+    is_nan = element_kernels.op_expression(Unary("is_nan"), ["a0"])
+    text = element_kernels.op_expression(Where(), [is_nan, "0.0f", "a0"])
+    checks = [element_kernels.chain(text, [known["y"]], known["y"])] * attention.checks
+    return fused_or_apart(*asked, apart, checks)
 
 
 def _factor(calls: UnitCalls, node: Node) -> float:

@@ -213,10 +213,13 @@ Step = KernelCall | Asked | ConvolutionCall
 
 
 def fused_or_apart(
-    asked: Asked, views: Mapping[str, View], apart: Iterable[KernelCall | ConvolutionCall]
+    asked: Asked,
+    views: Mapping[str, View],
+    apart: Iterable[KernelCall | ConvolutionCall],
+    after: Iterable[KernelCall] = (),
 ) -> ConvolutionCall:
-    """A call that one request to a library computes, or other calls do."""
-    return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked,)})
+    """A call that one request to a library computes, maybe with kernels after it, or other calls do."""
+    return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked, *after)})
 
 
 def product_of(views: Mapping[str, View]) -> Product:

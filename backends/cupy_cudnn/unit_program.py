@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.attention_calls import fused_attention
-from iossim.backends.cupy_cudnn.convolution import fused_or_apart
 from iossim.backends.cupy_cudnn.element_kernels import Operands
 from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
@@ -129,8 +128,8 @@ class _Lowering(UnitCalls):
                 self._lowered(node)
         apart, self.calls = self.calls, before
         kernels = tuple(call for call in apart if not isinstance(call, HostCall))
-        found = fused_attention(self, attention) if len(kernels) == len(apart) else None
-        self.calls += apart if found is None else [fused_or_apart(*found, kernels)]
+        found = fused_attention(self, attention, kernels) if len(kernels) == len(apart) else None
+        self.calls += apart if found is None else [found]
 
     def _lower(self, node: Node) -> None:
         for dtype in (value_type.dtype for value_type in self.graph.output_types(node)):

@@ -119,7 +119,8 @@ class InPlaceBuffers:
         types, slots = self.network.graph.types, [self.slot(value) for value in values]
         begin = 0
         for value, slot in zip(values, slots, strict=True):
-            if value not in self.slots or slot != slots[0].at(starting(len(types[value].shape), 1, begin)):
+            starts = starting(len(types[value].shape), 1, begin)
+            if value not in self.slots or slot.value != slots[0].value or slot != slots[0].at(starts):
                 return None
             begin += types[value].shape[1]
         return slots[0]

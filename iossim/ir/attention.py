@@ -3,22 +3,23 @@
 ``q -> [scale] -> @ <- [scale] <- k`` makes the scores; a scale, a mask and casts may follow; their softmax is
 multiplied by the values. Transposes that keep a head's features contiguous, such as those that split and join heads,
 are part of it: fused kernels read and write strided rows. So is the repetition of keys and values for the heads that
-share them: fused kernels read them once.
+share them: fused kernels read them once. So is the check of a softmax whose mask may hide all keys from a query:
+``where(isnan(y), 0, y)``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import normal_axis
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
@@ -32,7 +33,8 @@ class SpeltAttention:
     ``types`` are queries, keys and values as :class:`Attention` takes them, and the mask if there is one. ``operands``
     are the values that these are made of, each with the ops on its way to the product, the last one first: scales,
     transposes, views, and the repetition for heads that share keys. ``softened`` are those from the scores to the
-    softmax, likewise: scales, casts and the sum with ``mask``.
+    softmax, likewise: scales, casts and the sum with ``mask``. Where ``checks`` is true, a query that sees no key gets
+    zeros; else it gets NaN.
     """
 
     nodes: tuple[Node, ...]
@@ -40,6 +42,7 @@ class SpeltAttention:
     operands: tuple[tuple[str, tuple[Node, ...]], ...]
     softened: tuple[Node, ...]
     mask: str | None
+    checks: bool = False
 
     @property
     def op(self) -> Attention:
@@ -65,9 +68,14 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
     product = last
     if isinstance(last.op, Transpose) and last.op.permutation[-1] == len(last.op.permutation) - 1:
         product = graph.private_producer(last.inputs[0]) or last
-    softmax = graph.private_producer(product.inputs[0]) if isinstance(product.op, MatMul) else None
+    if not isinstance(product.op, MatMul):
+        return None
     found = _Parts(graph, list(dict.fromkeys((last, product))))
-    softmax = softmax and found.without_casts(softmax)
+    softmax = found.without_casts(graph.private_producer(product.inputs[0]))
+    checked = softmax and _checked_softmax(graph, softmax)
+    if checked:
+        found.nodes += checked[:2]
+        softmax = checked[2]
     if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
         return None
     scores = graph.types[softmax.outputs[0]].shape
@@ -90,7 +98,23 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
         return None
     if not fits or not graph.constants.keys().isdisjoint(source for source, _ in operands):
         return None
-    return SpeltAttention(tuple(found.nodes), types, operands, softened, next(iter(found.masks), None))
+    return SpeltAttention(tuple(found.nodes), types, operands, softened, next(iter(found.masks), None), bool(checked))
+
+
+def is_nan_check(node: Node, makers: Mapping[str, Node]) -> bool:
+    """True if this is ``where(isnan(y), something, y)``."""
+    condition = makers.get(node.inputs[0]) if isinstance(node.op, Where) else None
+    return condition is not None and condition.op == Unary("is_nan") and condition.inputs == node.inputs[2:]
+
+
+def _checked_softmax(graph: Graph, check: Node) -> tuple[Node, Node, Node] | None:
+    """A check that replaces NaN by zero, its condition, and the softmax that only these two read."""
+    if not is_nan_check(check, graph.producer) or graph.number(check.inputs[1]) != 0:
+        return None
+    condition, softmax = graph.private_producer(check.inputs[0]), graph.producer.get(check.inputs[2])
+    if condition is None or softmax is None or check.inputs[2] in graph.returned:
+        return None
+    return (check, condition, softmax) if len(graph.consumers[check.inputs[2]]) == 2 else None
 
 
 @dataclass
@@ -101,9 +125,11 @@ class _Parts:
     nodes: list[Node]
     masks: list[str] = field(default_factory=list)
 
-    def without_casts(self, node: Node) -> Node | None:
+    def without_casts(self, node: Node | None) -> Node | None:
         """The node, or the producer of its operand if it is a cast."""
-        while isinstance(node.op, Cast) and (before := self.graph.private_producer(node.inputs[0])):
+        while (
+            node is not None and isinstance(node.op, Cast) and (before := self.graph.private_producer(node.inputs[0]))
+        ):
             self.nodes.append(node)
             node = before
         return node

@@ -94,6 +94,21 @@ def test_a_merged_convolution_writes_into_the_concat_if_the_order_is_the_same() 
         np.testing.assert_allclose(execute(plan_memory(plan), network, inputs)["cat"], expected, rtol=1e-5, atol=1e-5)
 
 
+def test_units_inside_values_of_other_ranks_are_not_adjacent() -> None:
+    """A convolution that follows, as a unit, a part of rows."""
+
+    def build(b: GraphBuilder) -> list[str]:
+        rows = b.add(Relu(), b.input("rows", (4, 16)), name="whole")
+        first, second = b.add_all(Split(1, (8, 8)), rows, name="part")
+        cat = b.add(Concat(), b.conv("x", 8, name="left"), b.conv("x", 8, name="right"), name="cat")
+        return [first, second, cat]
+
+    network = network_of(build)
+    buffers = in_place_buffers(network)
+    places = [buffers.merging(unit) for unit in index(network, "left", "right")]
+    assert places == ["at:(0, 0, 0, 0)", "follows"]
+
+
 def test_what_cannot_be_in_place_is_copied() -> None:
     def build(b: GraphBuilder) -> list[str]:
         left = b.conv("x", 2, name="left")

@@ -17,9 +17,9 @@ from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Relu
@@ -138,9 +138,10 @@ class Spelling(NamedTuple):
     masked: bool = False
     widened: bool = False
     joins: bool = True
+    checked: bool = False
 
 
-SPELLINGS = st.builds(Spelling, st.sampled_from(["after", "divided", "before", "both", ""]), *[st.booleans()] * 4)
+SPELLINGS = st.builds(Spelling, st.sampled_from(["after", "divided", "before", "both", ""]), *[st.booleans()] * 5)
 
 
 def spelt(how: Spelling) -> Graph:
@@ -161,6 +162,9 @@ def spelt(how: Spelling) -> Graph:
     scores = b.add(Nary("div"), scores, scale) if how.scaled == "divided" else scores
     scores = b.add(Add(), scores, b.input("mask", (BATCH, 1, QUERIES, KEYS))) if how.masked else scores
     weights = b.add(Softmax(-1), b.add(Cast(DType.FLOAT64), scores) if how.widened else scores)
+    if how.checked:
+        zero = b.constant("zero", (), b.types[weights].dtype, value=0.0)
+        weights = b.add(Where(), b.add(Unary("is_nan"), weights), zero, weights)
     weights = b.add(Cast(DType.FLOAT32), weights) if how.widened else weights
     y = b.add(MatMul(), weights, v)
     if how.joins:
@@ -175,6 +179,7 @@ def test_it_is_one_unit_however_it_is_spelt(how: Spelling) -> None:
     shape = Attention().shape(found.types)
     assert shape == (BATCH, HEADS, HEADS, QUERIES, KEYS, FEATURES, FEATURES)
     assert len(found.types) == 3 + how.masked
+    assert found.checks == how.checked
     assert name == found.nodes[0].name
     assert len({node.name for node in found.nodes}) == len(found.nodes)
     (unit,) = unit_policy("fused")(graph)
@@ -197,11 +202,15 @@ def broken(change: str) -> Graph:
     if change == "two masks":
         scores = b.add(Add(), b.add(Add(), scores, b.input("m", (4, 5))), b.input("n", (4, 5)))
     weights = b.add(Softmax(1 if change == "axis" else -1), scores)
+    if change == "ones for NaN":
+        weights = b.add(Where(), b.add(Unary("is_nan"), weights), b.constant("one", (), value=1.0), weights)
     y = b.add(MatMul(), weights, v)
     return b.graph([y, *([weights] if change == "read elsewhere" else [])])
 
 
-@pytest.mark.parametrize("change", ["", "weights as keys", "relu", "factors", "two masks", "axis", "read elsewhere"])
+@pytest.mark.parametrize(
+    "change", ["", "weights as keys", "relu", "factors", "two masks", "axis", "ones for NaN", "read elsewhere"]
+)
 def test_what_looks_like_it_is_not(change: str) -> None:
     """But for the first, which nothing is wrong with."""
     graph = broken(change)

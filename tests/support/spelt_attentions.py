@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Relu
@@ -26,9 +28,11 @@ def attention(
     features: int = FEATURES,
     before: bool = False,
     shared: int = 1,
+    checked: bool = False,
 ) -> Network:
     """One unit of heads split, an attention, and heads joined; ``before``: a ReLU of the queries in the same unit;
-    ``shared``: how many heads of queries share one of keys and values, which is repeated for them.
+    ``shared``: how many heads of queries share one of keys and values, which is repeated for them; ``checked``: the first
+    query sees no key, and what its softmax makes of that is replaced by zeros.
     """
     b = GraphBuilder("attention", precision)
     given = {"query": HEADS, "key": HEADS // shared, "value": HEADS // shared}
@@ -65,9 +69,15 @@ def attention(
             scores = b.add(Add(), seen, scores)
         if scaled_mask:
             scores = b.add(Mul(), scores, number("of_all", 0.3))
+        if checked:
+            first = np.where(np.arange(LENGTH)[:, None] == 0, -np.inf, np.zeros(LENGTH))
+            scores = b.add(Add(), scores, b.numbers("hidden", first.astype(precision.storage.numpy)))
         if casts:
             scores = b.add(Cast(str(DType.FLOAT32)), scores)
         weights = b.add(Softmax(), scores)
+        if checked:
+            zero = b.constant("zero", (), b.types[weights].dtype, value=0.0)
+            weights = b.add(Where(), b.add(Unary("is_nan"), weights), zero, weights)
         if casts:
             weights = b.add(Cast(str(precision.storage)), weights)
         y = b.add(MatMul(), weights, v)

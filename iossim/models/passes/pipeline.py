@@ -15,12 +15,13 @@ from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
     DeadOpElimination,
+    ExpandElimination,
     GatherSlicing,
     IdentityElimination,
 )
 from iossim.models.passes.softmax_recognition import MaskRecognition, SoftmaxRecognition
 from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
-from iossim.models.passes.transpose_sinking import TransposeSinking
+from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
@@ -37,8 +38,9 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         ConstantFolding(kept),
         SoftmaxRecognition(),
         *([MaskRecognition(), NormRecognition(), RotationRecognition()] if trained is None else []),
+        *([GatherSlicing(), SplitHoisting(), ExpandElimination()] if trained is None else []),
         DeadOpElimination(),
-        *([GatherSlicing(), TransposeSinking()] if trained is None else []),
+        *([TransposeSinking()] if trained is None else []),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
         BatchNormFolding() if trained is None else needed_part("pass", "training", "BatchStatistics", "training")(),

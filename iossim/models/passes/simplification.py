@@ -7,7 +7,7 @@ runs, and are kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -127,6 +127,29 @@ class IdentityElimination(GraphPass):
             for node in kept
         ]
         return with_nodes(graph, nodes, graph.constants)
+
+
+class ExpandElimination(GraphPass):
+    """Lets element-wise ops read what an expand repeats, if they broadcast it themselves.
+
+    Unused expands are left to dead op elimination.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        source = {node.outputs[0]: node.inputs[0] for node in graph.of_kind.get("expand", ())}
+        nodes = [_broadcasting(graph, node, source) for node in graph.nodes] if source else graph.nodes
+        return graph if tuple(nodes) == graph.nodes else with_nodes(graph, nodes, graph.constants)
+
+
+def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
+    """The node, reading sources of expands, one after the other, as long as its output keeps its shape."""
+    for value in node.inputs if node.op.is_elementwise else ():
+        inputs = tuple(source[value] if value == each and value in source else each for each in node.inputs)
+        if node.op.infer([graph.types[each] for each in inputs]) == tuple(graph.output_types(node)):
+            node = replace(node, inputs=inputs)
+    return node
 
 
 class GatherSlicing(GraphPass):

@@ -7,12 +7,12 @@ since a fully masked row is NaN. If the mask is known, so is whether there is su
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
 
+from iossim.ir.attention import is_nan_check
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array
@@ -86,7 +86,7 @@ class SoftmaxRecognition(GraphPass):
         nodes: list[Node] = []
         for node in graph.nodes:
             made = _softmax_of_parts(graph, node, makers) or node
-            if _is_check(made, makers) and _is_needless(made, finite):
+            if is_nan_check(made, makers) and _is_needless(made, finite):
                 made = replace(made, op=Identity(), inputs=made.inputs[2:])
             nodes.append(made)
             makers.update(dict.fromkeys(made.outputs, made))
@@ -99,7 +99,8 @@ def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
     """Remarks on the changes to an imported graph's softmaxes, a sentence each."""
     found = [len(graph.of_kind.get("softmax", ())) for graph in (read, scheduled)]
     checks = [
-        sum(_is_check(node, graph.producer) for node in graph.of_kind.get("where", ())) for graph in (read, scheduled)
+        sum(is_nan_check(node, graph.producer) for node in graph.of_kind.get("where", ()))
+        for graph in (read, scheduled)
     ]
     remarks = []
     if found[1] > found[0]:
@@ -110,9 +111,7 @@ def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
             f"Left out, since the mask hides no row whole: {_counted(checks[0] - checks[1])} of a softmax for NaN."
         )
     if checks[1]:
-        remarks.append(
-            f"Kept, and priced, since the mask may hide a whole row: {_counted(checks[1])} of a softmax for NaN."
-        )
+        remarks.append(f"Kept, since the mask may hide a whole row: {_counted(checks[1])} of a softmax for NaN.")
     return tuple(remarks)
 
 
@@ -140,14 +139,6 @@ def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node
             same = (largest.op.function, [one % len(shape) for one in largest.op.axes]) == ("max", [axis])
             x = shift.inputs[0] if same and largest.op.keepdims else x
     return replace(node, op=Softmax(axis), inputs=(x,))
-
-
-def _is_check(node: Node, makers: Mapping[str, Node]) -> bool:
-    """True if this is ``where(isnan(y), something, y)``."""
-    if not isinstance(node.op, Where):
-        return False
-    condition = makers.get(node.inputs[0])
-    return condition is not None and condition.op == _IS_NAN and condition.inputs == node.inputs[2:]
 
 
 def _is_needless(check: Node, finite: _Finite) -> bool:

@@ -25,8 +25,10 @@ from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, literal
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, coalesced, dense, row_major
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
@@ -100,6 +102,24 @@ def test_an_attention_however_it_is_spelt(
         )
     assert algorithm.startswith(f"{by}:")
     assert len(How.parsed(algorithm).parts) == (2 if by == "apart" else 1)
+
+
+@pytest.mark.parametrize("by", ["fused", "apart"])
+@pytest.mark.parametrize("casts", [False, True])
+def test_a_query_that_sees_no_key_gets_zeros(casts: bool, by: str) -> None:
+    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
+        slow = by == "apart" and isinstance(asked, FusedAttention)
+        return {plan: us + 500.0 * slow for plan, us in default_plans(asked).items()}
+
+    network = attention(scaled="scores", checked=True, casts=casts)
+    (made,) = evaluate_graph(network.graph, made_arrays(network.graph.inputs, network.graph.types)).values()
+    assert not made[:, 0].any()
+    assert made[:, 1:].all()
+    library, algorithm = ran(network, plans_of=plans_of)
+    asked = fused_of(library)
+    assert asked is not None
+    assert asked.mask is not None
+    assert algorithm.startswith(f"{by}:")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
     DeadOpElimination,
+    ExpandElimination,
     GatherSlicing,
     IdentityElimination,
 )
@@ -139,7 +140,8 @@ def assert_equal(graph: Graph, other: Graph, tolerance: float) -> None:
 
 
 EXACT = [
-    ConstantFolding(), DeadOpElimination(), GatherSlicing(), IdentityElimination(), CommonSubexpressionElimination()
+    ConstantFolding(), DeadOpElimination(), ExpandElimination(), GatherSlicing(), IdentityElimination(),
+    CommonSubexpressionElimination()
 ]  # fmt: skip
 
 
@@ -242,6 +244,18 @@ def test_a_transpose_of_axes_of_one_element_moves_nothing():
     nodes = [("a", Transpose((1, 2, 0, 3)), "x"), ("y", Transpose((3, 1, 2, 0)), "a")]
     after = IdentityElimination().apply(graph_of(nodes, {}, inputs=inputs))
     assert [node.op for node in after.nodes] == [Reshape((6, 1, 1, 4)), Transpose((3, 1, 2, 0))]
+
+
+def test_element_wise_ops_read_what_an_expand_repeats():
+    one = Slice((0, 0), (1, 1), (2, 3), (1, 1))
+    nodes = [
+        ("z", one, "x"), ("a", Expand((2, 4, 5, 5)), "z"), ("b", Mul(), "x a"), ("c", Add(), "a a"),
+        ("d", Concat(1), "a b c"),
+    ]  # fmt: skip
+    graph = graph_of(nodes, {}, "d")
+    after = ExpandElimination().apply(graph)
+    assert [node.inputs for node in after.nodes[2:]] == [("x", "z"), ("a", "a"), ("a", "b", "c")]
+    assert_equal(graph, after, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +19,15 @@ from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType
 from iossim.models.passes.norm_recognition import NormRecognition
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.simplification import DeadOpElimination
 from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
-from iossim.models.passes.transpose_sinking import TransposeSinking
+from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
+from iossim.models.passes.unit_fusion import unit_policy
 
 SHAPE = (2, 3, 4, 8)
 
@@ -228,9 +231,13 @@ def test_heads_are_transposed_after_their_rotation(tables: tuple[int, ...], give
     after = canonicalise(graph)
     assert [node.op.kind for node in after.nodes][-2:] == ["transpose", "matmul"]
     assert len(after.of_kind["transpose"]) == 1
+    assert_equal_arrays(graph, after)
+
+
+def assert_equal_arrays(graph: Graph, other: Graph) -> None:
     generator = np.random.default_rng(0)
     inputs = {name: generator.standard_normal(graph.types[name].shape).astype(np.float32) for name in graph.inputs}
-    (before,), (now,) = (evaluate_graph(each, inputs).values() for each in (graph, after))
+    (before,), (now,) = (evaluate_graph(each, inputs).values() for each in (graph, other))
     np.testing.assert_array_equal(now, before)
 
 
@@ -240,3 +247,48 @@ def test_other_transposes_stay(changed: dict[str, Any]) -> None:
     graph = split_heads(**changed)
     recognised = RotationRecognition().apply(graph)
     assert TransposeSinking().apply(recognised) is recognised
+
+
+def packed(
+    by: str = "split",
+    *,
+    permutation: tuple[int, ...] = (2, 0, 3, 1, 4),
+    rows: tuple[int, ...] = (2, 5, 48),
+    kept: bool = False,
+) -> Graph:
+    """The attention of two heads whose queries, keys and values are one product, transposed as a whole."""
+    b = GraphBuilder("packed")
+    x = b.input("x", rows)
+    whole = b.add(Transpose(permutation), b.add(Reshape((2, 5, 3, 2, 8)), x))
+    axis = permutation.index(2)
+    if by == "split":
+        parts = list(b.add_all(Split(axis, (1, 1, 1)), whole))
+    else:
+        parts = [b.add(Slice((index,), (index + 1,), (axis - 5,), (1,)), whole) for index in range(3)]
+    shape = list(b.types[parts[0]].shape)
+    if by != "unsqueezed":
+        del shape[axis]
+        parts = [b.add(Reshape(tuple(shape)), each) for each in parts]
+    q, k, v = parts
+    turned = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    y = b.add(MatMul(), b.add(Softmax(), b.add(MatMul(), q, b.add(Transpose(turned), k))), v)
+    return b.graph([y, *([whole] if kept else [])])
+
+
+@pytest.mark.parametrize("permutation", [(2, 0, 3, 1, 4), (0, 3, 2, 1, 4), (2, 3, 0, 1, 4)], ids=str)
+@pytest.mark.parametrize("by", ["split", "slices", "unsqueezed"])
+def test_queries_keys_and_values_are_parts_of_rows(by: str, permutation: tuple[int, ...]) -> None:
+    graph = packed(by, permutation=permutation)
+    after = canonicalise(graph)
+    assert_equal_arrays(graph, after)
+    parts = after.of_kind["split" if by == "split" else "slice"]
+    assert {value for node in parts for value in node.inputs} == {"x"}
+    kinds = Counter(unit.kind for unit in unit_policy("fused")(after))
+    assert kinds == {"Attention": 1, **({"Split": 1} if by == "split" else {"Slice": 3})}
+
+
+@pytest.mark.parametrize("changed", [{"kept": True}, {"rows": (10, 48)}, {"permutation": (2, 0, 3, 4, 1)}], ids=str)
+def test_other_splits_stay(changed: dict[str, Any]) -> None:
+    """Heads that others read as they are, rows of another rank, and features that are taken apart."""
+    graph = packed(**changed)
+    assert SplitHoisting().apply(graph) is graph

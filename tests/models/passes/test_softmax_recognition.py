@@ -122,7 +122,7 @@ def test_a_check_that_may_find_something_stays(name: str, tmp_path: Path) -> Non
     nodes, weights, inputs = KEPT_MASKS[name]
     network = loaded(tmp_path, nodes, weights, inputs)
     assert [each for each in kinds(network) if "is_nan" in each]
-    assert network.remarks == ("Kept, and priced, since the mask may hide a whole row: 1 check of a softmax for NaN.",)
+    assert network.remarks == ("Kept, since the mask may hide a whole row: 1 check of a softmax for NaN.",)
 
 
 def selected(softmax: NodeProto, *between: NodeProto, scores: str = "scores low") -> list[NodeProto]:
