@@ -75,7 +75,8 @@ def _reshape(calls: UnitCalls, node: Node, op: Op) -> None:
         return
     target = calls.target(value)
     as_input = target.reshaped(view.shape)
-    calls.copy(*((calls.flat(view, shape), target) if as_input is None else (view, as_input)))
+    if as_input != view:
+        calls.copy(*((calls.flat(view, shape), target) if as_input is None else (view, as_input)))
 
 
 @OP_CALLS.register(MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool)

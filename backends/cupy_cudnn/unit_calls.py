@@ -31,6 +31,7 @@ from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import DType
 
 Call = KernelCall | ConvolutionCall | HostCall
@@ -127,10 +128,13 @@ class UnitCalls:
         return self.values[value] if value in self.values else self.weights.value(value)
 
     def target(self, value: str) -> View:
-        """Place at which a value is written: its own, or scratch."""
+        """Place at which a value is written: its own, that of a reshape which alone reads it, or scratch."""
         if value not in self.values:
             of_type, place = self.graph.types[value], self.places.get(value)
-            last = value in self.weights.layout.values
+            last, readers = value in self.weights.layout.values, self.graph.consumers[value]
+            if place is None and not last and len(readers) == 1 and isinstance(readers[0].op, Reshape):
+                reshaped = self.places.get(readers[0].outputs[0])
+                place = reshaped and reshaped.reshaped(of_type.shape)
             self.values[value] = self.scratch(of_type.shape, of_type.dtype, last) if place is None else place
         return self.values[value]
 

@@ -37,6 +37,7 @@ from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.quantize import Dequantize, Quantize
+from iossim.ir.ops.reshape import Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
 from iossim.ir.types import TO_FIRST, DType
@@ -122,7 +123,11 @@ class _Lowering(UnitCalls):
     def _attention(self, attention: SpeltAttention) -> None:
         """Its ops one by one, or all of them as one call of cuDNN where that may have one."""
         before, self.calls = self.calls, []
-        inside = {node.name for node in attention.nodes}
+        inside, (end, product, *_) = {node.name for node in attention.nodes}, attention.nodes
+        if isinstance(end.op, Transpose):
+            places = [end.op.permutation.index(axis) for axis in range(len(end.op.permutation))]
+            self.values[product.outputs[0]] = self.written(end).permuted(places)
+            self.fused.add(end.name)
         for node in self.nodes:
             if node.name in inside:
                 self._lowered(node)

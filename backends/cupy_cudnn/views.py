@@ -46,7 +46,8 @@ class View:
     @property
     def is_dense(self) -> bool:
         """True where the elements lie in row-major order without gaps."""
-        return _packed_from(self, 0)
+        ones = zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        return all(size == 1 or own == packed for size, own, packed in ones)
 
     @property
     def offset_bytes(self) -> int:
@@ -111,23 +112,21 @@ class View:
         return replace(self, shape=tuple(shape), strides=(0,) * missing + strides)
 
     def reshaped(self, shape: Sequence[int]) -> View | None:
-        """The same elements in row-major order under another shape; None where strides cannot express that.
-
-        Axes of size 1 can always come and go; otherwise the view must be dense, at least after an axis that stays.
-        """
-        if [size for size in shape if size > 1] == [size for size in self.shape if size > 1]:
-            left = iter([stride for size, stride in zip(self.shape, self.strides, strict=True) if size > 1])
-            ones = row_major(shape)
-            return replace(
-                self,
-                shape=tuple(shape),
-                strides=tuple(next(left) if size > 1 else one for size, one in zip(shape, ones, strict=True)),
-            )
-        if self.is_dense:
-            return replace(self, shape=tuple(shape), strides=row_major(shape))
-        if shape and self.shape[0] == shape[0] and _packed_from(self, 1):
-            return replace(self, shape=tuple(shape), strides=(self.strides[0], *row_major(shape[1:])))
-        return None
+        """The same elements in row-major order under another shape; None where strides cannot express that."""
+        old = [pair for pair in zip(self.shape, self.strides, strict=True) if pair[0] > 1]
+        strides, step, left = list(row_major(shape)), 1, 1  # the step between neighbours of ``left`` elements
+        for axis in reversed(range(len(shape))):
+            if shape[axis] == 1:
+                continue
+            if left == 1:
+                left, step = old.pop()
+            while left % shape[axis]:
+                size, outer = old.pop()
+                if outer != step * left:
+                    return None
+                left *= size
+            strides[axis], step, left = step, step * shape[axis], left // shape[axis]
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
 
     def as_stack(self, stack: Sequence[int]) -> View | None:
         """Matrices repeated to ``stack`` as ``[count, rows, columns]``; None where the steps between them differ."""
@@ -215,16 +214,6 @@ def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[l
     if not sizes:
         return [1], [[0] for _ in strides]
     return sizes, merged
-
-
-def _packed_from(view: View, first: int) -> bool:
-    step = 1
-    for axis in range(len(view.shape) - 1, first - 1, -1):
-        if view.shape[axis] != 1:
-            if view.strides[axis] != step:
-                return False
-            step *= view.shape[axis]
-    return True
 
 
 #: Threads of a block where nothing speaks for another number.

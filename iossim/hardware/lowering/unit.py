@@ -169,12 +169,13 @@ class _Fusion:
         return self._step(node.op, operands, written, flops, fused_reads)
 
     def _attention(self, node: Node) -> Step:
-        """An attention in several ops, as one op, with the chain after it."""
+        """An attention in several ops, as one op, with the chain after it; ``parts`` are these ops."""
         spelt, step = self.attentions[node.name], self._anchor(node)
         flops = spelt.flops + step.flops - self.graph.work(node).flops
         chain = self.epilogue_of.get(node.name)
         inside = {one.name for one in spelt.nodes} | {name for name, one in self.chain_of.items() if one == chain}
-        nodes = [one for one in self.nodes if one.name in inside]
+        moves = spelt.types[0].shape[0] > 1  # products take the heads of one sequence where they lie
+        nodes = [one for one in self.nodes if one.name in inside and (moves or one.op.kind != "transpose")]
         parts = tuple(_Fusion(self.graph, nodes, self.precision, spells_out=True).steps())
         return replace(step, op=spelt.op, operands=tuple(map(Operand, spelt.types)), flops=flops, parts=parts)
 

@@ -19,8 +19,8 @@ from iossim.models.passes.simplification import (
     GatherSlicing,
     IdentityElimination,
 )
-from iossim.models.passes.softmax_recognition import MaskRecognition, SoftmaxRecognition
-from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
+from iossim.models.passes.softmax_recognition import MaskJoining, MaskRecognition, SoftmaxRecognition
+from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
 from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
 
 
@@ -32,18 +32,19 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     norm are dead. Dead readers and identities are removed before the rest, since either would separate a batch norm
     from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
-    kept = trained or frozenset()
+    kept, is_given = trained or frozenset(), trained is None
     passes = (
-        *([IntegerProducts(), FlatProductRecognition()] if trained is None else []),
+        *([IntegerProducts(), FlatProductRecognition()] if is_given else []),
         ConstantFolding(kept),
         SoftmaxRecognition(),
-        *([MaskRecognition(), NormRecognition(), RotationRecognition()] if trained is None else []),
-        *([GatherSlicing(), SplitHoisting(), ExpandElimination()] if trained is None else []),
+        *([MaskRecognition(), NormRecognition(), RotationRecognition()] if is_given else []),
+        *([PartialRotationRecognition(), GatherSlicing(), SplitHoisting(), ExpandElimination()] if is_given else []),
         DeadOpElimination(),
-        *([TransposeSinking()] if trained is None else []),
+        *([TransposeSinking()] if is_given else []),
         IdentityElimination(),
+        *([MaskJoining()] if is_given else []),
         CommonSubexpressionElimination(kept),
-        BatchNormFolding() if trained is None else needed_part("pass", "training", "BatchStatistics", "training")(),
+        BatchNormFolding() if is_given else needed_part("pass", "training", "BatchStatistics", "training")(),
     )
     for each in passes:
         graph = each.apply(graph)

@@ -17,7 +17,7 @@ from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.nary import Add
-from iossim.ir.ops.reshape import Expand, Reshape, Transpose
+from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Cast, Identity
 from iossim.ir.types import TensorType
@@ -47,6 +47,12 @@ class FoldedConstant(Constant):
         if len(self.inputs) != 1 or self.inputs[0].type.elements != self.type.elements:
             return self
         return self.inputs[0].origin
+
+
+def folded(op: Op, *constants: Constant) -> FoldedConstant:
+    """The output of an op with one output."""
+    (made,) = op.infer([constant.type for constant in constants])
+    return FoldedConstant(made, op, constants)
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,8 @@ class DeadOpElimination(GraphPass):
 
 
 class IdentityElimination(GraphPass):
-    """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, casts.
+    """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
+    casts.
 
     A transpose that moves only axes of size one becomes a reshape, which moves no data. Outputs of the graph keep
     their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
@@ -192,6 +199,8 @@ def _is_identity(graph: Graph, node: Node) -> bool:
         return False
     if isinstance(node.op, Slice):
         return set(node.op.steps) <= {1}
+    if isinstance(node.op, Pad):
+        return not any(node.op.pads)
     return isinstance(node.op, Identity | Add | Concat | Reshape | Expand | Cast)
 
 

@@ -7,15 +7,16 @@ since a fully masked row is NaN. If the mask is known, so is whether there is su
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
 
 from iossim.ir.attention import is_nan_check
-from iossim.ir.constants import ArrayConstant
+from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node, free_name
-from iossim.ir.op import Array
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -27,6 +28,7 @@ from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.simplification import folded
 
 _IS_NAN = Unary("is_nan")
 #: Largest number of elements of a mask that is inspected.
@@ -68,6 +70,72 @@ def _mask_before(graph: Graph, softmax: Node) -> tuple[Node, Array] | None:
         return None
     keeps_shape = graph.types[node.inputs[1]].shape == graph.types[node.outputs[0]].shape
     return (node, np.where(seen, low.dtype.type(0), low.reshape(()))) if keeps_shape else None
+
+
+class MaskJoining(GraphPass):
+    """Turns the sum of scores and one mask after the other into one with the sum of the masks, which attentions take.
+
+    MPNet adds positions and a mask; Swin adds positions, and a mask for each window to reshaped scores.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        constants, made = dict(graph.constants), dict[str, list[Node]]()
+        for softmax in graph.of_kind.get("softmax", ()):
+            made |= _joined(graph, _masked(graph, softmax.inputs[0]) or [], constants)
+        nodes = [each for node in graph.nodes for each in made.get(node.name, [node])]
+        return with_nodes(graph, nodes, constants) if made else graph
+
+
+def _masked(graph: Graph, value: str) -> list[Node] | None:
+    """The sums with masks and the reshapes by which a value is made of scores, the last one first, each with the scores
+    as its first operand; None for a value that is not made of scores.
+    """
+    node = graph.private_producer(value)
+    if node is None or not isinstance(node.op, MatMul | Mul | Nary | Add | Reshape) or len(node.inputs) > 2:
+        return None
+    if isinstance(node.op, MatMul):
+        return []
+    for scores in node.inputs:
+        others = [each for each in node.inputs if each != scores]
+        found = _masked(graph, scores) if graph.types[scores].elements == graph.types[value].elements else None
+        if found is not None and isinstance(node.op, Add | Reshape):
+            return [replace(node, inputs=(scores, *others)), *found]
+        if found == [] and graph.constants.keys() >= set(others):
+            return []
+    return None
+
+
+def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) -> dict[str, list[Node]]:
+    """The ops in place of those of a path, by name; none for one mask, and for unknown ones of reshaped scores."""
+    masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
+    scores = path[-1].inputs[0] if len(masks) > 1 else ""
+    is_reshaped = len(masks) < len(path)
+    if not scores or graph.types[scores] != graph.types[path[0].outputs[0]]:
+        return {}
+    if is_reshaped and (not constants.keys() >= set(masks) or graph.types[scores].elements > _LARGEST_MASK):
+        return {}
+    types, made = dict(graph.types), list[Node]()
+
+    def computed(op: Op, *values: str) -> str:
+        name = free_name(f"{path[0].name}.mask", types)
+        (types[name],) = op.infer([types[value] for value in values])
+        if constants.keys() >= set(values):
+            constants[name] = folded(op, *(constants[value] for value in values))
+        else:
+            made.append(Node(name, op, values, (name,)))
+        return name
+
+    mask = ""
+    for node in reversed(path):
+        if isinstance(node.op, Add):
+            whole = computed(Expand(types[node.outputs[0]].shape), node.inputs[1]) if is_reshaped else node.inputs[1]
+            mask = computed(Add(), mask, whole) if mask else whole
+        elif mask:
+            mask = computed(node.op, mask)
+    mask = computed(Reshape(types[scores].shape), mask) if is_reshaped else mask
+    return {node.name: [] for node in path} | {path[0].name: [*made, replace(path[0], op=Add(), inputs=(scores, mask))]}
 
 
 class SoftmaxRecognition(GraphPass):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
 from iossim.ir.graph import Graph, Node, free_name
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -15,6 +17,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.simplification import folded
 
 _NEGATION = Unary("neg")
 
@@ -64,62 +67,172 @@ def _unflattened(graph: Graph, gemm: Node) -> tuple[Node, list[Node]] | None:
 
 
 class RotationRecognition(GraphPass):
-    """Turns ``concat(-x[half:], x[:half])`` along the last axis into a lookup of pairs and a product with their signs.
+    """Turns a concat of all parts of one value, in another order, into a lookup.
 
-    Two kernels then do the work of five: the product is fused with those by cosines and sines (Su et al., 2021,
-    arXiv:2104.09864, as in Llama's code). Unused parts are left to dead op elimination.
+    ``concat(-x[half:], x[:half])`` becomes a lookup of pairs and a product with their signs: two kernels then do the
+    work of five, since the product is fused with those by cosines and sines (Su et al., 2021, arXiv:2104.09864, as in
+    Llama's code; GPT-J stacks ``-x[1::2]`` and ``x[::2]``, and reshapes them). A roll along two neighbouring axes
+    (shifted windows in Swin) becomes one lookup along both. Unused parts are left to dead op elimination.
 
     Invariant: the outputs are unchanged to the last bit.
     """
 
     def apply(self, graph: Graph) -> Graph:
-        constants, nodes = dict(graph.constants), list[Node]()
+        constants, rolls, nodes = dict(graph.constants), dict[str, _Roll](), list[Node]()
         for node in graph.nodes:
-            nodes += _turned(graph, node, constants) if isinstance(node.op, Concat) else [node]
-        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+            concat = graph.producer.get(node.inputs[0]) if isinstance(node.op, Reshape) else node
+            is_concat = concat is not None and isinstance(concat.op, Concat)
+            nodes += _turned(graph, node, constants, rolls) if is_concat else [node]
+        return graph if nodes == list(graph.nodes) else with_nodes(graph, nodes, constants)
 
 
-class _Part(NamedTuple):
-    """Entries ``places`` of the last axis of ``whole``, and their sign."""
+class PartialRotationRecognition(GraphPass):
+    """Turns ``concat(rotated(x[:part]), x[part:])`` along the last axis into the rotation of all of ``x``, by known
+    tables that keep the rest: one kernel then does the work of five (GPT-NeoX, GPT-J, Phi).
+
+    Invariant: the outputs are unchanged to the last bit, if the rest is finite.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        constants, made = dict(graph.constants), dict[str, list[Node]]()
+        for concat in graph.of_kind.get("concat", ()):
+            made |= _wholly_rotated(graph, concat, constants)
+        nodes = [each for node in graph.nodes for each in made.get(node.name, [node])]
+        return with_nodes(graph, nodes, constants) if made else graph
+
+
+def _wholly_rotated(graph: Graph, concat: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+    """The rotation in place of a concat, by its name; none in place of another one."""
+    assert isinstance(concat.op, Concat)
+    total, shape = graph.private_producer(concat.inputs[0]), graph.types[concat.outputs[0]].shape
+    last, size = len(shape) - 1, graph.types[concat.inputs[0]].shape[-1]
+    if len(concat.inputs) != 2 or concat.op.axis % len(shape) != last or total is None or total.op != Add():
+        return {}
+    products = [_by_constant(graph, value) for value in total.inputs]
+    for kept, turned in zip(products, reversed(products), strict=True):
+        pairs = _by_constant(graph, turned[0]) if turned else None
+        lookup = graph.private_producer(pairs[0]) if pairs else None
+        if not (kept and turned and pairs and lookup) or lookup.op != Gather(last) or lookup.inputs[0] != kept[0]:
+            continue
+        parts, in_order = _Parts(graph, shape, last), [*range(1, shape[-1] + 1)]
+        entries = [part for value in (kept[0], concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
+        cosine, sine, signs = tables = [constants[name] for name in (kept[1], turned[1], pairs[1])]
+        if len(entries) < 2 or np.concatenate(entries).tolist() != in_order or len(parts.wholes) > 1:
+            continue
+        if any(table.type.shape[-1:] != (size,) for table in tables):
+            continue
+        places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
+        names = ("cosine", "sine", "places", "pairs", "kept", "turned")
+        cos, sin, at, of_pairs, same, other = (free_name(f"{concat.name}.{name}", graph.types) for name in names)
+        constants[cos] = _followed(cosine, shape[-1], 1.0)
+        constants[sin] = _followed(folded(Mul(), sine, signs), shape[-1], 0.0)
+        constants[at] = ArrayConstant(places)
+        (x,) = parts.wholes
+        made = [(of_pairs, Gather(last), (x, at)), (same, Mul(), (x, cos)), (other, Mul(), (of_pairs, sin))]
+        nodes = [Node(name, op, inputs, (name,)) for name, op, inputs in made]
+        return {concat.name: [*nodes, replace(concat, op=Add(), inputs=(same, other))]}
+    return {}
+
+
+def _followed(table: Constant, size: int, rest: float) -> Constant:
+    """The table, as wide as ``size``, with one number after its own."""
+    *leading, own = table.type.shape
+    others = FilledConstant(replace(table.type, shape=(*leading, size - own)), rest)
+    return folded(Concat(len(leading)), table, others)
+
+
+def _by_constant(graph: Graph, value: str) -> tuple[str, str] | None:
+    """The operand and the constant whose product a value is, if only one op reads it."""
+    node = graph.private_producer(value)
+    if node is None or not isinstance(node.op, Mul) or len(node.inputs) != 2:
+        return None
+    known = [each in graph.constants for each in node.inputs]
+    return (node.inputs[known[0]], node.inputs[known[1]]) if sum(known) == 1 else None
+
+
+class _Roll(NamedTuple):
+    """``whole`` in another order along some neighbouring axes, the first of which is ``axis``; its flat ``places``."""
 
     whole: str
-    places: range
-    sign: int
+    axis: int
+    places: Array
 
 
-def _turned(graph: Graph, node: Node, constants: dict[str, Constant]) -> list[Node]:
-    """The lookup and the product that replace a concat of all parts of one value, some negated; else the node."""
-    assert isinstance(node.op, Concat)
+def _turned(graph: Graph, node: Node, constants: dict[str, Constant], rolls: dict[str, _Roll]) -> list[Node]:
+    """The ops that replace a concat, or its reshape, of all parts of one value, some of them negated; else the node."""
     shape = graph.types[node.outputs[0]].shape
-    parts = [_part(graph, value) for value in node.inputs] if node.op.axis % len(shape) == len(shape) - 1 else []
-    found = [part for part in parts if part is not None]
-    places = [place for part in found for place in part.places]
-    whole = {part.whole for part in found}
-    if len(found) < len(node.inputs) or len(whole) > 1 or sorted(places) != list(range(shape[-1])):
+    axis = node.op.axis % len(shape) if isinstance(node.op, Concat) else len(shape) - 1
+    parts = _Parts(graph, shape, axis)
+    made = parts.made_by(node, node.outputs[0])
+    if made is None or len(parts.wholes) > 1 or sorted(abs(made)) != list(range(1, shape[axis] + 1)):
         return [node]
-    if graph.types[found[0].whole].shape != shape or all(part.sign > 0 for part in found):
+    (whole,), places, signs = parts.wholes, abs(made) - 1, np.sign(made)
+    names = (free_name(f"{node.name}.{name}", graph.types) for name in ("places", "signs", "pairs", "flat"))
+    indices, factors, pairs, flat = names
+    if min(signs) < 0:
+        constants[indices] = ArrayConstant(places)
+        signed = signs.astype(graph.types[whole].dtype.numpy).reshape(-1, *[1] * (len(shape) - axis - 1))
+        constants[factors] = ArrayConstant(signed)
+        lookup = Node(pairs, Gather(axis), (whole, indices), (pairs,))
+        return [lookup, Node(node.name, Mul(), (pairs, factors), node.outputs)]
+    if list(places) == sorted(places):
         return [node]
-    signs = np.repeat([part.sign for part in found], [len(part.places) for part in found])
-    indices, factors, pairs = (free_name(f"{node.name}.{name}", graph.types) for name in ("places", "signs", "pairs"))
-    constants[indices] = ArrayConstant(np.array(places, dtype=np.int64))
-    constants[factors] = ArrayConstant(signs.astype(graph.types[node.outputs[0]].dtype.numpy))
-    lookup = Node(pairs, Gather(len(shape) - 1), (found[0].whole, indices), (pairs,))
-    return [lookup, Node(node.name, Mul(), (pairs, factors), node.outputs)]
+    before, roll = rolls.get(whole), _Roll(whole, axis, places)
+    if before is not None and before.axis == axis - 1:
+        both = before.places[:, None] * shape[axis] + places
+        roll = _Roll(before.whole, axis - 1, both.reshape(-1))
+    rolls[node.outputs[0]] = roll
+    constants[indices] = ArrayConstant(roll.places)
+    merged = (*shape[: roll.axis], roll.places.size, *shape[axis + 1 :])
+    return [
+        Node(flat, Reshape(merged), (roll.whole,), (flat,)),
+        Node(pairs, Gather(roll.axis), (flat, indices), (pairs,)),
+        Node(node.name, Reshape(shape), (pairs,), node.outputs),
+    ]
 
 
-def _part(graph: Graph, value: str, sign: int = 1) -> _Part | None:
-    """A split's output, or a slice, along the last axis, negated or not."""
-    node = graph.producer.get(value)
-    if node is None:
-        return None
-    if node.op == _NEGATION:
-        return _part(graph, node.inputs[0], -sign)
-    size, last = graph.types[node.inputs[0]].shape[-1], len(graph.types[node.inputs[0]].shape) - 1
-    match node.op:
-        case Split() if node.op.axis % (last + 1) == last:
-            begin = sum(node.op.sizes[: node.outputs.index(value)])
-            return _Part(node.inputs[0], range(begin, begin + graph.types[value].shape[-1]), sign)
-        case Slice() if [axis % (last + 1) for axis in node.op.axes] == [last] and node.op.steps == (1,):
-            return _Part(node.inputs[0], range(size)[slice(node.op.starts[0], node.op.ends[0])], sign)
-        case _:
+class _Parts:
+    """Parts along one axis of the values of one shape that are the ``wholes``.
+
+    A part is described by the entries of its whole, counted from 1 and negative where it is negated: an array with the
+    part's shape in place of that axis.
+    """
+
+    def __init__(self, graph: Graph, shape: tuple[int, ...], axis: int) -> None:
+        self.graph, self.before, self.size, self.after = graph, shape[:axis], shape[axis], shape[axis + 1 :]
+        self.wholes: dict[str, None] = {}
+        self._found: dict[str, Array | None] = {}
+
+    def entries(self, value: str, most: int) -> Array | None:
+        """The entries of a value; None if it is no part, or if more than so many ops make it of its whole."""
+        if self.graph.types[value].shape == (*self.before, self.size, *self.after):
+            self.wholes[value] = None
+            return np.arange(1, self.size + 1)
+        node = self.graph.producer.get(value) if most else None
+        if value not in self._found:
+            self._found[value] = None if node is None else self.made_by(node, value, most - 1)
+        return self._found[value]
+
+    def made_by(self, node: Node, value: str, most: int = 6) -> Array | None:
+        """The entries of an output of a node; None if the node does more than moving and negating parts."""
+        axis, after, own = len(self.before), len(self.after), self.graph.types[value].shape
+        is_move = isinstance(node.op, Concat | Slice | Split | Reshape) or node.op == _NEGATION
+        if not is_move or (own[:axis], own[len(own) - after :]) != (self.before, self.after):
             return None
+        found = [self.entries(each, most) for each in node.inputs]
+        parts, rank = [part for part in found if part is not None], len(self.graph.types[node.inputs[0]].shape)
+        if len(parts) < len(found):
+            return None
+        match node.op:
+            case Reshape():
+                return parts[0].reshape(own[axis : len(own) - after])
+            case Slice(axes=axes):
+                along = [each % rank - axis for each in axes]
+                op: Op = replace(node.op, axes=tuple(along))
+            case Split() | Concat():
+                along = [node.op.axis % rank - axis]
+                op = replace(node.op, axis=along[0])
+            case _:
+                return -parts[0]
+        is_within = all(0 <= each < parts[0].ndim for each in along)
+        return op.evaluate(parts)[node.outputs.index(value)] if is_within else None

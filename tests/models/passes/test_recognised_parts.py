@@ -25,7 +25,8 @@ from iossim.ir.types import DType
 from iossim.models.passes.norm_recognition import NormRecognition
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.simplification import DeadOpElimination
-from iossim.models.passes.spelt_layers import FlatProductRecognition, RotationRecognition
+from iossim.models.passes.softmax_recognition import MaskJoining
+from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
 from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
 from iossim.models.passes.unit_fusion import unit_policy
 
@@ -144,6 +145,21 @@ def in_three(b: GraphBuilder, x: str) -> str:
     return b.add(Concat(-1), sliced(b, x, 6, 8), negated(b, sliced(b, x, 0, 3)), sliced(b, x, 3, 6))
 
 
+def interleaved(b: GraphBuilder, x: str) -> str:
+    odd, even = (b.add(Slice((begin,), (8,), (3,), (2,)), x) for begin in (1, 0))
+    return stacked(b, negated(b, odd), even)
+
+
+def unbound(b: GraphBuilder, x: str) -> str:
+    real, imaginary = b.add_all(Split(-1, (1, 1)), b.add(Reshape((*HEADS[:3], 4, 2)), x))
+    return stacked(b, negated(b, b.add(Reshape((*HEADS[:3], 4)), imaginary)), b.add(Reshape((*HEADS[:3], 4)), real))
+
+
+def stacked(b: GraphBuilder, *parts: str) -> str:
+    columns = [b.add(Reshape((*HEADS[:3], 4, 1)), part) for part in parts]
+    return b.add(Reshape(HEADS), b.add(Concat(-1), *columns))
+
+
 def rotary(turned: Callable[[GraphBuilder, str], str]) -> Graph:
     b = GraphBuilder("rotary")
     x = b.input("x", HEADS)
@@ -151,7 +167,7 @@ def rotary(turned: Callable[[GraphBuilder, str], str]) -> Graph:
     return b.graph([b.add(Add(), kept, b.add(Mul(), rotated, b.constant("sine", (5, 8))))])
 
 
-@pytest.mark.parametrize("turned", [by_split, by_slices, in_three])
+@pytest.mark.parametrize("turned", [by_split, by_slices, in_three, interleaved, unbound])
 def test_halves_are_turned_by_a_lookup(turned: Callable[[GraphBuilder, str], str]) -> None:
     graph = rotary(turned)
     after = canonicalise(graph)
@@ -164,17 +180,53 @@ def test_halves_are_turned_by_a_lookup(turned: Callable[[GraphBuilder, str], str
 @pytest.mark.parametrize(
     "turned",
     [
-        pytest.param(lambda b, x: b.add(Concat(-1), sliced(b, x, 4, 8), sliced(b, x, 0, 4)), id="nothing negated"),
+        pytest.param(lambda b, x: b.add(Concat(-1), sliced(b, x, 0, 3), sliced(b, x, 3, 8)), id="in order"),
         pytest.param(lambda b, x: b.add(Concat(-1), negated(b, sliced(b, x, 0, 4)), sliced(b, x, 0, 4)), id="twice"),
         pytest.param(lambda b, x: b.add(Concat(-1), negated(b, sliced(b, negated(b, x), 4, 8)), sliced(b, x, 0, 4)), id="of two"),
-        pytest.param(
-            lambda b, x: b.add(Concat(2), negated(b, sliced(b, x, 2, 5, axis=2)), sliced(b, x, 0, 2, axis=2)), id="rows"
-        ),
     ],
 )  # fmt: skip
 def test_other_concats_stay(turned: Callable[[GraphBuilder, str], str]) -> None:
     graph = rotary(turned)
     assert RotationRecognition().apply(graph) is graph
+
+
+def partly_rotated(*, rest: int = 8, given: bool = False, swapped: bool = False) -> Graph:
+    """The first eight of 16 features rotated by tables, ``given`` or constant; the others from ``rest`` on kept."""
+    b = GraphBuilder("partly")
+    x = b.input("x", (*HEADS[:3], 16))
+    first = sliced(b, x, 0, 8)
+    cosine, sine = (b.input(name, (5, 8)) if given else b.constant(name, (5, 8)) for name in ("cosine", "sine"))
+    terms = [b.add(Mul(), first, cosine), b.add(Mul(), sine, by_slices(b, first))]
+    rotated = b.add(Add(), *(reversed(terms) if swapped else terms))
+    return b.graph([b.add(Relu(), b.add(Concat(-1), rotated, sliced(b, x, rest, 16)))])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_part_is_rotated_with_the_rest(swapped: bool) -> None:
+    graph = partly_rotated(swapped=swapped)
+    after = canonicalise(graph)
+    assert [node.op.kind for node in after.nodes] == ["gather", "mul", "mul", "add", "relu"]
+    assert_equal_arrays(graph, after)
+
+
+@pytest.mark.parametrize("changed", [{"rest": 9}, {"given": True}])
+def test_other_parts_are_rotated_apart(changed: dict[str, Any]) -> None:
+    recognised = RotationRecognition().apply(partly_rotated(**changed))
+    assert PartialRotationRecognition().apply(recognised) is recognised
+
+
+@pytest.mark.parametrize("axes", [(1,), (1, 2), (1, 2, 3), (2, 1), (3,)], ids=str)
+def test_a_roll_is_one_lookup_along_neighbouring_axes(axes: tuple[int, ...]) -> None:
+    b = GraphBuilder("rolled")
+    x = b.input("x", HEADS)
+    for axis in axes:
+        x = b.add(Concat(axis), sliced(b, x, 1, HEADS[axis], axis=axis), sliced(b, x, 0, 1, axis=axis))
+    graph = b.graph([b.add(Relu(), x)])
+    after = canonicalise(graph)
+    assert_equal_arrays(graph, after)
+    kinds = Counter(node.op.kind for node in after.nodes)
+    assert kinds["gather"] == 1 + (axes in [(1, 2, 3), (2, 1)])
+    assert kinds["concat"] == kinds["slice"] == 0
 
 
 ROWS = (2, 3, 8)
@@ -234,11 +286,39 @@ def test_heads_are_transposed_after_their_rotation(tables: tuple[int, ...], give
     assert_equal_arrays(graph, after)
 
 
-def assert_equal_arrays(graph: Graph, other: Graph) -> None:
+def windows(*, known: bool = True, reshaped: bool = True, back: bool = True) -> Graph:
+    """Attention of three heads in four windows, with positions and a mask for each window, ``known`` or not."""
+    b = GraphBuilder("windows")
+    q, k, v = (b.input(name, (4, 3, 5, 8)) for name in "qkv")
+    given = {"positions": (3, 5, 5), "seen": (1, 4, 1, 5, 5) if reshaped else (4, 1, 5, 5)}
+    positions, seen = (b.constant(name, shape) if known else b.input(name, shape) for name, shape in given.items())
+    scores = b.add(Mul(), b.add(MatMul(), q, b.add(Transpose((0, 1, 3, 2)), k)), number(b, 0.5))
+    scores = b.add(Add(), positions, scores)
+    scores = b.add(Add(), b.add(Reshape((1, 4, 3, 5, 5)), scores) if reshaped else scores, seen)
+    weights = b.add(Softmax(), b.add(Reshape((4, 3, 5, 5)), scores) if back else scores)
+    return b.graph([b.add(MatMul(), weights if back else b.add(Reshape((4, 3, 5, 5)), weights), v)])
+
+
+@pytest.mark.parametrize(("known", "reshaped"), [(True, True), (True, False), (False, False)])
+def test_scores_are_summed_with_one_mask(known: bool, reshaped: bool) -> None:
+    graph = windows(known=known, reshaped=reshaped)
+    after = canonicalise(graph)
+    assert_equal_arrays(graph, after, tolerance=1e-6)
+    kinds = Counter(unit.kind for unit in unit_policy("fused")(after))
+    assert kinds == {"Attention": 1} | ({} if known else {"Add": 1})
+
+
+@pytest.mark.parametrize("changed", [{"known": False}, {"back": False}])
+def test_masks_of_other_shapes_stay(changed: dict[str, Any]) -> None:
+    graph = windows(**changed)
+    assert MaskJoining().apply(graph) is graph
+
+
+def assert_equal_arrays(graph: Graph, other: Graph, tolerance: float = 0) -> None:
     generator = np.random.default_rng(0)
     inputs = {name: generator.standard_normal(graph.types[name].shape).astype(np.float32) for name in graph.inputs}
     (before,), (now,) = (evaluate_graph(each, inputs).values() for each in (graph, other))
-    np.testing.assert_array_equal(now, before)
+    np.testing.assert_allclose(now, before, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("changed", [{"tables": (3, 4, 8)}, {"kept": True}, {"turned": False}])
