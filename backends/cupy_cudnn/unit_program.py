@@ -251,7 +251,7 @@ class _Lowering(UnitCalls):
         """Ops after a convolution or product that are computed with it, and the value that they make.
 
         A sum with a constant, one value a filter or column, is a bias; one with a value of the same shape that is
-        there already, a residual; then comes an activation, SiLU as two ops, too.
+        there already, a residual; then comes an activation.
         """
         addend: View | None = None
         value, reader = node.outputs[0], self._only_reader(node)
@@ -268,20 +268,7 @@ class _Lowering(UnitCalls):
         if reader is not None and isinstance(reader.op, _ACTIVATIONS) and self._in_chains(reader):
             activation = reader.op
             value, _ = self._after(reader)
-        elif swish := self._spelt_swish(value):
-            activation = Unary("swish", (1.0,))
-            self.fused.update(node.name for node in swish)
-            value = swish[-1].outputs[0]
         return Epilogue(bias, addend, activation=activation), value
-
-    def _spelt_swish(self, value: str) -> list[Node]:
-        """The sigmoid of a value and their product, as exporters spell SiLU, where the unit has all that reads it."""
-        readers = self.graph.consumers[value] if value not in self.places else []
-        kinds = {type(node.op): node for node in readers if node.name in self.inside}
-        sigmoid, product = kinds.get(Sigmoid), kinds.get(Mul)
-        if len(readers) != 2 or sigmoid is None or product is None or self._only_reader(sigmoid) is not product:
-            return []
-        return [sigmoid, product] if len(product.inputs) == 2 and self._in_chains(product) else []
 
     def _after(self, node: Node) -> tuple[str, Node | None]:
         """Output of an op of an epilogue, and its only reader if there is one."""

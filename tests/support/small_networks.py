@@ -100,14 +100,6 @@ def _unary(name: str) -> Network:
     return of_op(Unary(name, tuple(value for _, value in UNARY[name].parameters)), IMAGE)
 
 
-def _spelt_swish() -> Network:
-    b = GraphBuilder("swish")
-    with b.unit("u", "Conv-Swish"):
-        y = b.add(Conv(), b.input("x", IMAGE), b.constant("w", (4, 6, 1, 1)), b.constant("b", (4,)))
-        y = b.add(Mul(), y, b.add(Sigmoid(), y))
-    return b.network([y])
-
-
 def _product_with_gelu() -> Network:
     b = GraphBuilder("mlp")
     x = b.input("x", (2, 3, 8))
@@ -418,7 +410,7 @@ UNITS: dict[str, Callable[[], Network]] = {
     "conv and relu without bias": lambda: _after_convolution(Relu(), bias=False),
     "conv and sigmoid": lambda: _after_convolution(Sigmoid(), bias=True),
     "conv and clip without bias": lambda: _after_convolution(Clip(0.0, 0.5), bias=False),
-    "conv and swish as it is spelt": _spelt_swish,
+    "conv and swish": lambda: _after_convolution(Unary("swish", (1.0,)), bias=True),
     "conv, residual and relu": _residual,
     "gemm, bias, residual and relu": _product_with_residual,
     "gemm, bias and gelu": _product_with_gelu,

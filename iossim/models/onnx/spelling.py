@@ -24,6 +24,7 @@ from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign
+from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
@@ -35,6 +36,8 @@ from iossim.ir.types import TO_FIRST, TO_LAST, DType, TensorType, permuted
 OPSET = 21
 #: IR version that every supported runtime reads.
 IR_VERSION = 8
+#: An activation that has an operator since a later operator set; before, it is written as a sigmoid and a product.
+_SILU, _FIRST_OF_SWISH = Unary("swish", (1.0,)), 24
 
 
 class Names:
@@ -75,6 +78,10 @@ class Speller:
             self._flattened_softmax(op, name, inputs[0], outputs[0], x)
         elif isinstance(op, PRelu) and op.per_channel:
             self._prelu_per_channel(name, inputs, outputs, x)
+        elif op == _SILU and self.opset < _FIRST_OF_SWISH:
+            sigmoid = self.names.fresh(f"{name}.sigmoid")
+            self._node("Sigmoid", inputs, [sigmoid], sigmoid)
+            self._node("Mul", [*inputs, sigmoid], outputs, name)
         elif isinstance(op, ConvBackwardData):
             self._backward_data(op, name, inputs, outputs[0], x)
         elif isinstance(op, ConvBackwardFilter):
@@ -214,6 +221,8 @@ def _array(value: Any, x: TensorType) -> Array:
 @cache
 def _first_opset(op: Op, x: DType) -> int:
     """The first operator set from :data:`OPSET` on that can express an op on an input ``x``; OPSET if there is none."""
+    if op == _SILU:
+        return OPSET
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):

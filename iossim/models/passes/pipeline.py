@@ -8,6 +8,7 @@ from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import BatchNormFolding
+from iossim.models.passes.function_recognition import FunctionRecognition
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.norm_recognition import NormRecognition
@@ -42,7 +43,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         DeadOpElimination(),
         *([TransposeSinking()] if is_given else []),
         IdentityElimination(),
-        *([MaskJoining()] if is_given else []),
+        *([MaskJoining(), FunctionRecognition()] if is_given else []),
         CommonSubexpressionElimination(kept),
         BatchNormFolding() if is_given else needed_part("pass", "training", "BatchStatistics", "training")(),
     )

@@ -73,7 +73,7 @@ def test_an_op_is_asked_for_as(name: str, expected: dict[str, object]) -> None:
 def test_activations_that_a_library_has_are_in_its_call_and_others_leave_the_convolution_plain() -> None:
     for name, activation in (
         ("conv and sigmoid", "sigmoid"),
-        ("conv and swish as it is spelt", "swish"),
+        ("conv and swish", "swish"),
         ("gemm, bias and gelu", "gelu"),
         ("conv and clip without bias", ""),
     ):

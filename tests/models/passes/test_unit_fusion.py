@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from graphlib import TopologicalSorter
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +13,8 @@ from hypothesis import strategies as st
 from iossim.base.errors import OptionError
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit
-from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.pool import GlobalAveragePool
@@ -154,27 +150,6 @@ def test_a_branch_keeps_its_own_activation_and_another_shape_is_another_unit() -
     x = b.add(Relu(), b.conv(b.input("x", (1, 4, 8, 8)), 4))
     gate = b.add(Sigmoid(), b.conv(b.add(GlobalAveragePool(), x), 4))
     assert units_of(b, b.add(Mul(), x, gate)) == "Conv-Relu 2, Pool, Conv-Sigmoid 2, Mul"
-
-
-def test_what_several_ops_compute_is_named() -> None:
-    b = GraphBuilder("g")
-    x = b.input("x", (2, 6, 8))
-    scalars = {"half": 0.5, "one": 1.0, "root": 2**0.5, "third": 1 / 3}
-    for name in scalars:
-        b.constant(name, ())
-
-    def gelu(x: str, factor: str) -> str:
-        error = b.add(Unary("erf"), b.add(Nary("div"), x, "root"))
-        return b.add(Mul(), b.add(Mul(), x, b.add(Add(), error, "one")), factor)
-
-    dense = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 8))), b.constant("bias", (8,)))
-    named = gelu(dense, "half")
-    swish = b.add(Mul(), named, b.add(Sigmoid(), named))
-    other = gelu(b.add(MatMul(), swish, b.constant("v", (8, 8))), "third")
-    graph = b.graph([other])
-    arrays = {name: ArrayConstant(np.array(value, dtype=np.float32)) for name, value in scalars.items()}
-    graph = replace(graph, constants={**graph.constants, **arrays})
-    assert told(fused(graph)) == "Matmul-Bias-Gelu-Swish 9, Matmul-Elementwise 6"
 
 
 def test_attention() -> None:
