@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from iossim.ir.op import Array, onnx_class
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
+from iossim.models.onnx.einsum import EQUATION
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape
@@ -180,10 +180,6 @@ def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
     raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")
 
 
-_TERM = rb"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
-_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
-
-
 @dataclass(frozen=True)
 class ForeignReader:
     """Reads the foreign nodes of one model; ``versions`` are those of its operator sets by domain.
@@ -255,7 +251,7 @@ class ForeignReader:
 def _check_equation(node: NodeProto) -> None:
     """Refuse an Einsum on which ONNX's shape inference would loop forever, waiting for letters."""
     for attribute in node.attribute:
-        if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
+        if node.op_type == "Einsum" and attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
             raise ModelError("its equation is none; write one like ij,jk->ik")
 
 
