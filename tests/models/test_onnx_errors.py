@@ -256,7 +256,7 @@ IMAGE = [1, 3, 8, 8]
         ('[e] y = Einsum <equation="ab->b"> (x)', [2], {}, "Einsum 'e' is not valid: "),
         # Shape inference never finishes reading these.
         *(
-            (f'[e] y = Einsum <equation="{each}"> (x)', [2, 3], {}, "'e' is not valid: its equation is none")
+            (f'[e] y = Einsum <equation="{each}"> (x)', [2, 3], {}, "'e': its equation is none")
             for each in ("ab#->a", "...a1->a", "....ab", "a\u00e9->a")
         ),
     ],

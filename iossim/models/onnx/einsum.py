@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, takewhile
+from itertools import chain, dropwhile, takewhile
 from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper
 
-from iossim.ir.types import DType
+from iossim.base.errors import GraphError
 from iossim.models.onnx.constants import Known, constant_node, nodes_with_list
 from iossim.models.onnx.file import is_standard
 
 _TERM = rb"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
-EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
+_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
 #: A value, and the sizes of its axes by their labels, in order.
 _Term = tuple[str, dict[str, int]]
 
@@ -29,9 +29,10 @@ def einsum_written_out(node: NodeProto, name: str, known: Known, opset: int) -> 
         return []
     types = known.types_of(node.input)
     equation = next((each.s for each in node.attribute if each.name == "equation"), b"")
-    labels = _labels(equation, [len(each.shape) for each in types])
-    known_type = types[0].dtype.is_floating or types[0].dtype in (DType.INT32, DType.INT64)
-    if labels is None or not known_type or not all(map(all, (each.shape for each in types))):
+    if not _EQUATION.fullmatch(equation):  # on which ONNX's shape inference would loop forever, waiting for letters
+        raise GraphError("its equation is none; write one like ij,jk->ik")
+    labels = _labels(equation.decode(), [len(each.shape) for each in types])
+    if labels is None or not types[0].dtype.is_floating or not all(map(all, (each.shape for each in types))):
         return []
     *read, output = labels
     sizes = [dict(zip(each, of.shape, strict=True)) for each, of in zip(read, types, strict=True)]
@@ -43,7 +44,7 @@ def einsum_written_out(node: NodeProto, name: str, known: Known, opset: int) -> 
         later = {*output, *chain(*read[place:])}
         between = [label for label in term[1] | other[1] if label in later]
         term = written.joined(term, other, between if read[place:] else output)
-    value, _ = written.transposed(written.summed(term, output), output)
+    value = written.arranged(written.summed(term, output, {}), [*zip(output)])
     if not written.made:
         written.add("Identity", [value])
     written.made[-1].output[0] = node.output[0]
@@ -52,27 +53,25 @@ def einsum_written_out(node: NodeProto, name: str, known: Known, opset: int) -> 
     return written.made
 
 
-def _labels(equation: bytes, ranks: Sequence[int]) -> list[list[str]] | None:
+def _labels(equation: str, ranks: Sequence[int]) -> list[list[str]] | None:
     """The labels of the axes of each operand, and then of the output: letters, and numbers from the right for those of
     an ellipsis. None if they do not fit the ranks, or if one has a label twice.
     """
-    given, arrow, wanted = equation.decode(errors="replace").replace(" ", "").partition("->")
-    found = []
-    for text, rank in zip(given.split(","), ranks, strict=False):
-        before, dots, after = text.partition("...")
-        hidden = rank - len(before) - len(after)
-        if hidden < 0 or (hidden and not dots):
-            return None
-        found.append([*before, *map(str, range(hidden, 0, -1)), *after])
-    counts = Counter(chain(*found))
-    hidden_labels = sorted(filter(str.isdigit, counts), key=int, reverse=True)
+    given, arrow, output = equation.replace(" ", "").partition("->")
+    counts = Counter(given)
     if not arrow:
-        wanted = "..." + "".join(sorted(label for label in counts if label.isalpha() and counts[label] == 1))
-    before, dots, after = wanted.partition("...")
-    found.append([*before, *(hidden_labels if dots else ()), *after])
-    is_valid = EQUATION.fullmatch(equation) and given.count(",") + 1 == len(ranks) and counts.keys() >= {*found[-1]}
-    is_simple = all(len(set(each)) == len(each) for each in found) and (dots or not hidden_labels)
-    return found if is_valid and is_simple else None
+        output = "..." + "".join(sorted(label for label in counts if label.isalpha() and counts[label] == 1))
+    terms = given.split(",")
+    if len(terms) != len(ranks) or not counts.keys() >= {*output} - {"."}:
+        return None
+    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
+    found = []
+    for term, size in zip((*terms, output), (*hidden, max(hidden)), strict=True):
+        before, dots, after = term.partition("...")
+        found.append([*before, *map(str, range(size, 0, -1)), *after])
+        if size < 0 or (size and not dots) or len({*found[-1]}) < len(found[-1]):
+            return None
+    return found
 
 
 @dataclass
@@ -85,69 +84,61 @@ class _Written:
 
     def joined(self, a: _Term, b: _Term, output: Sequence[str]) -> _Term:
         """The sum of the products of two terms over all labels that are not in the output, in the output's order."""
-        a, b = (
-            self.summed(one, [label for label, size in one[1].items() if size > 1 or other[1].get(label, 1) == 1])
-            for one, other in ((a, b), (b, a))
-        )
-        a, b = self.summed(a, {*b[1], *output}), self.summed(b, {*a[1], *output})
+        a, b = self.summed(a, output, b[1]), self.summed(b, output, a[1])
+        sizes = a[1] | b[1]
         inner = [label for label in a[1] if label in b[1] and label not in output]
         if not inner or a[1].keys() == b[1].keys():
-            axes, sizes = [*output, *inner], a[1] | b[1]
-            firsts = (min(map(axes.index, dims), default=len(axes)) for _, dims in (a, b))
-            factors = [self._grouped(each, [*zip(axes[first:])]) for each, first in zip((a, b), firsts, strict=True)]
-            return self.summed((self.add("Mul", factors), {label: sizes[label] for label in axes}), output)
+            axes = [*output, *inner]
+            lacks = ({*axes}.difference(dims).__contains__ for _, dims in (a, b))
+            factors = map(self.arranged, (a, b), ([*zip(dropwhile(each, axes))] for each in lacks))
+            return self.summed((self.add("Mul", [*factors]), {label: sizes[label] for label in axes}), output, {})
         ways = [replace(self, made=[*self.made]) for _ in "ab"]
-        terms = ways[0]._product(a, b, output), ways[1]._product(b, a, output)
-        transposes = [sum(each.op_type == "Transpose" for each in way.made) for way in ways]
-        best = transposes.index(min(transposes))
+        values = ways[0]._product(a, b, output), ways[1]._product(b, a, output)
+        best = min((0, 1), key=lambda way: sum(each.op_type == "Transpose" for each in ways[way].made))
         self.made = ways[best].made
-        return terms[best]
+        return values[best], {label: sizes[label] for label in output}
 
-    def _product(self, a: _Term, b: _Term, output: Sequence[str]) -> _Term:
+    def _product(self, a: _Term, b: _Term, output: Sequence[str]) -> str:
         """The product of matrices ``[*batch, rows, inner] @ [*batch, inner, columns]``, in the output's order.
 
-        Leading labels of the output that lead one term, and that the other lacks, are in the batch as well.
+        Labels that lead both the output and one term, and that the other lacks, are in the batch; a vector has none.
         """
-        batch = [*(_leading(a[1], b[1], output) or _leading(b[1], a[1], output))]
-        batch += [label for label in output if label in a[1] and label in b[1]]
-        inner = [label for label in a[1] if label in b[1] and label not in batch]
-        rows, columns = ([label for label in output if label in one and label not in batch] for one in (a[1], b[1]))
-        stacks = [[*zip(filter(one.__contains__, batch))] for one in (a[1], b[1])]
-        # A term that is a vector has no rows or columns.
+        left, right = a[1], b[1]
+        batch = [*(_leading(left, right, output) or _leading(right, left, output))]
+        batch += [label for label in output if label in left and label in right]
+        inner = [label for label in left if label in right and label not in batch]
+        rows, columns = ([label for label in output if label in dims and label not in batch] for dims in (left, right))
+        stacks = [[(label,) for label in batch if label in dims] for dims in (left, right)]
         groups = [rows] if rows or stacks[0] else [], [columns] if columns or stacks[1] else []
-        left = self._grouped(a, [*stacks[0], *groups[0], inner])
-        right = self._grouped(b, [*stacks[1], inner, *groups[1]])
-        sizes = a[1] | b[1]
-        dims = {label: sizes[label] for label in (*batch, *rows, *columns)}
+        factors = [*stacks[0], *groups[0], inner], [*stacks[1], inner, *groups[1]]
+        made = self.add("MatMul", [*map(self.arranged, (a, b), factors)])
+        sizes = left | right
         shape = [math.prod(map(sizes.__getitem__, group)) for group in (*zip(batch), *chain(*groups))]
-        made = self._reshaped(self.add("MatMul", [left, right]), shape, [*dims.values()])
-        return self.transposed((made, dims), output)
+        dims = {label: sizes[label] for label in (*batch, *rows, *columns)}
+        return self.arranged((self._reshaped(made, shape, [*dims.values()]), dims), [*zip(output)])
 
-    def summed(self, term: _Term, kept: Collection[str]) -> _Term:
-        """The sum over all labels but the ``kept`` ones."""
+    def summed(self, term: _Term, output: Collection[str], other: dict[str, int]) -> _Term:
+        """The sum over labels that neither the output nor the other term has; an axis of one element is dropped if the
+        other has more.
+        """
         value, dims = term
-        axes = [axis for axis, label in enumerate(dims) if label not in kept]
-        left = {label: size for label, size in dims.items() if label in kept}
+        alone = {label for label in output if dims.get(label, 0) > other.get(label, 0)}
+        left = {label: size for label, size in dims.items() if label in alone or size == other.get(label)}
+        axes = [axis for axis, label in enumerate(dims) if label not in left]
         if math.prod(left.values()) == math.prod(dims.values()):
             return self._reshaped(value, [*dims.values()], [*left.values()]), left
         made = f"{self.name}.{len(self.made)}"
         self.made += nodes_with_list("ReduceSum", value, [made], ("axes", axes), self.opset, keepdims=0)
         return made, left
 
-    def transposed(self, term: _Term, labels: Iterable[str]) -> _Term:
-        """The term with its axes in this order."""
-        value, dims = term
-        order = [label for label in labels if label in dims]
-        if order == [*dims]:
-            return term
-        perm = [[*dims].index(label) for label in order]
-        return self.add("Transpose", [value], perm=perm), {label: dims[label] for label in order}
-
-    def _grouped(self, term: _Term, groups: Sequence[Sequence[str]]) -> str:
+    def arranged(self, term: _Term, groups: Sequence[Sequence[str]]) -> str:
         """The term with one axis for each group of labels; those that it lacks count as 1."""
-        value, dims = self.transposed(term, chain(*groups))
+        value, dims = term
+        order = [label for label in chain(*groups) if label in dims]
+        if order != [*dims]:
+            value = self.add("Transpose", [value], perm=[[*dims].index(label) for label in order])
         shape = [math.prod(dims.get(label, 1) for label in group) for group in groups]
-        return self._reshaped(value, [*dims.values()], shape)
+        return self._reshaped(value, [dims[label] for label in order], shape)
 
     def _reshaped(self, value: str, before: Sequence[int], shape: Sequence[int]) -> str:
         if shape == before:
@@ -162,8 +153,7 @@ class _Written:
         return name
 
 
-def _leading(one: dict[str, int], other: Collection[str], output: Sequence[str]) -> list[str]:
+def _leading(one: dict[str, int], other: Collection[str], output: Sequence[str]) -> Sequence[str]:
     """The labels that lead both ``one`` and the output, and that ``other`` lacks; one that it lacks is left."""
-    own = [label for label in one if label not in other][:-1]
-    pairs = zip(own, one, output, strict=False)
-    return [label for label, *_ in takewhile(lambda each: len(set(each)) == 1, pairs)]
+    places = zip([label for label in one if label not in other][:-1], one, output, strict=False)
+    return [label for label, *_ in takewhile(lambda labels: len({*labels}) == 1, places)]

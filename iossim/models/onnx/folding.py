@@ -29,7 +29,6 @@ from iossim.ir.op import Array, onnx_class
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
-from iossim.models.onnx.einsum import EQUATION
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape
@@ -212,7 +211,6 @@ class ForeignReader:
         exists = onnx.defs.has(node.op_type, domain)
         if not exists and domain in ("", "ai.onnx.ml"):
             raise NotCoveredError("ONNX has no such operator")
-        _check_equation(node)
         inferred = inferred_outputs(node, self.versions, known, self.ir_version) if exists else {}
         repeated = repeated_types(node, self.versions, known, self.ir_version)
         outputs = [repeated.get(name) or self._output(name, inferred.get(name)) for name in node.output if name]
@@ -246,13 +244,6 @@ class ForeignReader:
         if name not in self.declared:
             raise NotCoveredError("neither ONNX nor the file determines the shape of its output")
         return self.declared[name]
-
-
-def _check_equation(node: NodeProto) -> None:
-    """Refuse an Einsum on which ONNX's shape inference would loop forever, waiting for letters."""
-    for attribute in node.attribute:
-        if node.op_type == "Einsum" and attribute.name == "equation" and not EQUATION.fullmatch(attribute.s):
-            raise ModelError("its equation is none; write one like ij,jk->ik")
 
 
 def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:
