@@ -21,6 +21,7 @@ from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.ir.op import Array
+from iossim.ir.ops.grid_sample import PADDINGS, GridSample
 from iossim.ir.types import DType, TensorType
 
 #: Channels of 16 bits that lie in 16 bytes; so few as the second are read 8 bytes at a time, too.
@@ -41,6 +42,29 @@ LOOPS{ sum += WEIGHT * from[ENTRY]; }
 #: Over the entries of an axis; those that weigh nothing are not read.
 _LOOP = """for (int k@ = 0; k@ < taps@; ++k@)
 if (const float w@ = weights@[i@ * taps@ + k@]; w@ != 0.0f)
+"""
+#: The entry of an axis at a place, which may be outside of the image; -1 is none.
+_NEIGHBOURS = """static __device__ inline int entry_of(int place, int size) {
+    const int period = size > ALIGNED ? 2 * (size - ALIGNED) : 1, rest = (place % period + period) % period;
+    if (PADDING == 2) return rest < size ? rest : period - 1 + ALIGNED - rest;
+    return place >= 0 && place < size ? place : PADDING == 0 ? -1 : place < 0 ? 0 : size - 1;
+}
+static __device__ inline float position_of(float given, int size) {
+    const float at = (given + 1.0f) * (0.5f * (size - ALIGNED)) - 0.5f * (1 - ALIGNED);
+    return TAPS == 1 ? rintf(at) : at;
+}
+"""
+_SAMPLED = """x_t* from = $x;
+g_t* at = $g;
+const float across = position_of((float)at[0], width), down = position_of((float)at[g_axis], height);
+const float left = floorf(across), top = floorf(down);
+float sum = 0.0f;
+for (int k = 0; k < TAPS; ++k) {
+    const int column = entry_of((int)left + k % 2, width), row = entry_of((int)top + k / 2, height);
+    const float weight = fabsf(1 - k % 2 - (across - left)) * fabsf(1 - k / 2 - (down - top));
+    if (column >= 0 && row >= 0) sum += weight * from[(long long)row * x_row + (long long)column * x_column];
+}
+*($y) = sum;
 """
 
 
@@ -96,6 +120,25 @@ def resample(x: View, y: View, tables: Mapping[int, Array], weights: Weights) ->
                 entries.append(f"(long long)entries{place}[i{place} * taps{place} + k{place}] * x_e{place}")
     body = _RESAMPLED.replace("LOOPS", loops).replace("WEIGHT", " * ".join(factors))
     return kernel("resample", body.replace("ENTRY", " + ".join(entries)), {"x": x, "y": y}, strides, places, more=more)
+
+
+def grid_sample(op: GridSample, x: View, grid: View, y: View) -> KernelCall:
+    """``x`` at the positions of ``grid``; a thread for each element, in the order in which ``y`` lies."""
+    positions = grid.strides[0], 0, *grid.strides[1:3]
+    steps = list(zip((*x.strides[:2], 0, 0), y.strides, positions, strict=True))
+    order = sorted(range(4), key=lambda axis: -abs(y.strides[axis]))
+    others = {"row": (x.strides[2], 0, 0), "column": (x.strides[3], 0, 0), "axis": (0, 0, grid.strides[3])}
+    taps = 1 if op.mode == "nearest" else 4
+    return kernel(
+        "grid_sample",
+        _SAMPLED,
+        {"x": x, "y": y, "g": grid},
+        {f"i{axis}": steps[axis] for axis in order} | others,
+        {f"i{axis}": y.shape[axis] for axis in order},
+        constants={"ALIGNED": int(op.align_corners), "PADDING": PADDINGS.index(op.padding), "TAPS": taps},
+        functions=_NEIGHBOURS,
+        more={"height": x.shape[2], "width": x.shape[3]},
+    )
 
 
 def _uploaded(matrix: Array, weights: Weights) -> tuple[np.int32, View, View]:

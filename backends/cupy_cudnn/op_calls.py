@@ -10,7 +10,7 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn import ordering_kernels, window_kernels
 from iossim.backends.cupy_cudnn.element_kernels import chain, gather, literal
-from iossim.backends.cupy_cudnn.image_kernels import resample
+from iossim.backends.cupy_cudnn.image_kernels import grid_sample, resample
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, layer_norm, reduction, softmax
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import View
@@ -25,6 +25,7 @@ from iossim.ir.ops.channels_last import (
     MaxPoolNhwc,
 )
 from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
@@ -182,6 +183,11 @@ def _pad(calls: UnitCalls, node: Node, op: Pad) -> None:
 def _resize(calls: UnitCalls, node: Node, op: Resize) -> None:
     x, y = calls.read(node), calls.written(node)
     calls.calls.append(resample(x, y, op.tables(x.shape, y.shape), calls.weights))
+
+
+@OP_CALLS.register(GridSample)
+def _grid_sample(calls: UnitCalls, node: Node, op: GridSample) -> None:
+    calls.calls.append(grid_sample(op, calls.read(node), calls.read(node, 1), calls.written(node)))
 
 
 @OP_CALLS.register(GroupNorm, InstanceNorm)

@@ -16,7 +16,7 @@ from iossim.schedule.batch import Strategy
 
 _OF_IMAGES = {
     *("conv", "conv_transpose", "conv_backward_data", "max_pool", "average_pool", "global_average_pool"),
-    *("global_max_pool", "resize", "local_response_norm", "batch_norm", "group_norm"),
+    *("global_max_pool", "resize", "grid_sample", "local_response_norm", "batch_norm", "group_norm"),
     *("depth_to_space", "space_to_depth"),
 }
 _CARRIES_ON = {"concat", "slice", "split", "identity"}

@@ -37,7 +37,7 @@ COMMANDS = {
 def foreign(tmp_path: Path) -> Path:
     """A model with open dimensions in both inputs, and with operators that iossim does not know."""
     nodes = [
-        helper.make_node("GridSample", ["x", "grid"], ["sampled"]),
+        helper.make_node("GridSample", ["x", "grid"], ["sampled"], mode="bicubic"),
         helper.make_node("Trilu", ["sampled"], ["lower"]),
         helper.make_node("Relu", ["lower"], ["y"]),
     ]

@@ -317,7 +317,7 @@ def test_what_is_not_known_is_named(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="first"),
         helper.make_node("Trilu", ["a"], ["b"], name="lower/triangle"),
-        helper.make_node("Einsum", ["b", "b"], ["y"], name="contraction", equation="ij,jk->ik"),
+        helper.make_node("Einsum", ["b", "b"], ["y"], name="contraction", equation="ii,jk->ik"),
     ]
     path = write_onnx(tmp_path / "model.onnx", nodes, {"x": [64, 64]}, opset=14)
     text = " ".join(printed(f"predict {path} -d t4").split())

@@ -114,8 +114,8 @@ def test_light_models_scheduled_for_a_device_and_exported(name: str, device: str
 
 def with_unknown_operator(path: Path) -> Path:
     w = Writer()
-    gram = w.node("Einsum", w.node("Relu", "x"), "x", equation="nc,mc->nm")
-    path.write_bytes(w.model({"x": (TensorProto.FLOAT, ("n", 3))}, [w.node("Sigmoid", gram)]).SerializeToString())
+    gram = w.node("Einsum", w.node("Relu", "x"), "x", equation="ncc,mdd->nm")
+    path.write_bytes(w.model({"x": (TensorProto.FLOAT, ("n", 3, 3))}, [w.node("Sigmoid", gram)]).SerializeToString())
     return path
 
 

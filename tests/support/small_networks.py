@@ -16,6 +16,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.ops.functions import UNARY, Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
@@ -368,6 +369,13 @@ OPS: dict[str, Callable[[], Network]] = {
         Resize((), (2, 6, 4, 3), "linear", "half_pixel", antialias=True), IMAGE
     ),
     "resize of volumes": lambda: of_op(Resize((1.0, 1.0, 2.0, 2.0, 3.0), (), "linear"), (1, 2, 2, 3, 2)),
+    **{
+        f"sample, {mode} {padding}": partial(of_op, GridSample(mode, padding, aligned), IMAGE, (2, 4, 3, 2))
+        for mode, padding, aligned in (
+            *(("linear", "zeros", False), ("linear", "reflection", True)),
+            *(("linear", "border", False), ("nearest", "reflection", False)),
+        )
+    },
     "depth to space": lambda: of_op(DepthToSpace(2), (2, 12, 3, 2)),
     "depth to space, pixels shuffled": lambda: of_op(DepthToSpace(2, True), (2, 12, 3, 2)),
     "space to depth": lambda: of_op(SpaceToDepth(3), (2, 2, 9, 6)),

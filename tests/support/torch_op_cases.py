@@ -5,6 +5,8 @@ An operand is an array, or a shape of noise.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from iossim.ir.op import Array, Op
@@ -12,6 +14,7 @@ from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.nary import PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
@@ -171,6 +174,8 @@ MORE_CASES: list[Case] = [
     (AveragePoolBackward((3, 3), (2, 2), (1, 1, 1, 1), input_size=(8, 7)), [(2, 3, 4, 4)]),
     (AveragePoolBackward((2, 3), (3, 2), (0, 1, 1, 0), True, True, (2, 1), (9, 8)), [(1, 2, 3, 4)]),
     (ConvTranspose((2, 1, 1), (0,) * 6, (1, 1, 1), 1, (0, 0, 0)), [(1, 2, 2, 2, 2), (2, 1, 2, 2, 2)]),
+    *((GridSample(*options), [(2, 3, 5, 6), (2, 4, 3, 2)])
+      for options in product(("linear", "nearest"), ("zeros", "border", "reflection"), (False, True))),
     (Resize((1, 1, 2, 3), mode="nearest", coordinates="asymmetric", rounding="floor"), [(1, 2, 3, 4)]),
     (Resize((1, 1, 2.0, 2.0)), [(1, 2, 3, 4)]),
     (Resize((), (1, 2, 7, 3), rounding="round_prefer_ceil"), [(1, 2, 3, 4)]),

@@ -19,10 +19,12 @@ from iossim.backends.torch_cuda.operators.registry import (
     covers,
     floating_only,
 )
+from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.resize import Resize
@@ -204,6 +206,14 @@ def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
     """Size and scale of each spatial axis."""
     scales = op.scales or [after / before for after, before in zip(op.sizes, given.shape, strict=True)]
     return list(zip(given.shape[2:], scales[2:], strict=True))
+
+
+@computes("grid_sample", refuses=floating_only)
+def _grid_sample(op: GridSample, types: Types, x: Operand, grid: Operand) -> Operand:
+    """In fp32 where operands are narrower: positions of 16 bits are too coarse to compute with."""
+    dtype = DTYPES[types[0].dtype]
+    wide, mode = torch.promote_types(dtype, torch.float32), "bilinear" if op.mode == "linear" else op.mode
+    return F.grid_sample(x.to(wide), grid.to(wide), mode, op.padding, op.align_corners).to(dtype)
 
 
 @computes("resize", refuses=floating_only)

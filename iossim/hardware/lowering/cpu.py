@@ -80,7 +80,7 @@ def product(step: Step) -> list[Candidate]:
 
 @FAMILIES.register(
     "global_average_pool", "global_max_pool", "max_pool_backward", "average_pool_backward", "local_response_norm",
-    "reduce", "cumsum", "arg_extreme", "top_k", "resize",
+    "reduce", "cumsum", "arg_extreme", "top_k", "resize", "grid_sample",
 )  # fmt: skip
 def reduction(step: Step) -> list[Candidate]:
     """Arithmetic over windows or rows of the input."""

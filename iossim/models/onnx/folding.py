@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -180,10 +179,6 @@ def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
     raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")
 
 
-_TERM = rb"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*"
-_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
-
-
 @dataclass(frozen=True)
 class ForeignReader:
     """Reads the foreign nodes of one model; ``versions`` are those of its operator sets by domain.
@@ -216,7 +211,6 @@ class ForeignReader:
         exists = onnx.defs.has(node.op_type, domain)
         if not exists and domain in ("", "ai.onnx.ml"):
             raise NotCoveredError("ONNX has no such operator")
-        _check_equation(node)
         inferred = inferred_outputs(node, self.versions, known, self.ir_version) if exists else {}
         repeated = repeated_types(node, self.versions, known, self.ir_version)
         outputs = [repeated.get(name) or self._output(name, inferred.get(name)) for name in node.output if name]
@@ -250,13 +244,6 @@ class ForeignReader:
         if name not in self.declared:
             raise NotCoveredError("neither ONNX nor the file determines the shape of its output")
         return self.declared[name]
-
-
-def _check_equation(node: NodeProto) -> None:
-    """Refuse an Einsum on which ONNX's shape inference would loop forever, waiting for letters."""
-    for attribute in node.attribute:
-        if node.op_type == "Einsum" and attribute.name == "equation" and not _EQUATION.fullmatch(attribute.s):
-            raise ModelError("its equation is none; write one like ij,jk->ik")
 
 
 def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:

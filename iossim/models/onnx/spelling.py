@@ -25,6 +25,7 @@ from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Unary
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
@@ -106,6 +107,8 @@ class Speller:
         op_type, given = op.to_onnx()
         if op_type == "Sum" and len(inputs) == 2:
             op_type = "Add"  # which accepts integers too
+        if isinstance(op, GridSample) and op.mode == "linear" and opset < 20:
+            given["mode"] = "bilinear"
         if not onnx.defs.has(op_type, opset):
             raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
         schema = onnx.defs.get_schema(op_type, opset)

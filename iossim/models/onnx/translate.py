@@ -24,6 +24,7 @@ from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.attentions import attention_written_out
 from iossim.models.onnx.constants import Known, check_numbers, node_view, op_name, tensor_constant
+from iossim.models.onnx.einsum import einsum_written_out
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
@@ -172,7 +173,8 @@ class _Importer:
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
         instead = without_empty(node, self._known, self._opset)
-        instead = instead or attention_written_out(node, name, self._known, self._opset)
+        for written in (attention_written_out, einsum_written_out):
+            instead = instead or written(node, name, self._known, self._opset)
         if not instead and (runs := runs_to_write_out(node, self._known, self._written_out)):
             instead = written_out(node, runs, name, where)
             self._written_out += len(instead)

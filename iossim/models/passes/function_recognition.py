@@ -50,7 +50,7 @@ def _spelt_function(graph: Graph, last: Node, makers: Mapping[str, Node]) -> tup
     free = set(last.inputs) - graph.constants.keys()
     while _is_part(graph, last, last) and len(members) <= _LONGEST:
         if len(free) == 1 and len(members) > 1 and (function := _function(graph, members, *free)):
-            return function, *free, [node.name for node in members[1:]]
+            return function, next(iter(free)), [node.name for node in members[1:]]
         before = [
             makers[value]
             for value in free - graph.returned

@@ -26,6 +26,7 @@ from iossim.ir.op import OPS, Op
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherND
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.quantize import IntegerConv, IntegerMatMul, QuantizedConv
@@ -56,6 +57,7 @@ PRICED: list[tuple[Op, list[TensorType], int]] = [
     (Expand((4, 8, 32, 32)), [IMAGE], 1),
     (DepthToSpace(2), [IMAGE], 1),
     (Resize((1.0, 1.0, 2.0, 2.0), (), "linear"), [IMAGE], 1),
+    (GridSample(), [IMAGE, TensorType((IMAGE.shape[0], 4, 4, 2))], 2),
     (Gather(0), [TensorType((1000, 64)), TensorType((1, 16), DType.INT64)], 2),
     (GatherND(1), [TensorType((4, 16, 64)), TensorType((4, 2, 1), DType.INT64)], 2),
     (CumSum(1), [TensorType((4, 128), DType.INT64)], 1),

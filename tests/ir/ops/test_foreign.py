@@ -25,11 +25,11 @@ from iossim.models.onnx.export import export_graph
 from iossim.models.partition import retype
 
 ALIGNED = "y = RoiAlign (x, boxes, of)"
-EINSUM = '[{}] {} = Einsum <equation="nc,mc->nm"> (x, w)'
+EINSUM = '[{}] {} = Einsum <equation="ncc,mc->nm"> (x, w)'
 
 
 def write(path: Path, nodes: str = EINSUM.format("e", "y")) -> Path:
-    return write_onnx(path, nodes, {"x": [2, 3]}, {"w": np.arange(12, dtype=np.float32).reshape(4, 3)})
+    return write_onnx(path, nodes, {"x": [2, 3, 3]}, {"w": np.arange(12, dtype=np.float32).reshape(4, 3)})
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def test_it_computes_what_onnxruntime_does_and_exports_as_itself(graph: Graph, tmp_path: Path) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
     (expected,) = run_onnxruntime(str(tmp_path / "m.onnx"), {"x": x})
     np.testing.assert_allclose(evaluate_graph(graph, {"x": x})["y"], expected, rtol=1e-6)
     model = export_graph(graph)
@@ -55,20 +55,20 @@ def test_names_do_not_count(graph: Graph, tmp_path: Path) -> None:
 
 def test_types_are_those_that_it_was_read_with(graph: Graph) -> None:
     op = graph.nodes[0].op
-    half = [TensorType(shape, DType.FLOAT16) for shape in ((2, 3), (4, 3))]
+    half = [TensorType(shape, DType.FLOAT16) for shape in ((2, 3, 3), (4, 3))]
     assert op.infer(half) == (TensorType((2, 4), DType.FLOAT16),)
     with pytest.raises(
-        GraphError, match=r"was read with inputs fp32\[2x3\], fp32\[4x3\], not fp32\[5x3\], fp32\[4x3\]"
+        GraphError, match=r"was read with inputs fp32\[2x3x3\], fp32\[4x3\], not fp32\[5x3x3\], fp32\[4x3\]"
     ):
-        op.infer([TensorType((5, 3)), TensorType((4, 3))])
+        op.infer([TensorType((5, 3, 3)), TensorType((4, 3))])
     with pytest.raises(GraphError, match="was read with inputs"):
         op.infer([half[0], TensorType((4, 3))])
     assert retype(graph, DType.FLOAT16).types["y"].dtype is DType.FLOAT16
 
 
 def test_a_network_says_what_it_does_not_know_and_prices_the_traffic(tmp_path: Path) -> None:
-    nodes = '[g] g = Einsum <equation="nc,mc->nm"> (x, x); [d] y = Det (g)'
-    path = write_onnx(tmp_path / "n.onnx", nodes, {"x": [2, 3]})
+    nodes = '[g] g = Einsum <equation="ncc,mdd->nm"> (x, x); [d] y = Det (g)'
+    path = write_onnx(tmp_path / "n.onnx", nodes, {"x": [2, 3, 3]})
     network = load(path)
     assert network.foreign == {"Det": 1, "Einsum": 1}
     assert network.remarks == (
@@ -130,7 +130,7 @@ def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     network = load(write(tmp_path / "m.onnx"))
     schedule = optimize(network, None, cost_model="random:0", scheduler="sequential")
     plan = lower_schedule(schedule, network, in_place=True)
-    x = np.ones((2, 3), dtype=np.float32)
+    x = np.ones((2, 3, 3), dtype=np.float32)
     made = create_backend("onnxruntime_cpu").execute(network, plan, {"x": x})
     np.testing.assert_allclose(made["y"], evaluate_graph(network.graph, {"x": x})["y"])
 

@@ -29,6 +29,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
+from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
@@ -132,6 +133,9 @@ ROWS = [
       for mode in ("nearest", "linear", "cubic")
       for coordinates in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")),
     row(Resize((1.0, 1.0, 2.0, 3.0), (), "nearest", "asymmetric", "floor"), 13, (1, 2, 3, 4)),
+    *(row(GridSample(*options), opset, x, (2, 4, 3, 2))
+      for options in product(("linear", "nearest"), ("zeros", "border", "reflection"), BOTH)
+      for x in ((2, 3, 5, 6), (2, 3, 1, 2)) for opset in (16, 20)),
     *(row(Gather(axis), 13, (3, 4, 5), whole(1, -3, 3, np.int64, *shape))
       for axis in range(3) for shape in ((), (2, 3))),
     *(row(GatherElements(axis), 13, (3, 4, 5), whole(1, -3, 3, np.int64, *shape))

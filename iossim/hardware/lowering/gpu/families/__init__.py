@@ -34,7 +34,7 @@ FAMILIES = Places[Lower](
         "families.streaming:resample": "resize",
         "families.streaming:traffic": "foreign",
         "families.streaming:move": "pad expand tile depth_to_space space_to_depth",
-        "families.streaming:pick": "gather gather_elements gather_nd gather_backward",
+        "families.streaming:pick": "gather gather_elements gather_nd gather_backward grid_sample",
         "families.transposed_convolution:transposed_convolution": "conv_transpose",
     },
 )
