@@ -15,7 +15,9 @@ from iossim.ir.op import Array
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.options import LoadOptions
+from iossim.models.passes.batch_norms import LayerScaleFolding
 from iossim.models.passes.blocks import cut_blocks, split_blocks
+from iossim.models.passes.channels_last import ChannelsLastRegions
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
 
 
@@ -96,6 +98,8 @@ def partition_graph(
     if not typed.nodes:
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
     own_units = given(typed, precision)
+    if own_units is None and precision.storage.bytes == 2:
+        typed = LayerScaleFolding().apply(ChannelsLastRegions().apply(typed))
     network = own_units or network_of(typed, name, precision, options.units)
     if options.strict:
         refuse_foreign(network, where)

@@ -1,4 +1,4 @@
-"""Batch norms of imported graphs, folded for inference.
+"""Batch norms and scales of imported graphs, folded for inference.
 
 A scale and shift per channel after a convolution is moved into its weight and bias:
 ``m * (w * x + b) + s = (m * w) * x + (m * b + s)``. Older exporters write a batch norm as a normalisation, a product
@@ -16,10 +16,13 @@ from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op, as_float32
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, multiplier_and_shift
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import TensorType
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.simplification import folded
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,50 @@ class BatchNormFolding(GraphPass):
                 maker.update(dict.fromkeys(node.outputs, len(nodes)))
                 nodes.append(node)
         return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+
+
+class LayerScaleFolding(GraphPass):
+    """Folds a factor for each column into the constant matrix before it, and into a bias between them.
+
+    Vision transformers scale the output of each branch so (layer scale; Touvron et al., 2021, arXiv:2103.17239).
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        constants, made, gone = dict(graph.constants), dict[str, Node](), set[str]()
+        for scale in graph.of_kind.get("mul", ()):
+            data, *factors = sorted(scale.inputs, key=constants.__contains__)
+            if len(factors) != 1 or not (nodes := _scaled(graph, data, factors[0])):
+                continue
+            vector = folded(Reshape((constants[factors[0]].type.elements,)), constants[factors[0]])
+            for node in nodes:
+                weight = next(value for value in node.inputs if value in constants)
+                name = free_name(f"{node.name}.scaled", {*graph.types, *constants})
+                constants[name] = folded(Mul(), constants[weight], vector)
+                inputs = tuple(name if value == weight else value for value in node.inputs)
+                made[node.name] = replace(node, inputs=inputs)
+            made[nodes[0].name] = replace(made[nodes[0].name], outputs=scale.outputs)
+            gone.add(scale.name)
+        kept = [made.get(node.name, node) for node in graph.nodes if node.name not in gone]
+        return with_nodes(graph, kept, constants) if gone else graph
+
+
+def _scaled(graph: Graph, value: str, factors: str) -> list[Node]:
+    """The product with a constant matrix that makes ``value``, after the sum with a constant bias if there is one; none
+    if there is no such product, or if the ``factors`` are not one for each column.
+    """
+    columns, nodes = graph.types[value].shape[-1:], list[Node]()
+    node = graph.private_producer(value)
+    if node is not None and isinstance(node.op, Add) and len(node.inputs) == 2:
+        data, bias = sorted(node.inputs, key=graph.constants.__contains__)
+        if bias in graph.constants and graph.types[bias].shape == columns:
+            nodes, node = [node], graph.private_producer(data)
+    if node is None or not isinstance(node.op, MatMul) or node.inputs[1] not in graph.constants:
+        return []
+    *ones, size = graph.types[factors].shape or (1,)
+    is_row = (size,) == columns == graph.types[node.inputs[1]].shape[1:] and set(ones) <= {1}
+    return [*nodes, node] if is_row else []
 
 
 def _channel_affine(graph: Graph, node: Node) -> tuple[str, ChannelAffine | None]:

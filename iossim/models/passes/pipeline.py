@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
-from iossim.models.passes.batch_norms import BatchNormFolding
+from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding
 from iossim.models.passes.function_recognition import FunctionRecognition
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.integer_products import IntegerProducts
@@ -39,11 +39,11 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         ConstantFolding(kept),
         SoftmaxRecognition(),
         *([MaskRecognition(), NormRecognition(), RotationRecognition()] if is_given else []),
-        *([PartialRotationRecognition(), GatherSlicing(), SplitHoisting(), ExpandElimination()] if is_given else []),
+        *([PartialRotationRecognition(), GatherSlicing(), SplitHoisting()] if is_given else []),
         DeadOpElimination(),
         *([TransposeSinking()] if is_given else []),
         IdentityElimination(),
-        *([MaskJoining(), FunctionRecognition()] if is_given else []),
+        *([ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding()] if is_given else []),
         CommonSubexpressionElimination(kept),
         BatchNormFolding() if is_given else needed_part("pass", "training", "BatchStatistics", "training")(),
     )

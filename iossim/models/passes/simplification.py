@@ -137,25 +137,32 @@ class IdentityElimination(GraphPass):
 
 
 class ExpandElimination(GraphPass):
-    """Lets element-wise ops read what an expand repeats, if they broadcast it themselves.
-
-    Unused expands are left to dead op elimination.
+    """Lets element-wise ops read what an expand repeats, if they broadcast it themselves, and drops unread expands.
 
     Invariant: the outputs are unchanged to the last bit.
     """
 
     def apply(self, graph: Graph) -> Graph:
         source = {node.outputs[0]: node.inputs[0] for node in graph.of_kind.get("expand", ())}
-        nodes = [_broadcasting(graph, node, source) for node in graph.nodes] if source else graph.nodes
-        return graph if tuple(nodes) == graph.nodes else with_nodes(graph, nodes, graph.constants)
+        read, kept = set(graph.returned), list[Node]()
+        for node in reversed(graph.nodes if source else ()):
+            if node.outputs[0] in read or node.outputs[0] not in source:
+                kept.append(_broadcasting(graph, node, source))
+                read.update(kept[-1].inputs)
+        kept.reverse()
+        return with_nodes(graph, kept, graph.constants) if source and tuple(kept) != graph.nodes else graph
 
 
 def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
     """The node, reading sources of expands, one after the other, as long as its output keeps its shape."""
-    for value in node.inputs if node.op.is_elementwise else ():
-        inputs = tuple(source[value] if value == each and value in source else each for each in node.inputs)
-        if node.op.infer([graph.types[each] for each in inputs]) == tuple(graph.output_types(node)):
+    pending = list(node.inputs if node.op.is_elementwise else ())
+    while pending:
+        value = pending.pop(0)
+        inputs = tuple(source.get(each, each) if each == value else each for each in node.inputs)
+        fits = node.op.infer([graph.types[each] for each in inputs]) == tuple(graph.output_types(node))
+        if inputs != node.inputs and fits:
             node = replace(node, inputs=inputs)
+            pending.append(source[value])
     return node
 
 

@@ -18,6 +18,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
@@ -25,7 +26,7 @@ from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.partition import retype
-from iossim.models.passes.batch_norms import BatchNormFolding
+from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.simplification import (
@@ -351,3 +352,28 @@ def test_retype_leaves_integers_and_graphs_that_fit_alone():
     graph = graph_of([("y", Relu(), "x"), ("j", Identity(), "i")], {}, "y j", inputs)
     assert retype(graph, Precision.TF32.storage) is graph
     assert retype(graph, DType.FLOAT16).types["j"].dtype is DType.INT64
+
+
+SCALE = {
+    name: SeededConstant(TensorType(shape), name)
+    for name, shape in {"m": (5, 5), "b": (5,), "s": (5,), "t": (5, 1)}.items()
+}
+PRODUCT, BIAS = ("p", MatMul(), "x m"), ("q", Add(), "b p")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kept"),
+    [
+        ([PRODUCT, ("y", Mul(), "p s")], ["matmul"]),
+        ([PRODUCT, BIAS, ("y", Mul(), "s q")], ["matmul", "add"]),
+        ([PRODUCT, ("y", Mul(), "p t")], ["matmul", "mul"]),
+        ([PRODUCT, ("r", Add(), "p t"), ("y", Mul(), "r s")], ["matmul", "add", "mul"]),
+        ([("p", MatMul(), "x x"), ("y", Mul(), "p s")], ["matmul", "mul"]),
+        ([PRODUCT, ("r", Mul(), "p s"), ("y", Add(), "r p")], ["matmul", "mul", "add"]),
+    ],
+)  # fmt: skip
+def test_a_factor_for_each_column_is_folded_into_the_product_before_it(nodes: Nodes, kept: list[str]) -> None:
+    graph = graph_of(nodes, SCALE)
+    after = LayerScaleFolding().apply(graph)
+    assert [node.op.kind for node in after.nodes] == kept
+    assert_equal(graph, after, 2e-6)

@@ -97,7 +97,7 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     outputs, and twice as long with a stride of 2. One small image with 3x3 windows runs as
     ``conv2d_grouped_direct_kernel``, which takes three times as long.
     """
-    if not shape.is_depthwise or not _is_half(shape):
+    if not shape.is_depthwise or not is_half(shape):
         return
     outputs, window, side = shape.filters * shape.pixels, math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
@@ -153,10 +153,11 @@ def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 def is_first_layer(shape: ConvolutionShape) -> bool:
     """True if a half-precision convolution has too few channels for a load of the kernels on tensor cores."""
-    return shape.groups == 1 and shape.channels < FEW_CHANNELS and _is_half(shape)
+    return shape.groups == 1 and shape.channels < FEW_CHANNELS and is_half(shape)
 
 
-def _is_half(shape: ConvolutionShape) -> bool:
+def is_half(shape: ConvolutionShape) -> bool:
+    """True for numbers of 16 bits."""
     return shape.precision in (Precision.FP16, Precision.BF16)
 
 

@@ -4,7 +4,8 @@
   required layout before the network runs. The published engine's library transforms fp32 tensors of either layout: on
   an A100 and an RTX 3070 its convolutions of NHWC take 1.1 times as long as those of NCHW (medians of 41 shapes each).
   Half-precision tensors are never transformed (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
-- *FP32 lanes*, and kernels for groups, read and write NCHW: NHWC tensors are transformed before and after.
+- *FP32 lanes*, and kernels for groups, read and write NCHW: NHWC tensors are transformed before and after. On Hopper
+  those for groups of half-precision tensors read and write NHWC.
 
 Pooling reads either layout unchanged, in the same time (:mod:`iossim.hardware.lowering.gpu.families.pooling`).
 """
@@ -14,7 +15,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from iossim.hardware.compute_capability import SINCE_HOPPER
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution.grouped import is_half
 from iossim.hardware.lowering.gpu.families.convolution import by_layout, on_lanes
 from iossim.hardware.lowering.gpu.families.pooling import global_pooling, pooling
 from iossim.hardware.lowering.gpu.families.streaming import copy_candidate
@@ -26,10 +29,12 @@ from iossim.ir.types import TO_FIRST, TO_LAST
 
 
 def convolution_nhwc(step: Step) -> list[Candidate]:
-    """Candidates on tensor cores, and all others between transforms."""
+    """Candidates on tensor cores, depthwise ones of halves on Hopper, and all others between transforms."""
     first = as_channels_first(step)
-    shape = ConvolutionShape.of(first)
-    return [*by_layout(shape, lies_as_wanted=True), *(_between_transforms(one, shape) for one in on_lanes(first))]
+    shape, found = ConvolutionShape.of(first), list(on_lanes(first))
+    hopper = [one for one in found if is_half(shape) and one.architectures and one.architectures <= SINCE_HOPPER]
+    others = (_between_transforms(one, shape) for one in found if one not in hopper)
+    return [*by_layout(shape, lies_as_wanted=True), *hopper, *others]
 
 
 def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candidate:
