@@ -15,6 +15,7 @@ from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
@@ -115,8 +116,8 @@ class _Region:
 class SplitHoisting(GraphPass):
     """Turns ``split(transpose(reshape(rows)))`` into transposes of reshaped parts of ``rows``.
 
-    The transpose keeps the features of a head contiguous, and only splits and slices of whole parts read it. It and its
-    reshape are left to dead op elimination.
+    The transpose keeps the features of a head contiguous, only splits and slices of whole parts read it, and one part
+    is the values of an attention. It and its reshape are left to dead op elimination.
 
     Invariant: the outputs are unchanged to the last bit.
     """
@@ -138,7 +139,7 @@ def _hoisted(graph: Graph, transpose: Node) -> dict[str, list[Node]]:
     rows, heads = (graph.types[value].shape for value in (*reshape.inputs, *reshape.outputs))
     if len(rows) != 3 or len(heads) < 5 or heads[:2] != rows[:2] or permutation[-1] != len(heads) - 1:
         return {}
-    axis, made = permutation.index(2), dict[str, list[Node]]()
+    axis, made, parts = permutation.index(2), dict[str, list[Node]](), list[str]()
     for reader in graph.consumers[transpose.outputs[0]]:
         op = _of_features(reader.op, axis, heads, rows[2] // heads[2])
         if op is None:
@@ -151,10 +152,22 @@ def _hoisted(graph: Graph, transpose: Node) -> dict[str, list[Node]]:
                 del part[2]
                 order = tuple(each - (each > 2) for each in permutation if each != 2)
                 made[last.name], made_value = [], last.outputs[0]
+            parts.append(made_value)
             split = free_name(f"{value}.heads", graph.types)
             moved = Node(free_name(f"{value}.transposed", graph.types), Transpose(order), (split,), (made_value,))
             made[reader.name] += [Node(split, Reshape(tuple(part)), (source,), (split,)), moved]
-    return made
+    return made if any(_is_weighed(graph, part) for part in parts) else {}
+
+
+def _is_weighed(graph: Graph, value: str) -> bool:
+    """True for the values of an attention: a product weighs them by a softmax, maybe checked or cast."""
+    for product in graph.consumers[value]:
+        weights = graph.producer.get(product.inputs[0])
+        while weights is not None and weights.op.kind in ("where", "cast"):
+            weights = graph.producer.get(weights.inputs[-1])
+        if isinstance(product.op, MatMul) and weights is not None and weights.op.kind == "softmax":
+            return True
+    return False
 
 
 def _of_features(op: Op, axis: int, heads: tuple[int, ...], width: int) -> Op | None:

@@ -337,6 +337,7 @@ def packed(
     permutation: tuple[int, ...] = (2, 0, 3, 1, 4),
     rows: tuple[int, ...] = (2, 5, 48),
     kept: bool = False,
+    mixed: bool = False,
 ) -> Graph:
     """The attention of two heads whose queries, keys and values are one product, transposed as a whole."""
     b = GraphBuilder("packed")
@@ -353,7 +354,8 @@ def packed(
         parts = [b.add(Reshape(tuple(shape)), each) for each in parts]
     q, k, v = parts
     turned = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-    y = b.add(MatMul(), b.add(Softmax(), b.add(MatMul(), q, b.add(Transpose(turned), k))), v)
+    weights = b.add(Softmax(), b.add(MatMul(), q, b.add(Transpose(turned), k)))
+    y = b.add(MatMul(), b.add(MatMul(), weights, b.constant("mix", (5, 5))) if mixed else weights, v)
     return b.graph([y, *([whole] if kept else [])])
 
 
@@ -369,9 +371,11 @@ def test_queries_keys_and_values_are_parts_of_rows(by: str, permutation: tuple[i
     assert kinds == {"Attention": 1, **({"Split": 1} if by == "split" else {"Slice": 3})}
 
 
-@pytest.mark.parametrize("changed", [{"kept": True}, {"rows": (10, 48)}, {"permutation": (2, 0, 3, 4, 1)}], ids=str)
+@pytest.mark.parametrize(
+    "changed", [{"kept": True}, {"rows": (10, 48)}, {"mixed": True}, {"permutation": (2, 0, 3, 4, 1)}], ids=str
+)
 def test_other_splits_stay(changed: dict[str, Any]) -> None:
-    """Heads that others read as they are, rows of another rank, and features that are taken apart."""
+    """Heads that others read as they are, rows of another rank, weights that are mixed, features that are taken apart."""
     graph = packed(**changed)
     assert SplitHoisting().apply(graph) is graph
 
