@@ -7,16 +7,20 @@ runs, and are kept.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 
+import numpy as np
+
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.gather import Gather
-from iossim.ir.ops.nary import Add
+from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.gather import Gather, GatherND
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Cast, Identity
@@ -97,7 +101,7 @@ class DeadOpElimination(GraphPass):
 
 class IdentityElimination(GraphPass):
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
-    casts.
+    casts, products with one and quotients by it.
 
     A transpose that moves only axes of size one becomes a reshape, which moves no data. Outputs of the graph keep
     their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
@@ -110,7 +114,7 @@ class IdentityElimination(GraphPass):
         source: dict[str, str] = {}  # replacement for the output of a removed op
         renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
         kept: list[Node] = []
-        for node in (_as_view(graph, node) for node in graph.nodes):
+        for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
             inputs = tuple(source.get(name, name) for name in node.inputs)
             if not _is_identity(graph, node):
                 kept.append(replace(node, inputs=inputs))
@@ -169,7 +173,8 @@ def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
 class GatherSlicing(GraphPass):
     """Turns lookups at constant, neighbouring indices into slices, which are views where lookups are copies.
 
-    Exporters pick queries, keys and values, or the first token, in this way.
+    Exporters pick queries, keys and values, or the first token, in this way, and a mask by the indices of all its rows
+    and keys.
 
     Invariant: the outputs are unchanged to the last bit.
     """
@@ -181,6 +186,8 @@ class GatherSlicing(GraphPass):
 
 def _sliced(graph: Graph, node: Node) -> tuple[Node, ...]:
     """A gather as a slice, and a reshape where one index picks an entry; any other node as it is."""
+    if node.op == GatherND(0):
+        return _sliced_rows(graph, node)
     indices = graph.constants.get(node.inputs[1]) if isinstance(node.op, Gather) else None
     if indices is None or len(indices.type.shape) > 1 or indices.type.elements > _SMALL or not indices.is_at_hand:
         return (node,)
@@ -199,6 +206,33 @@ def _sliced(graph: Graph, node: Node) -> tuple[Node, ...]:
         Node(name, part, node.inputs[:1], (name,)),
         replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,)),
     )
+
+
+def _sliced_rows(graph: Graph, node: Node) -> tuple[Node, ...]:
+    """A lookup of entries by several indices each, as a slice of all entries in one row; else the node."""
+    indices, data = graph.constants.get(node.inputs[1]), graph.types[node.inputs[0]].shape
+    if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
+        return (node,)
+    given = indices.load()
+    looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
+    places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), looked).reshape(-1)
+    if places.tolist() != list(range(places[0], places[0] + places.size)):
+        return (node,)
+    flat, part = (free_name(f"{node.name}.{name}", graph.types) for name in ("flat", "slice"))
+    return (
+        Node(flat, Reshape((math.prod(looked), *rest)), node.inputs[:1], (flat,)),
+        Node(part, Slice((int(places[0]),), (int(places[-1]) + 1,), (0,), (1,)), (flat,), (part,)),
+        replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(part,)),
+    )
+
+
+def _without_one(graph: Graph, node: Node) -> Node:
+    """A product of two factors, one of which is 1, or a quotient by 1, converted to an identity."""
+    factors = node.inputs if isinstance(node.op, Mul) else node.inputs[1:] if node.op == Nary("div") else ()
+    for value in factors if len(node.inputs) == 2 else ():
+        if value in graph.constants and graph.constants[value].is_at_hand and graph.number(value) == 1:
+            return replace(node, op=Identity(), inputs=tuple(each for each in node.inputs if each != value))
+    return node
 
 
 def _is_identity(graph: Graph, node: Node) -> bool:
