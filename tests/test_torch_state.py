@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -251,6 +252,32 @@ def test_a_module_is_left_as_it_was() -> None:
     assert torch.equal(torch.get_rng_state(), chance[0])
     assert random.getstate() == chance[1]
     assert np.array_equal(np.random.get_state()[1], chance[2])  # type: ignore[index]
+
+
+class Building(OrderedDict[str, type[nn.Module]]):
+    """A table that makes an entry anew whenever it is asked for one, as transformers' activations do."""
+
+    def __getitem__(self, name: str) -> Any:
+        return super().__getitem__(name)()
+
+
+ACTIVATIONS = Building(relu=nn.ReLU, gelu=nn.GELU)
+
+
+class Activated(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS["gelu"](x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_table_that_makes_its_entries_is_left_as_it_was(changes: bool) -> None:
+    before = [*ACTIVATIONS.items()]
+    with unchanged(Activated(), seed=0) as own:
+        if changes:
+            ACTIVATIONS.move_to_end("relu")
+            ACTIVATIONS["tanh"] = nn.Tanh
+        assert bool(own.change()) == changes
+    assert [*ACTIVATIONS.items()] == before == [("relu", nn.ReLU), ("gelu", nn.GELU)]
 
 
 def test_large_containers_are_compared_by_their_size() -> None:

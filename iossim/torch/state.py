@@ -10,7 +10,7 @@ too.
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dis import get_instructions
@@ -37,6 +37,7 @@ _READABLE = {"cpu"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules")
 _QUIET = vars(nn.Module()).keys() - {"training", *_TABLES}
+_CONTAINERS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -101,9 +102,8 @@ class State:
     def restore(self, copies: Iterable[torch.Tensor]) -> None:
         """Restore the values, and copy those of ``copies`` into ``plain`` tensors."""
         for holder, kept in self._held:
-            if not _same(holder, kept):
-                holder.clear()
-                (holder.update if hasattr(holder, "update") else holder.extend)(kept)
+            if [*map(id, chain.from_iterable(_contents(holder)))] != [*map(id, chain.from_iterable(kept))]:
+                _refill(holder, kept)
         with torch.no_grad():
             for tensor, copy in zip(self.plain, copies, strict=True):
                 if tensor.shape == copy.shape and not torch.equal(tensor, copy):
@@ -167,13 +167,13 @@ class State:
                 self._sized |= {_join(path, name): own[name] for name in (*_HOOKS, *_TABLES)}
                 self._sized[f"attributes of {path}"] = own
                 self._tables |= {id(own[name]) for name in _TABLES}
-                self._held.append((own, own.copy()))
+                self._held.append((own, _contents(own)))
                 self._typed.append(value)
                 yield [_join(path, "" if name in _TABLES else name) for name in names], partial(itemgetter(*names), own)
                 yield from self._class_parts(type(value))
             case dict() | list() | set() | deque():
                 is_table = id(value) in self._tables
-                self._held.append((value, value.copy()))
+                self._held.append((value, _contents(value)))
                 if not value or not (is_table or len(value) <= _LONGEST):
                     if not is_table:
                         self._sized[path if path not in self._sized else f"{path} {len(self._sized)}"] = value
@@ -309,10 +309,18 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path and name else path or name
 
 
-def _same(holder: Any, kept: Any) -> bool:
-    """True where two containers hold the same objects in the same order."""
-    both = [[*each, *each.values()] if isinstance(each, dict) else [*each] for each in (holder, kept)]
-    return [*map(id, both[0])] == [*map(id, both[1])]
+def _contents(holder: Any) -> list[tuple[Any, ...]]:
+    """The entries of a container as they lie in it, whatever its class makes of them when they are asked for."""
+    base = next(kind for kind in _CONTAINERS if isinstance(holder, kind))
+    return [*base.items(holder)] if issubclass(base, dict) else [(value,) for value in base.__iter__(holder)]
+
+
+def _refill(holder: Any, kept: Iterable[tuple[Any, ...]]) -> None:
+    base = next(kind for kind in _CONTAINERS if isinstance(holder, kind))
+    put = base.__setitem__ if issubclass(base, dict) else base.add if base is set else base.append
+    base.clear(holder)
+    for entry in kept:
+        put(holder, *entry)
 
 
 def _token(value: Any) -> object:
