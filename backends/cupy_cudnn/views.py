@@ -131,15 +131,11 @@ class View:
     def as_stack(self, stack: Sequence[int]) -> View | None:
         """Matrices repeated to ``stack`` as ``[count, rows, columns]``; None where the steps between them differ."""
         wide = self.broadcast((*stack, *self.shape[-2:])) if stack else self
-        sizes, (steps,) = coalesced(wide.shape[:-2], [wide.strides[:-2]])
-        if len(sizes) > 1:
-            return None
-        rows, columns = self.shape[-2:]
-        step = steps[0] if sizes[0] > 1 else rows * columns
-        return replace(self, shape=(sizes[0], rows, columns), strides=(step, *self.strides[-2:]))
+        found = wide.reshaped((math.prod(wide.shape[:-2]), *self.shape[-2:]))
+        return found and replace(found, strides=(found.strides[0], *self.strides[-2:]))
 
     def with_ones(self, shape: Sequence[int]) -> View:
-        """The view with axes of one element added or taken away, which always is one."""
+        """The view under a shape that its strides allow, such as one with axes of one element added or taken away."""
         shaped = self.reshaped(shape)
         assert shaped is not None, f"{self} is not of shape {shape}"
         return shaped
