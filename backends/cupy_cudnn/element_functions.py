@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Functions that C++ names as iossim does.
+_NAMED_ALIKE = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "exp", "floor", "log", "sin", "sinh",
+    "sqrt", "tan", "tanh",
+)  # fmt: skip
 BODIES = {
+    **{name: f"{name}f(x)" for name in _NAMED_ALIKE},
     "abs": "fabsf(x)",
-    "acos": "acosf(x)",
-    "acosh": "acoshf(x)",
-    "asin": "asinf(x)",
-    "asinh": "asinhf(x)",
-    "atan": "atanf(x)",
-    "atanh": "atanhf(x)",
-    "ceil": "ceilf(x)",
     "celu": "fmaxf(x, 0.0f) + fminf(p0 * expm1f(x / p0), 0.0f)",
-    "cos": "cosf(x)",
-    "cosh": "coshf(x)",
     "elu": "x > 0.0f ? x : p0 * expm1f(x)",
     "erf": "erff(x)",
-    "exp": "expf(x)",
-    "floor": "floorf(x)",
     "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
     "hard_sigmoid": "fminf(fmaxf(p0 * x + p1, 0.0f), 1.0f)",
@@ -31,7 +26,6 @@ BODIES = {
     "is_inf": "(x == __int_as_float(0x7f800000) && p1 != 0.0f) || (x == -__int_as_float(0x7f800000) && p0 != 0.0f)",
     "is_nan": "x != x",
     "leaky_relu": "x < 0.0f ? p0 * x : x",
-    "log": "logf(x)",
     "mish": "x * tanhf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))))",
     "neg": "-x",
     "not": "x == 0.0f",
@@ -40,14 +34,9 @@ BODIES = {
     "selu": "p1 * (x > 0.0f ? x : p0 * expm1f(x))",
     "shrink": "x < -p0 ? x + p1 : x > p0 ? x - p1 : 0.0f",
     "sign": "(float)(x > 0.0f) - (float)(x < 0.0f)",
-    "sin": "sinf(x)",
-    "sinh": "sinhf(x)",
     "softplus": "fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))",
     "softsign": "x / (1.0f + fabsf(x))",
-    "sqrt": "sqrtf(x)",
     "swish": "x / (1.0f + expf(-p0 * x))",
-    "tan": "tanf(x)",
-    "tanh": "tanhf(x)",
     "thresholded_relu": "x > p0 ? x : 0.0f",
 }
 #: Those whose parameter is another number: ``x`` and ``p0`` as functions of two.
@@ -86,7 +75,7 @@ def of_two(name: str, values: Sequence[str], whole: bool = False) -> str:
 def functions_of(expression: str) -> str:
     """The definitions of all functions that an expression calls."""
     text = ""
-    for name, body in (*BODIES.items(), *_PAIRS.items()):
+    for name, body in (*sorted(BODIES.items()), *_PAIRS.items()):
         if f"of_{name}(" in expression:
             parameters = "".join(f", float {parameter}" for parameter in ("p0", "p1") if parameter in body)
             text += f"static __device__ float of_{name}(float x{parameters}) {{ return {body}; }}\n"
