@@ -20,7 +20,7 @@ from string import Template
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, spread
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, spread
 from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
@@ -159,6 +159,16 @@ def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size:
     while size % width:
         width //= 2
     return width, [min(width, each) for each in own]
+
+
+def walked(
+    views: Sequence[View], axes: Sequence[int], name: str = "r"
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Sizes and steps of as few indices ``name`` and a number as lead over some axes of views of one shape."""
+    shape = [views[0].shape[axis] for axis in axes]
+    sizes, strides = coalesced(shape, [[view.strides[axis] for axis in axes] for view in views])
+    names = [f"{name}{place}" for place in range(len(sizes))]
+    return dict(zip(names, sizes, strict=True)), dict(zip(names, zip(*strides, strict=True), strict=True))
 
 
 def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced
+from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel, walked
+from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
 
 _KEY = """static __device__ int key_of(float value) {
@@ -112,12 +112,8 @@ def _of_rows(
     block: int = 0,
 ) -> KernelCall:
     """A kernel over rows of views along an axis, in steps ``e``: ``each`` threads a row, or one, or a ``block``."""
-    first = next(iter(views.values()))
-    others = [other for other in range(len(first.shape)) if other != axis]
-    walked = [[view.strides[other] for other in others] for view in views.values()]
-    sizes, strides = coalesced([first.shape[other] for other in others], walked)
-    rows = {f"r{place}": size for place, size in enumerate(sizes)}
-    steps = dict(zip(rows, zip(*strides, strict=True), strict=True))
+    others = [other for other in range(len(next(iter(views.values())).shape)) if other != axis]
+    rows, steps = walked(list(views.values()), others)
     return kernel(
         name,
         body,
@@ -127,5 +123,5 @@ def _of_rows(
         more=numbers,
         functions=functions,
         place="blockIdx.x" if block else THREAD,
-        grid=(prod(sizes), block) if block else None,
+        grid=(prod(rows.values()), block) if block else None,
     )
