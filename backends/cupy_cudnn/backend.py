@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.clock import WorkingClock
@@ -31,7 +31,7 @@ from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
-from iossim.backends.cupy_cudnn.views import Memory, View, dense
+from iossim.backends.cupy_cudnn.views import Memory, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import OptionError, first_line
 from iossim.execution.backend import (
@@ -389,26 +389,20 @@ class CupyCudnnBackend:
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
-        """Move a buffer from or to the host's array, through a dense copy if it is not dense."""
-        view, move = prepared.view(name), self._driver.write if into else self._driver.read
+        """Move a buffer from or to the host's array; one that is not dense, with what lies between its elements."""
+        view = prepared.view(name)
+        address, driver = prepared.address(view), self._driver
         if view.is_dense:
-            move(prepared.address(view), array)
+            (driver.write if into else driver.read)(address, array)
             return
-        landing = dense(Memory("landing"), view.shape, dtype=view.dtype)
-        memory = self._driver.allocate(landing.elements * view.dtype.bytes)
-
-        def address(asked: View) -> int:
-            return memory.address if asked.memory == landing.memory else prepared.address(asked)
-
-        copy = element_kernels.copy(landing, view) if into else element_kernels.copy(view, landing)
-        issue = issue_kernel(self._driver, copy, address, self._lane(MAIN))
+        whole = np.empty(view.extent - view.offset, view.dtype.numpy)
+        driver.read(address, whole)
+        own = as_strided(whole, view.shape, [stride * whole.itemsize for stride in view.strides])
         if into:
-            move(memory.address, array)
-            issue()
-            self._driver.synchronize()  # the landing may be reallocated when this returns
+            own[...] = array
+            driver.write(address, whole)
         else:
-            issue()
-            move(memory.address, array)
+            array[...] = own
 
 
 def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:

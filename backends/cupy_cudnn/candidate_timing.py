@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -41,12 +42,29 @@ FINALISTS = 3
 FINAL_ROUNDS = 7
 
 
-class Taken(NamedTuple):
-    """The time of one copy, and what it holds (:meth:`.driver.Driver.held`) if that was requested."""
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A way to run a convolution, its workspace, and its time alone (0 where it was named, not timed).
 
+    ``blocks`` and ``sm_share`` are those of a :class:`~iossim.schedule.batch.UnitVariant`, 0 where what it holds
+    (:meth:`.driver.Driver.held`) was not requested. Rows of a file of choices
+    have no workspace: 0 is read.
+    """
+
+    how: How
+    workspace_bytes: int
     time_us: float
     blocks: int = 0
     sm_share: float = 0.0
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Timed:
+        held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
+        return Timed(How.parsed(str(row["algorithm"])), 0, float(row["time_us"]), *held)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {"algorithm": str(self.how), "time_us": round(self.time_us, 3)}
 
 
 class CandidateTiming:
@@ -60,19 +78,17 @@ class CandidateTiming:
         #: Number of ways timed so far.
         self.timed = 0
 
-    def times_us(
-        self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]], finalists: int | None = None
-    ) -> dict[How, Taken]:
-        """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds).
+    def times(self, call: ConvolutionCall, candidates: Mapping[How, int], finalists: int | None = None) -> list[Timed]:
+        """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds), in order.
 
         Candidates come with their workspaces; empty if none of them runs. Raises one of the driver's failures if the
         device is broken.
         """
         self._timer = self._timer or DeviceTimer(self._driver, self._lane.stream)
-        room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
+        room = _Room(self._driver, call, max(candidates.values(), default=0), self._lane)
         graphs: dict[How, Graph] = {}
         fastest_us = math.inf
-        for how, _ in candidates:
+        for how in candidates:
             graph, once_us = self._graph(call, how, room, HOPELESS * fastest_us)
             fastest_us = min(fastest_us, once_us)
             if graph is not None:
@@ -84,7 +100,9 @@ class CandidateTiming:
         if len(last_ones) > 1:
             last = self._rounds({how: graphs[how] for how in last_ones}, FINAL_ROUNDS)
             least = {how: float(np.median(taken)) for how, taken in last.items()}
-        return {how: Taken(us, *(self._driver.held(graphs[how]) if finalists else ())) for how, us in least.items()}
+        in_order = sorted(least.items(), key=lambda taken: taken[1])
+        held = {how: self._driver.held(graphs[how]) if finalists else () for how in least}
+        return [Timed(how, candidates[how], time_us, *held[how]) for how, time_us in in_order]
 
     def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
         """Several copies as a graph, and the host's time to issue one and wait for it.

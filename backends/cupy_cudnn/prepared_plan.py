@@ -13,7 +13,8 @@ from functools import partial
 from itertools import groupby
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
+from iossim.backends.cupy_cudnn.algorithms import Algorithms
+from iossim.backends.cupy_cudnn.candidate_timing import Timed
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
