@@ -129,10 +129,8 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
     and shift as operands, not its four vectors.
     """
     match op:
-        case Add():
-            return "(" + " + ".join(operands) + ")"
-        case Mul():
-            return "(" + " * ".join(operands) + ")"
+        case Add() | Mul():
+            return f"({(' + ' if isinstance(op, Add) else ' * ').join(operands)})"
         case BatchNorm():
             value, multiplier, shift = operands
             return f"({value} * {multiplier} + {shift})"

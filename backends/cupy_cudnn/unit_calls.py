@@ -164,9 +164,9 @@ class UnitCalls:
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
 
     @contextmanager
-    def written_as(self, y: View, shape: Sequence[int], *, dense_only: bool = False) -> Iterator[View]:
+    def written_as(self, y: View, shape: Sequence[int]) -> Iterator[View]:
         """``y`` under another shape for calls issued here; scratch, copied afterwards, where strides forbid that."""
-        target = None if dense_only and not y.is_dense else y.reshaped(shape)
+        target = y.reshaped(shape)
         made = self.scratch(shape, y.dtype) if target is None else target
         yield made
         if target is None:
