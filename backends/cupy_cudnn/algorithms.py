@@ -298,7 +298,7 @@ class Algorithms:
         # A broken device fails every plan: its own error is raised here, rather than that there are no plans.
         self._driver.synchronize()
         finalists = len(candidates) if every else None
-        timed = self._timing.times(call, candidates, finalists) if candidates else []
+        timed = self._timing.times_us(call, candidates, finalists) if candidates else []
         if not timed:
             why = f" ({refusals[0]})" if len(refusals) > refused else ""
             raise BackendError(

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout, fused_or_apart
-from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
-from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
+from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
 from iossim.ir.attention import SpeltAttention, repetition
 from iossim.ir.graph import Node

@@ -26,8 +26,7 @@ from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version,
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
-from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
+from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
@@ -140,7 +139,7 @@ def missing() -> str:
 
 def offers() -> list[str]:
     """The calls that cuDNN has on this GPU, a line for each precision; only where it is usable."""
-    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
 
     return [
         *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),

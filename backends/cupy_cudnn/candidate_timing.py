@@ -78,7 +78,9 @@ class CandidateTiming:
         #: Number of ways timed so far.
         self.timed = 0
 
-    def times(self, call: ConvolutionCall, candidates: Mapping[How, int], finalists: int | None = None) -> list[Timed]:
+    def times_us(
+        self, call: ConvolutionCall, candidates: Mapping[How, int], finalists: int | None = None
+    ) -> list[Timed]:
         """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds), in order.
 
         Candidates come with their workspaces; empty if none of them runs. Raises one of the driver's failures if the

@@ -16,7 +16,7 @@ from itertools import groupby
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_functions import functions_of
+from iossim.backends.cupy_cudnn.element_kernels import functions_of
 from iossim.backends.cupy_cudnn.kernel_text import kernel, walked
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.backends.cupy_cudnn.weights import Weights

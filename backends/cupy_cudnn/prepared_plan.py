@@ -18,9 +18,8 @@ from iossim.backends.cupy_cudnn.candidate_timing import Timed
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
 from iossim.backends.cupy_cudnn.issue import Issue, Lane, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
+from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram, remarks
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from iossim.backends.cupy_cudnn.element_functions import functions_of
+from iossim.backends.cupy_cudnn.element_kernels import functions_of
 from iossim.backends.cupy_cudnn.kernel_text import (
     ACCESS_BYTES,
     MOST_ELEMENTS,

@@ -16,10 +16,17 @@ from dataclasses import replace
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.attention_calls import fused_attention
 from iossim.backends.cupy_cudnn.element_kernels import Operands
-from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.quantised_calls import QUANTISED, rescaled
-from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, Epilogue, Prologue, UnitCalls, UnitProgram
+from iossim.backends.cupy_cudnn.unit_calls import (
+    POINTWISE,
+    Epilogue,
+    HostCall,
+    Prologue,
+    UnitCalls,
+    UnitProgram,
+    kind_of,
+)
 from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError

@@ -58,7 +58,7 @@ def outputs(network: Network, inputs: Mapping[str, Array], device: str | None = 
     fit, BackendError for an op that torch does not cover or a device that cannot be used.
     """
     place = usable_device(device)
-    from iossim.backends.torch_cuda.module import input_tensors, torch_module
+    from iossim.backends.torch_cuda.program import input_tensors, torch_module
     from iossim.backends.torch_cuda.tensors import arithmetic, to_array
 
     graph = network.graph
@@ -88,7 +88,7 @@ def measure_baselines(
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))
     import torch
 
-    from iossim.backends.torch_cuda.module import input_tensors, torch_module
+    from iossim.backends.torch_cuda.program import input_tensors, torch_module
     from iossim.backends.torch_cuda.tensors import arithmetic, channels_last
     from iossim.backends.torch_cuda.timing import Run, prepared, time_rounds
 

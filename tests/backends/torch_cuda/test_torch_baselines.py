@@ -17,7 +17,7 @@ import torch
 
 from iossim.backends.torch_cuda import baselines, module, timing
 from iossim.backends.torch_cuda.baselines import BASELINES, baseline_names, measure_baselines
-from iossim.backends.torch_cuda.module import input_tensors, torch_module
+from iossim.backends.torch_cuda.program import input_tensors, torch_module
 from iossim.backends.torch_cuda.timing import Run, time_rounds
 
 pytestmark = pytest.mark.torch
