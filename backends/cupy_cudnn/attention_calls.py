@@ -32,7 +32,7 @@ def fused_attention(
     cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks nor
     values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
     """
-    end, scale = attention.nodes[0], 1.0
+    scale = 1.0
     for node in attention.softened:
         if isinstance(node.op, Add) and scale != 1.0:
             return None
@@ -57,20 +57,16 @@ def fused_attention(
         if view is None:
             return None
         views[name] = view.permuted((*range(len(view.shape) - 2), -1, -2)) if name == "k" else view
-    y = calls.values[end.outputs[0]]
-    if isinstance(end.op, Transpose):
-        y = y.permuted([end.op.permutation.index(axis) for axis in range(len(y.shape))])
-    views["y"] = y
+    product = next(node for node in attention.nodes if not isinstance(node.op, Transpose))
+    views["y"] = y = calls.values[product.outputs[0]]
     if y.dtype.bytes != 2 or any(len(view.shape) not in (3, 4) for view in views.values()):
         return None
     mask = None if attention.mask is None else calls.view(attention.mask)
-    asked = _asked({name: _with_four_axes(view) for name, view in views.items()}, mask, scale)
-    if asked is None:
-        return None
     is_nan = element_kernels.op_expression(Unary("is_nan"), ["a0"])
     text = element_kernels.op_expression(Where(), [is_nan, "0.0f", "a0"])
     checks = [element_kernels.chain(text, [y], y)] * attention.checks
-    return fused_or_apart(*asked, apart, checks)
+    wide = {name: _with_four_axes(view) for name, view in views.items()}
+    return _fused(wide, mask, scale, apart, after=checks)
 
 
 def _factor(calls: UnitCalls, node: Node) -> float:
@@ -106,10 +102,10 @@ def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
     _apart(calls, views, op, [*masks, *([calls.weights.causal(*shape.scores[2:], dtype)] * op.is_causal)], scale)
     apart = [call for call in calls.calls if not isinstance(call, HostCall)]
     calls.calls = before
-    asked = None
+    fused = None
     if not op.softcap and dtype.bytes == 2:
-        asked = _asked(views, masks[0] if masks else None, scale, op.is_causal)
-    calls.calls += apart if asked is None else [fused_or_apart(*asked, apart)]
+        fused = _fused(views, masks[0] if masks else None, scale, apart, op.is_causal)
+    calls.calls += apart if fused is None else [fused]
 
 
 def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:
@@ -137,10 +133,15 @@ def _split(view: View, heads: int) -> View:
     return view.split(2, (heads, view.shape[2] // heads)).permuted((0, 2, 1, 3))
 
 
-def _asked(
-    views: Mapping[str, View], mask: View | None, scale: float, is_causal: bool = False
-) -> tuple[FusedAttention, Mapping[str, View]] | None:
-    """The call of cuDNN for views of four axes each; None if one does not suit it."""
+def _fused(
+    views: Mapping[str, View],
+    mask: View | None,
+    scale: float,
+    apart: Sequence[KernelCall | ConvolutionCall],
+    is_causal: bool = False,
+    after: Sequence[KernelCall] = (),
+) -> ConvolutionCall | None:
+    """The call of cuDNN for views of four axes each, or those ``apart``; None if one does not suit it."""
     known = dict(views)
     if not all(_suits(view, views["y"]) for view in views.values()):
         return None
@@ -151,7 +152,8 @@ def _asked(
         known["m"] = of_scores
     layouts = {name: TensorLayout(view.shape, view.image_strides()) for name, view in known.items()}
     q, k, v, y = (layouts[name] for name in "qkvy")
-    return FusedAttention(q, k, v, y, scale, views["y"].dtype, layouts.get("m"), is_causal), known
+    asked = FusedAttention(q, k, v, y, scale, views["y"].dtype, layouts.get("m"), is_causal)
+    return fused_or_apart(asked, known, apart, after)
 
 
 def _with_four_axes(view: View) -> View:

@@ -150,10 +150,8 @@ class _Room:
     """Memory for the operands of one call, filled with noise, and for the largest workspace."""
 
     def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
-        arguments = (item for kernel in call.kernels for item in kernel.arguments if isinstance(item, View))
-        views = [*call.operands, *arguments]
         sizes: dict[tuple[Memory, DType], int] = {}
-        for view in views:
+        for view in call.operands:
             key = view.memory, view.dtype
             sizes[key] = max(sizes.get(key, 0), view.extent)
         # Scratch may hold values of several types: here they are apart, since their place does not affect times.

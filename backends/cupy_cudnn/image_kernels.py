@@ -78,12 +78,12 @@ def padded(x: View, y: View, prologue: str) -> KernelCall:
     """``prologue`` (in ``a0``) of images, padded with zeros to dense ones of more channels, which lie innermost."""
     width = min(FITTING, y.shape[1])
     places, steps = walked((x, y), (0, *range(2, len(y.shape))), "i")
-    of_channels = {"first": (width * x.strides[1], width), "c": (x.strides[1], 1)}
+    steps |= {"first": (width * x.strides[1], width), "c": (x.strides[1], 1)}
     return kernel(
         "pad_channels",
         _PADDED.replace("PROLOGUE", prologue),
         {"x": x, "y": y},
-        steps | of_channels,
+        steps,
         places | {"first": y.shape[1] // width},
         constants={"W": width, "CHANNELS": x.shape[1]},
         functions=functions_of(prologue),

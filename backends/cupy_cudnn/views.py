@@ -193,23 +193,16 @@ def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[l
     Axes of one element go, neighbours that all operands step through as one become one; at least one is left.
     """
     sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        steps = [operand[axis] for operand in strides]
-        joins = bool(sizes) and all(own[-1] == step * size for own, step in zip(merged, steps, strict=True))
-        if joins:
-            sizes[-1] *= size
-            for own, step in zip(merged, steps, strict=True):
-                own[-1] = step
-        else:
+    steps: list[list[int]] = []  # of all operands, by axis
+    for size, *own in zip(shape, *strides, strict=True):
+        if sizes and steps[-1] == [step * size for step in own]:
+            sizes[-1], steps[-1] = sizes[-1] * size, own
+        elif size > 1:
             sizes.append(size)
-            for own, step in zip(merged, steps, strict=True):
-                own.append(step)
+            steps.append(own)
     if not sizes:
         return [1], [[0] for _ in strides]
-    return sizes, merged
+    return sizes, [list(walked) for walked in zip(*steps, strict=True)]
 
 
 #: Threads of a block where nothing speaks for another number.
