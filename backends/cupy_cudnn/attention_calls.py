@@ -84,15 +84,9 @@ def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
     Raises BackendError for a Boolean mask that hides all keys from a query, or is not constant.
     """
     shape = op.shape(calls.graph.input_types(node))
-    views = {
-        name: _split(view, heads)
-        for name, view, heads in (
-            ("q", calls.read(node), shape.heads),
-            ("k", calls.read(node, 1), shape.kv_heads),
-            ("v", calls.read(node, 2), shape.kv_heads),
-            ("y", calls.written(node), shape.heads),
-        )
-    }
+    heads = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads, "y": shape.heads}
+    places = [*map(calls.view, node.inputs[:3]), calls.written(node)]
+    views = {name: _split(view, own) for (name, own), view in zip(heads.items(), places, strict=True)}
     dtype, scale = views["q"].dtype, op.scale or shape.features**-0.5
     masks = [
         calls.weights.seen(name, dtype) if calls.graph.types[name].dtype is DType.BOOL else calls.view(name)

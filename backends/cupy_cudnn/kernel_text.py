@@ -26,20 +26,11 @@ from iossim.ir.types import DType
 
 #: The name of each element type in kernels.
 NAMES = {
-    DType.FLOAT32: "float",
-    DType.FLOAT16: "half_t",
-    DType.BFLOAT16: "bfloat_t",
-    DType.INT8: "signed char",
+    DType.FLOAT64: "double", DType.FLOAT32: "float", DType.FLOAT16: "half_t", DType.BFLOAT16: "bfloat_t",
+    DType.INT64: "long long", DType.INT32: "int", DType.INT16: "short", DType.INT8: "signed char", DType.BOOL: "bool",
+    DType.UINT64: "unsigned long long", DType.UINT32: "unsigned int", DType.UINT16: "unsigned short",
     DType.UINT8: "unsigned char",
-    DType.BOOL: "bool",
-    DType.INT16: "short",
-    DType.UINT16: "unsigned short",
-    DType.INT32: "int",
-    DType.UINT32: "unsigned int",
-    DType.INT64: "long long",
-    DType.UINT64: "unsigned long long",
-    DType.FLOAT64: "double",
-}
+}  # fmt: skip
 #: Types that stay what they are while a kernel computes; all others are floats.
 _WIDE = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT64)
 

@@ -50,25 +50,35 @@ _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
 
 
 def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitCalls, Node, Any], None]:
-    """The call of an op that is one kernel, of the op, and of each of its operands and outputs."""
+    """The call of an op that is one kernel, of the op, and of each of its operands and outputs, channels first."""
 
     def called(calls: UnitCalls, node: Node, op: Any) -> None:
-        calls.calls.append(make(op, *map(calls.view, node.inputs), *map(calls.target, node.outputs)))
+        views = [*map(calls.view, node.inputs), *map(calls.target, node.outputs)]
+        if isinstance(op, ChannelsLast):
+            op, views = op.channels_first, [view.permuted(TO_FIRST) for view in views]
+        calls.calls.append(make(op, *views))
 
     return called
 
 
-for _kind, _make in (
-    (LocalResponseNorm, window_kernels.local_response_norm),
-    (GridSample, grid_sample),
-    (GroupNorm, group_norm),
-    (InstanceNorm, group_norm),
-    (ArgExtreme, ordering_kernels.arg_extreme),
-    (TopK, ordering_kernels.top_k),
-    (CumSum, ordering_kernels.cumsum),
-    (GatherElements, ordering_kernels.pick),
-):
-    OP_CALLS.register(_kind)(_of_kernel(_make))
+def _global_pool(op: GlobalAveragePool | GlobalMaxPool, x: View, y: View) -> KernelCall:
+    return reduction("mean" if isinstance(op, GlobalAveragePool) else "max", x, y, range(2, len(x.shape)))
+
+
+#: Ops that are one kernel, by what makes it.
+_KERNELS: Mapping[Callable[..., KernelCall], tuple[type[Op], ...]] = {
+    window_kernels.pool: (MaxPool, AveragePool, MaxPoolNhwc, AveragePoolNhwc),
+    _global_pool: (GlobalAveragePool, GlobalMaxPool, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc),
+    window_kernels.local_response_norm: (LocalResponseNorm,),
+    grid_sample: (GridSample,),
+    group_norm: (GroupNorm, InstanceNorm),
+    ordering_kernels.arg_extreme: (ArgExtreme,),
+    ordering_kernels.top_k: (TopK,),
+    ordering_kernels.cumsum: (CumSum,),
+    ordering_kernels.pick: (GatherElements,),
+}
+for _make, _kinds in _KERNELS.items():
+    OP_CALLS.register(*_kinds)(_of_kernel(_make))
 
 
 @OP_CALLS.register(Slice, Split, Transpose)
@@ -101,19 +111,6 @@ def _reshape(calls: UnitCalls, node: Node, op: Op) -> None:
     as_input = target.reshaped(view.shape)
     if as_input != view:
         calls.copy(*((calls.flat(view, shape), target) if as_input is None else (view, as_input)))
-
-
-@OP_CALLS.register(MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool)
-@OP_CALLS.register(MaxPoolNhwc, AveragePoolNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc)
-def _pool(calls: UnitCalls, node: Node, op: Op) -> None:
-    x, y = calls.read(node), calls.written(node)
-    if isinstance(op, ChannelsLast):
-        op, x, y = op.channels_first, x.permuted(TO_FIRST), y.permuted(TO_FIRST)
-    if isinstance(op, MaxPool | AveragePool):
-        calls.calls.append(window_kernels.pool(op, x, y))
-    else:
-        function = "mean" if isinstance(op, GlobalAveragePool) else "max"
-        calls.calls.append(reduction(function, x, y, range(2, len(x.shape))))
 
 
 @OP_CALLS.register(Softmax)

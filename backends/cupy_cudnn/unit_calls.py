@@ -325,10 +325,9 @@ class UnitCalls:
         stack = y.shape[:-2]
         if y.dtype is DType.FLOAT32 and not self.weights.tf32:
             kernel = product_kernels.product(a, b, y)
-            whole = {name: self._one_stack(view, stack) for name, view in (("x", a), ("w", b), ("y", y))}
-            found = {name: view for name, view in whole.items() if view is not None}
-            is_asked = len(found) == len(whole)
-            self.calls.append(fused_or_apart(product_of(found), found, [kernel]) if is_asked else kernel)
+            whole = ((name, self._one_stack(view, stack)) for name, view in (("x", a), ("w", b), ("y", y)))
+            found = {name: view for name, view in whole if view is not None}
+            self.calls.append(fused_or_apart(product_of(found), found, [kernel]) if len(found) == 3 else kernel)
             return
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
         made = y.as_stack(stack) if y.suits_product else None

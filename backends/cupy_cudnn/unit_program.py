@@ -345,9 +345,9 @@ class _Lowering(UnitCalls):
             self._product(a, self.weights.filters(b, transposed=True), flat, epilogue)
 
     def _product(self, a: View, w: View, y: View, epilogue: Epilogue) -> None:
-        images = [view.with_ones((*view.shape, 1, 1)) for view in (a, y)]
+        def image(view: View) -> View:
+            return view.with_ones((*view.shape, 1, 1))
+
         if epilogue.addend is not None:
-            view = epilogue.addend
-            addend = replace(view, shape=images[1].shape, strides=(*view.strides, 0, 0))
-            epilogue = replace(epilogue, addend=addend)
-        self.convolve(POINTWISE, images[0], w, images[1], epilogue)
+            epilogue = replace(epilogue, addend=image(epilogue.addend))
+        self.convolve(POINTWISE, image(a), w, image(y), epilogue)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_widths, kernel
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
@@ -106,11 +107,13 @@ def local_response_norm(op: LocalResponseNorm, x: View, y: View) -> KernelCall:
 
     Channels are the rows of windows of one column, and positions what lies beside each other.
     """
-    shape = (*x.shape[:2], math.prod(x.shape[2:]), 1)
-    flat = [view for view in (x.reshaped(shape), y.reshaped(shape)) if view is not None]
-    if len(flat) < 2:
+    positions, steps = coalesced(x.shape[2:], [x.strides[2:], y.strides[2:]])
+    if len(positions) > 1:
         raise BackendError("local_response_norm takes images whose rows are dense; copy them first")
-    x, y = (view.permuted((0, 2, 1, 3)) for view in flat)
+    x, y = (
+        replace(v, shape=(v.shape[0], *positions, v.shape[1], 1), strides=(v.strides[0], *own, v.strides[1], 0))
+        for v, own in zip((x, y), steps, strict=True)
+    )
     window = ((op.size, 1), (1, 1), ((op.size - 1) // 2, 0), (1, 1), (0, 0), (0, 0))
     numbers = {"bias": op.bias, "scale": op.alpha / op.size, "beta": op.beta}
     more = {f"float {name}": np.float32(number) for name, number in numbers.items()}
