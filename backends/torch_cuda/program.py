@@ -224,9 +224,7 @@ def views(plan: Plan, arena: torch.Tensor, layout: ImageLayout) -> Iterator[tupl
     for storage in plan.storages:
         flat, shape = arena[arena_of(plan, storage)].view(DTYPES[storage.type.dtype]), storage.type.shape
         if layout.storage(plan, storage.name):
-            order = (0, *range(2, len(shape)), 1)
-            lies = flat.view([shape[axis] for axis in order])
-            storages[storage.name] = lies.permute(0, len(shape) - 1, *range(1, len(shape) - 1))
+            storages[storage.name] = torch.movedim(flat.view((shape[0], *shape[2:], shape[1])), -1, 1)
         else:
             storages[storage.name] = flat.view(shape)
     for name in plan.buffers:
