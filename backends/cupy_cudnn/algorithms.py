@@ -17,7 +17,6 @@ from typing import Any
 
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
@@ -136,15 +135,9 @@ class Algorithms:
     """Chooses once for all equal convolutions, among ``most`` plans of each kind."""
 
     def __init__(
-        self,
-        driver: Driver,
-        library: ConvolutionLibrary,
-        timing: CandidateTiming,
-        workspace_limit_bytes: int,
-        most: int,
-        kept: KeptChoices | None = None,
+        self, timing: CandidateTiming, workspace_limit_bytes: int, most: int, kept: KeptChoices | None = None
     ) -> None:
-        self._driver, self._library, self._timing, self._kept = driver, library, timing, kept
+        self._driver, self._library, self._timing, self._kept = timing.lane.driver, timing.lane.library, timing, kept
         self._limit, self._most = workspace_limit_bytes, most
         self._fastest: dict[Hashable, Timed] = {}
         self._lighter: dict[Hashable, list[Timed]] = {}

@@ -25,7 +25,7 @@ from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
-from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
+from iossim.backends.cupy_cudnn.issue import Lane
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -183,14 +183,9 @@ class CupyCudnnBackend:
         facts = driver.facts
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
         where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
-        self._algorithms = Algorithms(
-            driver,
-            library,
-            CandidateTiming(driver, library, self._lane(MAIN), self._clock),
-            options.workspace_limit_bytes,
-            options.plans,
-            KeptChoices(options.choices, where) if options.choices else None,
-        )
+        kept = KeptChoices(options.choices, where) if options.choices else None
+        timing = CandidateTiming(self._lane(MAIN), self._clock)
+        self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
@@ -349,7 +344,7 @@ class CupyCudnnBackend:
         for number, name in enumerate(prepared.plan.inputs):
             storage = prepared.plan.buffers[prepared.plan.region(name).storage]
             view = dense(Memory("storage", storage.name), storage.type.shape, dtype=storage.type.dtype)
-            issue_kernel(self._driver, randomise(view, seed * 31 + number), prepared.address, self._lane(MAIN))()
+            self._lane(MAIN).kernel(randomise(view, seed * 31 + number), prepared.address)()
         self._driver.synchronize()
 
     def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
@@ -373,7 +368,7 @@ class CupyCudnnBackend:
     def _lane(self, queue: Queue, part: Part | None = None) -> Lane:
         if (queue, part) not in self._lanes:
             stream = self._driver.stream() if part is None else self._driver.stream_of_part(*part)
-            self._lanes[queue, part] = Lane(stream, self._library.handle(stream))
+            self._lanes[queue, part] = Lane(self._driver, self._library, stream, self._library.handle(stream))
         return self._lanes[queue, part]
 
     def _weights_of(self, network: Network) -> Weights:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock
+from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
-from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
+from iossim.backends.cupy_cudnn.driver import Allocation, Graph
+from iossim.backends.cupy_cudnn.issue import How, Lane, captured
 from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, spread
 from iossim.base.errors import first_line
@@ -70,9 +70,8 @@ class Timed:
 class CandidateTiming:
     """Times ways to run convolutions on one device."""
 
-    def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
-        self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
-        self._timer: DeviceTimer | None = None
+    def __init__(self, lane: Lane, clock: WorkingClock) -> None:
+        self._driver, self.lane, self._clock = lane.driver, lane, clock
         #: Errors of plans that were offered but did not run.
         self.refusals: list[str] = []
         #: Number of ways timed so far.
@@ -86,8 +85,7 @@ class CandidateTiming:
         Candidates come with their workspaces; empty if none of them runs. Raises one of the driver's failures if the
         device is broken.
         """
-        self._timer = self._timer or DeviceTimer(self._driver, self._lane.stream)
-        room = _Room(self._driver, call, max(candidates.values(), default=0), self._lane)
+        room = _Room(self.lane, call, max(candidates.values(), default=0))
         graphs: dict[How, Graph] = {}
         fastest_us = math.inf
         for how in candidates:
@@ -113,7 +111,7 @@ class CandidateTiming:
         """
         driver = self._driver
         try:
-            issues = issue_convolution(driver, self._library, call, how, room.address, room.workspace, self._lane)
+            issues = self.lane.convolution(call, how, room.address, room.workspace)
             once_us = math.inf
             for _ in range(2):  # outside a capture: libraries load what they need at a first use
                 begin_us = driver.host_us()
@@ -123,8 +121,8 @@ class CandidateTiming:
                 once_us = driver.host_us() - begin_us
             if once_us > most_us:
                 return None, once_us
-            return captured(driver, self._lane.stream, issues * COPIES), once_us
-        except (*self._library.refusals, *self._driver.failures) as error:
+            return captured(driver, self.lane.stream, issues * COPIES), once_us
+        except (*self.lane.library.refusals, *self._driver.failures) as error:
             self.refusals.append(f"{how} of {call.convolution}: {first_line(error)}")
         # Outside the handler: an error of the device itself is not a refusal of the plan.
         driver.synchronize()
@@ -132,15 +130,14 @@ class CandidateTiming:
 
     def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
         """Times of one copy of each graph, by round."""
-        assert self._timer is not None, "made before the first graph"
         hows = list(graphs)
         generator = random.Random(len(hows))
         lead = Lead()
         times: dict[How, list[float]] = {how: [] for how in hows}
         for _ in range(rounds):
             for how in generator.sample(hows, len(hows)):
-                launch = partial(self._driver.launch_graph, graphs[how], self._lane.stream)
-                taken = self._timer.take(launch, launch, lead)
+                launch = partial(self._driver.launch_graph, graphs[how], self.lane.stream)
+                taken = self._clock.timer.take(launch, launch, lead)
                 times[how].append(taken.time_us / COPIES)
                 self._clock.worked()
         return times
@@ -149,7 +146,7 @@ class CandidateTiming:
 class _Room:
     """Memory for the operands of one call, filled with noise, and for the largest workspace."""
 
-    def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
+    def __init__(self, lane: Lane, call: ConvolutionCall, workspace_bytes: int) -> None:
         sizes: dict[tuple[Memory, DType], int] = {}
         for view in call.operands:
             key = view.memory, view.dtype
@@ -157,12 +154,12 @@ class _Room:
         # Scratch may hold values of several types: here they are apart, since their place does not affect times.
         self._memory: dict[tuple[Memory, DType], Allocation] = {}
         for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
-            self._memory[memory, dtype] = driver.allocate(elements * dtype.bytes)
+            self._memory[memory, dtype] = lane.driver.allocate(elements * dtype.bytes)
             noise = randomise(dense(memory, (elements,), dtype=dtype), seed)
-            issue_kernel(driver, noise, self.address, lane)()
-        self._workspace = driver.allocate(workspace_bytes)
+            lane.kernel(noise, self.address)()
+        self._workspace = lane.driver.allocate(workspace_bytes)
         self.workspace = self._workspace.address
-        driver.synchronize()
+        lane.driver.synchronize()
 
     def address(self, view: View) -> int:
         return self._memory[view.memory, view.dtype].address + view.offset_bytes
