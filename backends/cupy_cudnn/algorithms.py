@@ -15,9 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
+from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
@@ -31,30 +30,6 @@ _REMEDY = "name another file, or remove this one"
 TARGETS = (2, 8)
 #: Number of variants besides the fastest; how many times as long each may take, and the fraction that it may hold.
 MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A way to run a convolution, its workspace, and its time alone (0 where it was named, not timed).
-
-    ``blocks`` and ``sm_share`` are those of a :class:`~iossim.schedule.batch.UnitVariant`. Rows of a file of choices
-    have no workspace: 0 is read.
-    """
-
-    how: How
-    workspace_bytes: int
-    time_us: float
-    blocks: int = 0
-    sm_share: float = 0.0
-
-    @staticmethod
-    def of(row: Mapping[str, Any]) -> Timed:
-        held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
-        return Timed(How.parsed(str(row["algorithm"])), 0, float(row["time_us"]), *held)
-
-    @property
-    def row(self) -> dict[str, Any]:
-        return {"algorithm": str(self.how), "time_us": round(self.time_us, 3)}
 
 
 class KeptChoices:
@@ -160,15 +135,9 @@ class Algorithms:
     """Chooses once for all equal convolutions, among ``most`` plans of each kind."""
 
     def __init__(
-        self,
-        driver: Driver,
-        library: ConvolutionLibrary,
-        timing: CandidateTiming,
-        workspace_limit_bytes: int,
-        most: int,
-        kept: KeptChoices | None = None,
+        self, timing: CandidateTiming, workspace_limit_bytes: int, most: int, kept: KeptChoices | None = None
     ) -> None:
-        self._driver, self._library, self._timing, self._kept = driver, library, timing, kept
+        self._driver, self._library, self._timing, self._kept = timing.lane.driver, timing.lane.library, timing, kept
         self._limit, self._most = workspace_limit_bytes, most
         self._fastest: dict[Hashable, Timed] = {}
         self._lighter: dict[Hashable, list[Timed]] = {}
@@ -322,14 +291,14 @@ class Algorithms:
         # A broken device fails every plan: its own error is raised here, rather than that there are no plans.
         self._driver.synchronize()
         finalists = len(candidates) if every else None
-        taken = self._timing.times_us(call, list(candidates.items()), finalists) if candidates else {}
-        if not taken:
+        timed = self._timing.times_us(call, candidates, finalists) if candidates else []
+        if not timed:
             why = f" ({refusals[0]})" if len(refusals) > refused else ""
             raise BackendError(
                 f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
                 f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
             )
-        return [Timed(how, candidates[how], *taken[how]) for how in sorted(taken, key=lambda how: taken[how].time_us)]
+        return timed
 
 
 def _lighter(fastest: Timed, timed: Sequence[Timed]) -> list[Timed]:

@@ -8,13 +8,11 @@ fused call reads the same values, and includes scales and a mask. The op
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout, fused_or_apart
-from iossim.backends.cupy_cudnn.host_calls import HostCall
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
-from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
+from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
 from iossim.ir.attention import SpeltAttention, repetition
 from iossim.ir.graph import Node
@@ -34,12 +32,12 @@ def fused_attention(
     cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks nor
     values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
     """
-    end, scale = attention.nodes[0], 1.0
+    scale = 1.0
     for node in attention.softened:
         if isinstance(node.op, Add) and scale != 1.0:
             return None
         scale *= _factor(calls, node)
-    views: dict[str, View | None] = {}
+    views: dict[str, View] = {}
     for name, (source, path) in zip("qkv", attention.operands, strict=True):
         view: View | None = calls.view(source)
         shared = 1
@@ -58,20 +56,17 @@ def fused_attention(
                 scale *= _factor(calls, node)
         if view is None:
             return None
-        views[name] = _heads(view.permuted((*range(len(view.shape) - 2), -1, -2)) if name == "k" else view)
-    y = calls.values[end.outputs[0]]
-    if isinstance(end.op, Transpose):
-        y = y.permuted([end.op.permutation.index(axis) for axis in range(len(y.shape))])
-    views["y"] = _heads(y)
-    known = {name: view for name, view in views.items() if view is not None}
-    mask = None if attention.mask is None else calls.view(attention.mask)
-    asked = None if y.dtype.bytes != 2 or len(known) < len(views) else _asked(known, mask, scale)
-    if asked is None:
+        views[name] = view.permuted((*range(len(view.shape) - 2), -1, -2)) if name == "k" else view
+    product = next(node for node in attention.nodes if not isinstance(node.op, Transpose))
+    views["y"] = y = calls.values[product.outputs[0]]
+    if y.dtype.bytes != 2 or any(len(view.shape) not in (3, 4) for view in views.values()):
         return None
+    mask = None if attention.mask is None else calls.view(attention.mask)
     is_nan = element_kernels.op_expression(Unary("is_nan"), ["a0"])
     text = element_kernels.op_expression(Where(), [is_nan, "0.0f", "a0"])
-    checks = [element_kernels.chain(text, [known["y"]], known["y"])] * attention.checks
-    return fused_or_apart(*asked, apart, checks)
+    checks = [element_kernels.chain(text, [y], y)] * attention.checks
+    wide = {name: _with_four_axes(view) for name, view in views.items()}
+    return _fused(wide, mask, scale, apart, after=checks)
 
 
 def _factor(calls: UnitCalls, node: Node) -> float:
@@ -89,15 +84,9 @@ def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
     Raises BackendError for a Boolean mask that hides all keys from a query, or is not constant.
     """
     shape = op.shape(calls.graph.input_types(node))
-    views = {
-        name: _split(view, heads)
-        for name, view, heads in (
-            ("q", calls.read(node), shape.heads),
-            ("k", calls.read(node, 1), shape.kv_heads),
-            ("v", calls.read(node, 2), shape.kv_heads),
-            ("y", calls.written(node), shape.heads),
-        )
-    }
+    heads = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads, "y": shape.heads}
+    places = [*map(calls.view, node.inputs[:3]), calls.written(node)]
+    views = {name: _split(view, own) for (name, own), view in zip(heads.items(), places, strict=True)}
     dtype, scale = views["q"].dtype, op.scale or shape.features**-0.5
     masks = [
         calls.weights.seen(name, dtype) if calls.graph.types[name].dtype is DType.BOOL else calls.view(name)
@@ -107,20 +96,19 @@ def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
     _apart(calls, views, op, [*masks, *([calls.weights.causal(*shape.scores[2:], dtype)] * op.is_causal)], scale)
     apart = [call for call in calls.calls if not isinstance(call, HostCall)]
     calls.calls = before
-    asked = None
+    fused = None
     if not op.softcap and dtype.bytes == 2:
-        asked = _asked(views, masks[0] if masks else None, scale, op.is_causal)
-    calls.calls += apart if asked is None else [fused_or_apart(*asked, apart)]
+        fused = _fused(views, masks[0] if masks else None, scale, apart, op.is_causal)
+    calls.calls += apart if fused is None else [fused]
 
 
 def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:
     """Query heads that share a key head are rows of one product, so that no key is read twice."""
-    (batch, heads, queries, _), (_, kv_heads, keys, _) = views["q"].shape, views["k"].shape
+    (batch, heads, queries, features), (_, kv_heads, keys, _) = views["q"].shape, views["k"].shape
     scores = calls.scratch((batch, heads, queries, keys), views["q"].dtype)
-    q, rows = _rows(views["q"], kv_heads), _grouped(scores, kv_heads)
-    if q is None:
-        q = _grouped(calls.dense_copy(views["q"]), kv_heads)
-    calls.multiply(q, views["k"].permuted((0, 1, 3, 2)), rows)
+    grouped = (batch, kv_heads, heads // kv_heads * queries)
+    rows = scores.with_ones((*grouped, keys))
+    calls.multiply(calls.flat(views["q"], (*grouped, features)), views["k"].permuted((0, 1, 3, 2)), rows)
     text = f"a0 * {element_kernels.literal(scale)}"
     if op.softcap:
         cap = element_kernels.literal(op.softcap)
@@ -128,51 +116,26 @@ def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Se
     terms = " + ".join([text, *(f"a{index}" for index in range(1, 1 + len(masks)))])
     calls.calls.append(element_kernels.chain(terms, [scores, *masks], scores))
     calls.calls.append(reduction_kernels.softmax(scores, scores, [3]))
-    y = _rows(views["y"], kv_heads)
-    made = calls.scratch(views["y"].shape, views["y"].dtype) if y is None else views["y"]
-    calls.multiply(rows, views["v"], _grouped(made, kv_heads) if y is None else y)
-    if y is None:
-        calls.copy(made, views["y"])
+    with calls.written_as(views["y"], (*grouped, views["y"].shape[3])) as y:
+        calls.multiply(rows, views["v"], y)
 
 
 def _split(view: View, heads: int) -> View:
     """``[batch, tokens, heads * features]`` as ``[batch, heads, tokens, features]``; four axes unchanged."""
     if len(view.shape) == 4:
         return view
-    (batch, tokens, width), (apart, down, across) = view.shape, view.strides
-    features = width // heads
-    return replace(view, shape=(batch, heads, tokens, features), strides=(apart, features * across, down, across))
+    return view.split(2, (heads, view.shape[2] // heads)).permuted((0, 2, 1, 3))
 
 
-def _rows(view: View, kv_heads: int) -> View | None:
-    """``[batch, kv_heads, rows, features]``, whose rows are the tokens of all heads that share a key head.
-
-    None if their strides differ.
-    """
-    batch, heads, tokens, features = view.shape
-    shared = heads // kv_heads
-    if shared == 1:
-        return view
-    apart, over, down, across = view.strides
-    if tokens > 1 and over != tokens * down:
-        return None
-    step = over if tokens == 1 else down
-    return replace(
-        view, shape=(batch, kv_heads, shared * tokens, features), strides=(apart, shared * over, step, across)
-    )
-
-
-def _grouped(view: View, kv_heads: int) -> View:
-    """The rows of a dense view."""
-    found = _rows(view, kv_heads)
-    assert found is not None, f"{view} is not dense"
-    return found
-
-
-def _asked(
-    views: Mapping[str, View], mask: View | None, scale: float, is_causal: bool = False
-) -> tuple[FusedAttention, Mapping[str, View]] | None:
-    """The call of cuDNN for views of four axes each; None if one does not suit it."""
+def _fused(
+    views: Mapping[str, View],
+    mask: View | None,
+    scale: float,
+    apart: Sequence[KernelCall | ConvolutionCall],
+    is_causal: bool = False,
+    after: Sequence[KernelCall] = (),
+) -> ConvolutionCall | None:
+    """The call of cuDNN for views of four axes each, or those ``apart``; None if one does not suit it."""
     known = dict(views)
     if not all(_suits(view, views["y"]) for view in views.values()):
         return None
@@ -183,14 +146,13 @@ def _asked(
         known["m"] = of_scores
     layouts = {name: TensorLayout(view.shape, view.image_strides()) for name, view in known.items()}
     q, k, v, y = (layouts[name] for name in "qkvy")
-    return FusedAttention(q, k, v, y, scale, views["y"].dtype, layouts.get("m"), is_causal), known
+    asked = FusedAttention(q, k, v, y, scale, views["y"].dtype, layouts.get("m"), is_causal)
+    return fused_or_apart(asked, known, apart, after)
 
 
-def _heads(view: View) -> View | None:
-    """The view as ``[batch, heads, tokens, features]``; None for other ranks than 3 and 4."""
-    if len(view.shape) == 3:
-        return replace(view, shape=(1, *view.shape), strides=(view.shape[0] * view.strides[0], *view.strides))
-    return view if len(view.shape) == 4 else None
+def _with_four_axes(view: View) -> View:
+    """A view of fewer axes, as it broadcasts."""
+    return view.with_ones((*(1,) * (4 - len(view.shape)), *view.shape))
 
 
 def _suits(view: View, y: View) -> bool:
@@ -207,7 +169,7 @@ def _of_scores(mask: View, q: View, k: View) -> View | None:
     """A mask that broadcasts to the scores and has a whole row of keys; None for others."""
     if mask.dtype != q.dtype or len(mask.shape) > 4:
         return None
-    wide = mask.with_ones((*(1,) * (4 - len(mask.shape)), *mask.shape))
+    wide = _with_four_axes(mask)
     scores = (*q.shape[:3], k.shape[2])
     fits = (
         all(size in (1, whole) for size, whole in zip(wide.shape, scores, strict=True)) and wide.shape[3] == scores[3]

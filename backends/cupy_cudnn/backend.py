@@ -17,21 +17,20 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
-from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
-from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
+from iossim.backends.cupy_cudnn.issue import Lane
+from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
-from iossim.backends.cupy_cudnn.views import Memory, View, dense
+from iossim.backends.cupy_cudnn.views import Memory, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import OptionError, first_line
 from iossim.execution.backend import (
@@ -140,7 +139,7 @@ def missing() -> str:
 
 def offers() -> list[str]:
     """The calls that cuDNN has on this GPU, a line for each precision; only where it is usable."""
-    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
+    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
 
     return [
         *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),
@@ -184,14 +183,9 @@ class CupyCudnnBackend:
         facts = driver.facts
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
         where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
-        self._algorithms = Algorithms(
-            driver,
-            library,
-            CandidateTiming(driver, library, self._lane(MAIN), self._clock),
-            options.workspace_limit_bytes,
-            options.plans,
-            KeptChoices(options.choices, where) if options.choices else None,
-        )
+        kept = KeptChoices(options.choices, where) if options.choices else None
+        timing = CandidateTiming(self._lane(MAIN), self._clock)
+        self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
@@ -350,7 +344,7 @@ class CupyCudnnBackend:
         for number, name in enumerate(prepared.plan.inputs):
             storage = prepared.plan.buffers[prepared.plan.region(name).storage]
             view = dense(Memory("storage", storage.name), storage.type.shape, dtype=storage.type.dtype)
-            issue_kernel(self._driver, randomise(view, seed * 31 + number), prepared.address, self._lane(MAIN))()
+            self._lane(MAIN).kernel(randomise(view, seed * 31 + number), prepared.address)()
         self._driver.synchronize()
 
     def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
@@ -374,7 +368,7 @@ class CupyCudnnBackend:
     def _lane(self, queue: Queue, part: Part | None = None) -> Lane:
         if (queue, part) not in self._lanes:
             stream = self._driver.stream() if part is None else self._driver.stream_of_part(*part)
-            self._lanes[queue, part] = Lane(stream, self._library.handle(stream))
+            self._lanes[queue, part] = Lane(self._driver, self._library, stream, self._library.handle(stream))
         return self._lanes[queue, part]
 
     def _weights_of(self, network: Network) -> Weights:
@@ -389,26 +383,20 @@ class CupyCudnnBackend:
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
-        """Move a buffer from or to the host's array, through a dense copy if it is not dense."""
-        view, move = prepared.view(name), self._driver.write if into else self._driver.read
+        """Move a buffer from or to the host's array; one that is not dense, with what lies between its elements."""
+        view = prepared.view(name)
+        address, driver = prepared.address(view), self._driver
         if view.is_dense:
-            move(prepared.address(view), array)
+            (driver.write if into else driver.read)(address, array)
             return
-        landing = dense(Memory("landing"), view.shape, dtype=view.dtype)
-        memory = self._driver.allocate(landing.elements * view.dtype.bytes)
-
-        def address(asked: View) -> int:
-            return memory.address if asked.memory == landing.memory else prepared.address(asked)
-
-        copy = element_kernels.copy(landing, view) if into else element_kernels.copy(view, landing)
-        issue = issue_kernel(self._driver, copy, address, self._lane(MAIN))
+        whole = np.empty(view.extent - view.offset, view.dtype.numpy)
+        driver.read(address, whole)
+        own = as_strided(whole, view.shape, [stride * whole.itemsize for stride in view.strides])
         if into:
-            move(memory.address, array)
-            issue()
-            self._driver.synchronize()  # the landing may be reallocated when this returns
+            own[...] = array
+            driver.write(address, whole)
         else:
-            issue()
-            move(memory.address, array)
+            array[...] = own
 
 
 def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:

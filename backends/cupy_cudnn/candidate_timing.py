@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock
+from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
-from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
+from iossim.backends.cupy_cudnn.driver import Allocation, Graph
+from iossim.backends.cupy_cudnn.issue import How, Lane, captured
 from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, spread
 from iossim.base.errors import first_line
@@ -41,38 +42,53 @@ FINALISTS = 3
 FINAL_ROUNDS = 7
 
 
-class Taken(NamedTuple):
-    """The time of one copy, and what it holds (:meth:`.driver.Driver.held`) if that was requested."""
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A way to run a convolution, its workspace, and its time alone (0 where it was named, not timed).
 
+    ``blocks`` and ``sm_share`` are those of a :class:`~iossim.schedule.batch.UnitVariant`, 0 where what it holds
+    (:meth:`.driver.Driver.held`) was not requested. Rows of a file of choices
+    have no workspace: 0 is read.
+    """
+
+    how: How
+    workspace_bytes: int
     time_us: float
     blocks: int = 0
     sm_share: float = 0.0
+
+    @staticmethod
+    def of(row: Mapping[str, Any]) -> Timed:
+        held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
+        return Timed(How.parsed(str(row["algorithm"])), 0, float(row["time_us"]), *held)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {"algorithm": str(self.how), "time_us": round(self.time_us, 3)}
 
 
 class CandidateTiming:
     """Times ways to run convolutions on one device."""
 
-    def __init__(self, driver: Driver, library: ConvolutionLibrary, lane: Lane, clock: WorkingClock) -> None:
-        self._driver, self._library, self._lane, self._clock = driver, library, lane, clock
-        self._timer: DeviceTimer | None = None
+    def __init__(self, lane: Lane, clock: WorkingClock) -> None:
+        self._driver, self.lane, self._clock = lane.driver, lane, clock
         #: Errors of plans that were offered but did not run.
         self.refusals: list[str] = []
         #: Number of ways timed so far.
         self.timed = 0
 
     def times_us(
-        self, call: ConvolutionCall, candidates: Sequence[tuple[How, int]], finalists: int | None = None
-    ) -> dict[How, Taken]:
-        """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds).
+        self, call: ConvolutionCall, candidates: Mapping[How, int], finalists: int | None = None
+    ) -> list[Timed]:
+        """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds), in order.
 
         Candidates come with their workspaces; empty if none of them runs. Raises one of the driver's failures if the
         device is broken.
         """
-        self._timer = self._timer or DeviceTimer(self._driver, self._lane.stream)
-        room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
+        room = _Room(self.lane, call, max(candidates.values(), default=0))
         graphs: dict[How, Graph] = {}
         fastest_us = math.inf
-        for how, _ in candidates:
+        for how in candidates:
             graph, once_us = self._graph(call, how, room, HOPELESS * fastest_us)
             fastest_us = min(fastest_us, once_us)
             if graph is not None:
@@ -84,7 +100,9 @@ class CandidateTiming:
         if len(last_ones) > 1:
             last = self._rounds({how: graphs[how] for how in last_ones}, FINAL_ROUNDS)
             least = {how: float(np.median(taken)) for how, taken in last.items()}
-        return {how: Taken(us, *(self._driver.held(graphs[how]) if finalists else ())) for how, us in least.items()}
+        in_order = sorted(least.items(), key=lambda taken: taken[1])
+        held = {how: self._driver.held(graphs[how]) if finalists else () for how in least}
+        return [Timed(how, candidates[how], time_us, *held[how]) for how, time_us in in_order]
 
     def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
         """Several copies as a graph, and the host's time to issue one and wait for it.
@@ -93,7 +111,7 @@ class CandidateTiming:
         """
         driver = self._driver
         try:
-            issues = issue_convolution(driver, self._library, call, how, room.address, room.workspace, self._lane)
+            issues = self.lane.convolution(call, how, room.address, room.workspace)
             once_us = math.inf
             for _ in range(2):  # outside a capture: libraries load what they need at a first use
                 begin_us = driver.host_us()
@@ -103,8 +121,8 @@ class CandidateTiming:
                 once_us = driver.host_us() - begin_us
             if once_us > most_us:
                 return None, once_us
-            return captured(driver, self._lane.stream, issues * COPIES), once_us
-        except (*self._library.refusals, *self._driver.failures) as error:
+            return captured(driver, self.lane.stream, issues * COPIES), once_us
+        except (*self.lane.library.refusals, *self._driver.failures) as error:
             self.refusals.append(f"{how} of {call.convolution}: {first_line(error)}")
         # Outside the handler: an error of the device itself is not a refusal of the plan.
         driver.synchronize()
@@ -112,15 +130,14 @@ class CandidateTiming:
 
     def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
         """Times of one copy of each graph, by round."""
-        assert self._timer is not None, "made before the first graph"
         hows = list(graphs)
         generator = random.Random(len(hows))
         lead = Lead()
         times: dict[How, list[float]] = {how: [] for how in hows}
         for _ in range(rounds):
             for how in generator.sample(hows, len(hows)):
-                launch = partial(self._driver.launch_graph, graphs[how], self._lane.stream)
-                taken = self._timer.take(launch, launch, lead)
+                launch = partial(self._driver.launch_graph, graphs[how], self.lane.stream)
+                taken = self._clock.timer.take(launch, launch, lead)
                 times[how].append(taken.time_us / COPIES)
                 self._clock.worked()
         return times
@@ -129,22 +146,20 @@ class CandidateTiming:
 class _Room:
     """Memory for the operands of one call, filled with noise, and for the largest workspace."""
 
-    def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
-        arguments = (item for kernel in call.kernels for item in kernel.arguments if isinstance(item, View))
-        views = [*call.operands, *arguments]
+    def __init__(self, lane: Lane, call: ConvolutionCall, workspace_bytes: int) -> None:
         sizes: dict[tuple[Memory, DType], int] = {}
-        for view in views:
+        for view in call.operands:
             key = view.memory, view.dtype
             sizes[key] = max(sizes.get(key, 0), view.extent)
         # Scratch may hold values of several types: here they are apart, since their place does not affect times.
         self._memory: dict[tuple[Memory, DType], Allocation] = {}
         for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
-            self._memory[memory, dtype] = driver.allocate(elements * dtype.bytes)
+            self._memory[memory, dtype] = lane.driver.allocate(elements * dtype.bytes)
             noise = randomise(dense(memory, (elements,), dtype=dtype), seed)
-            issue_kernel(driver, noise, self.address, lane)()
-        self._workspace = driver.allocate(workspace_bytes)
+            lane.kernel(noise, self.address)()
+        self._workspace = lane.driver.allocate(workspace_bytes)
         self.workspace = self._workspace.address
-        driver.synchronize()
+        lane.driver.synchronize()
 
     def address(self, view: View) -> int:
         return self._memory[view.memory, view.dtype].address + view.offset_bytes

@@ -98,7 +98,7 @@ class WorkingClock:
     """The clock of one device."""
 
     def __init__(self, driver: Driver, main: Stream) -> None:
-        self._driver, self._main, self._timer = driver, main, DeviceTimer(driver, main)
+        self._driver, self._main, self.timer = driver, main, DeviceTimer(driver, main)
         #: Time over that at the rated clock, at the device's best so far.
         self._best = float("inf")
         self._busy_until_us = float("-inf")
@@ -131,8 +131,8 @@ class WorkingClock:
 
     def _slowness(self, rated_us: float) -> float:
         """The time of a kernel over its time at the rated clock."""
-        spin = (self._timer.spin, BLOCKS, THREADS, (cycles(self._driver, rated_us),), self._main)
-        time_us = self._timer.once(partial(self._driver.launch, *spin), LEAD_IN_US).time_us
+        spin = (self.timer.spin, BLOCKS, THREADS, (cycles(self._driver, rated_us),), self._main)
+        time_us = self.timer.once(partial(self._driver.launch, *spin), LEAD_IN_US).time_us
         self.worked()
         self.spent_us += time_us
         self._best = min(self._best, time_us / rated_us)

@@ -195,10 +195,11 @@ class ConvolutionCall:
 
     @property
     def operands(self) -> Iterator[View]:
-        """Every view that a library reads or writes in one of the ways."""
+        """Every view that a library or a kernel of ours reads or writes in one of the ways."""
         yield from self.views.values()
         for part in chain.from_iterable(map(self.parts, self.ways)):
             yield from part.operands
+        yield from (item for kernel in self.kernels for item in kernel.arguments if isinstance(item, View))
 
     @property
     def key(self) -> tuple[Hashable, ...]:

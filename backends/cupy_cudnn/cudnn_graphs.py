@@ -8,7 +8,7 @@ a GPU the same plans are enumerated from a description of one (``properties``), 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -22,12 +22,12 @@ from iossim.backends.cupy_cudnn.convolution import (
     TensorLayout,
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
-from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, EnginePlan, engines_first, target_of, target_text
+from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
-from iossim.ir.types import DType
+from iossim.ir.types import DType, Precision
 
 #: What each operand is called in the variant pack.
 UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
@@ -266,3 +266,33 @@ def _convolved(graph: Any, tensor: Callable[[str, TensorLayout], Any], asked: Co
 def _shaped(result: Any, layout: TensorLayout) -> Any:
     """A step's result with its layout; without, the front end would take intermediate ones to be channels-last."""
     return result.set_dim(list(layout.shape)).set_stride(list(layout.strides))
+
+
+def offers_in_words(library_of: Callable[[Precision], ConvolutionLibrary]) -> Iterator[str]:
+    """A line for each precision: the calls of each layout, and, in 16 bits, why an attention is not one call.
+
+    Asked for with operands of usual size, as networks ask for theirs: by its plans, of which the first is built.
+    """
+    for precision in (*PRECISIONS, Precision.INT8):
+        library, said = library_of(precision), []
+        for layout in ("nchw", "nhwc"):
+            calls = _usual_calls(precision, layout == "nhwc").items()
+            said.append(f"{layout} {', '.join(name for name, asked in calls if any(library.plans(asked))) or 'none'}")
+        if precision.storage.bytes == 2:
+            heads = TensorLayout((1, 12, 128, 64), (128 * 768, 64, 768, 1))
+            asked = FusedAttention(heads, heads, heads, heads, 0.125, precision.storage)
+            is_one = any(library.plans(asked))
+            said.append("attention" if is_one else f"attention apart ({library.refusal(asked) or 'no plan'})")
+        yield f"{precision}: {'; '.join(said)}"
+
+
+def _usual_calls(precision: Precision, last: bool) -> dict[str, Convolution]:
+    def layout(*shape: int) -> TensorLayout:
+        return TensorLayout(shape, channels_last(shape) if last else row_major(shape))
+
+    x, w, one = layout(8, 64, 28, 28), layout(64, 64, 3, 3), (1, 1)
+    plain = Convolution(x, w, x, one, one, one, one, dtype=precision.storage, last=last)
+    if precision is Precision.INT8:  # scales and zero points are applied after it
+        return {"conv": plain} if last else {}
+    fused = replace(plain, bias=True, activation="relu")
+    return {"conv": plain, "conv+bias+relu": fused, "conv+residual+bias+relu": replace(fused, z=x)}

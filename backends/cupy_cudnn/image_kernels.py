@@ -16,8 +16,8 @@ from itertools import groupby
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_functions import functions_of
-from iossim.backends.cupy_cudnn.kernel_text import kernel
+from iossim.backends.cupy_cudnn.element_kernels import functions_of
+from iossim.backends.cupy_cudnn.kernel_text import kernel, walked
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.ir.op import Array
@@ -77,14 +77,13 @@ def fitting(channels: int) -> list[int]:
 def padded(x: View, y: View, prologue: str) -> KernelCall:
     """``prologue`` (in ``a0``) of images, padded with zeros to dense ones of more channels, which lie innermost."""
     width = min(FITTING, y.shape[1])
-    sizes, steps = coalesced([y.shape[0], *y.shape[2:]], [[v.strides[0], *v.strides[2:]] for v in (x, y)])
-    places = {f"i{axis}": size for axis, size in enumerate(sizes)}
-    of_channels = {"first": (width * x.strides[1], width), "c": (x.strides[1], 1)}
+    places, steps = walked((x, y), (0, *range(2, len(y.shape))), "i")
+    steps |= {"first": (width * x.strides[1], width), "c": (x.strides[1], 1)}
     return kernel(
         "pad_channels",
         _PADDED.replace("PROLOGUE", prologue),
         {"x": x, "y": y},
-        dict(zip(places, zip(*steps, strict=True), strict=True)) | of_channels,
+        steps,
         places | {"first": y.shape[1] // width},
         constants={"W": width, "CHANNELS": x.shape[1]},
         functions=functions_of(prologue),

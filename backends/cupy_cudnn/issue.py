@@ -44,37 +44,30 @@ class How(NamedTuple):
 class Lane:
     """A stream with a cuDNN handle of its own, for the launches of one queue."""
 
+    driver: Driver
+    library: ConvolutionLibrary
     stream: Stream
     handle: Handle
 
+    def kernel(self, call: KernelCall, address: Address) -> Issue:
+        """The launch of a kernel, which is compiled if it is new."""
+        kernel = self.driver.kernel(call.source, call.name)
+        return partial(self.driver.launch, kernel, call.blocks, call.threads, call.bound(address), self.stream)
 
-def issue_kernel(driver: Driver, call: KernelCall, address: Address, lane: Lane) -> Issue:
-    """Compiles the kernel if it is new."""
-    kernel = driver.kernel(call.source, call.name)
-    return partial(driver.launch, kernel, call.blocks, call.threads, call.bound(address), lane.stream)
-
-
-def issue_convolution(
-    driver: Driver,
-    library: ConvolutionLibrary,
-    call: ConvolutionCall,
-    how: How,
-    address: Address,
-    workspace: int,
-    lane: Lane,
-) -> list[Issue]:
-    """The steps of a call in one of its ways; raises KeyError where a library has no plan of the name."""
-    issues: list[Issue] = []
-    ways = iter(how.parts)
-    for step in call.ways[how.way]:
-        if isinstance(step, KernelCall):
-            issues.append(issue_kernel(driver, step, address, lane))
-        elif isinstance(step, ConvolutionCall):
-            issues += issue_convolution(driver, library, step, next(ways), address, workspace, lane)
-        else:
-            addresses = {name: address(call.views[name]) for name in step.operands}
-            issues.append(partial(library.execute, library.bind(step, how.plan), addresses, workspace, lane.handle))
-    return issues
+    def convolution(self, call: ConvolutionCall, how: How, address: Address, workspace: int) -> list[Issue]:
+        """The steps of a call in one of its ways; raises KeyError where a library has no plan of the name."""
+        issues: list[Issue] = []
+        ways = iter(how.parts)
+        for step in call.ways[how.way]:
+            if isinstance(step, KernelCall):
+                issues.append(self.kernel(step, address))
+            elif isinstance(step, ConvolutionCall):
+                issues += self.convolution(step, next(ways), address, workspace)
+            else:
+                addresses = {name: address(call.views[name]) for name in step.operands}
+                bound = self.library.bind(step, how.plan)
+                issues.append(partial(self.library.execute, bound, addresses, workspace, self.handle))
+        return issues
 
 
 def captured(driver: Driver, stream: Stream, issues: Sequence[Issue], overlapped: bool = False) -> Graph:

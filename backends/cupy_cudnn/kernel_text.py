@@ -20,26 +20,17 @@ from string import Template
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, spread
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, spread
 from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
 #: The name of each element type in kernels.
 NAMES = {
-    DType.FLOAT32: "float",
-    DType.FLOAT16: "half_t",
-    DType.BFLOAT16: "bfloat_t",
-    DType.INT8: "signed char",
+    DType.FLOAT64: "double", DType.FLOAT32: "float", DType.FLOAT16: "half_t", DType.BFLOAT16: "bfloat_t",
+    DType.INT64: "long long", DType.INT32: "int", DType.INT16: "short", DType.INT8: "signed char", DType.BOOL: "bool",
+    DType.UINT64: "unsigned long long", DType.UINT32: "unsigned int", DType.UINT16: "unsigned short",
     DType.UINT8: "unsigned char",
-    DType.BOOL: "bool",
-    DType.INT16: "short",
-    DType.UINT16: "unsigned short",
-    DType.INT32: "int",
-    DType.UINT32: "unsigned int",
-    DType.INT64: "long long",
-    DType.UINT64: "unsigned long long",
-    DType.FLOAT64: "double",
-}
+}  # fmt: skip
 #: Types that stay what they are while a kernel computes; all others are floats.
 _WIDE = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT64)
 
@@ -159,6 +150,16 @@ def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size:
     while size % width:
         width //= 2
     return width, [min(width, each) for each in own]
+
+
+def walked(
+    views: Sequence[View], axes: Sequence[int], name: str = "r"
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Sizes and steps of as few indices ``name`` and a number as lead over some axes of views of one shape."""
+    shape = [views[0].shape[axis] for axis in axes]
+    sizes, strides = coalesced(shape, [[view.strides[axis] for axis in axes] for view in views])
+    names = [f"{name}{place}" for place in range(len(sizes))]
+    return dict(zip(names, sizes, strict=True)), dict(zip(names, zip(*strides, strict=True), strict=True))
 
 
 def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from iossim.backends.cupy_cudnn.element_kernels import chain, gather, literal
 from iossim.backends.cupy_cudnn.image_kernels import grid_sample, resample
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, layer_norm, reduction, softmax
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
-from iossim.backends.cupy_cudnn.views import View
+from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
 from iossim.ir.op import KindTable, Op, normal_axis
@@ -48,6 +49,38 @@ _BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitCalls, Node, Any], None]:
+    """The call of an op that is one kernel, of the op, and of each of its operands and outputs, channels first."""
+
+    def called(calls: UnitCalls, node: Node, op: Any) -> None:
+        views = [*map(calls.view, node.inputs), *map(calls.target, node.outputs)]
+        if isinstance(op, ChannelsLast):
+            op, views = op.channels_first, [view.permuted(TO_FIRST) for view in views]
+        calls.calls.append(make(op, *views))
+
+    return called
+
+
+def _global_pool(op: GlobalAveragePool | GlobalMaxPool, x: View, y: View) -> KernelCall:
+    return reduction("mean" if isinstance(op, GlobalAveragePool) else "max", x, y, range(2, len(x.shape)))
+
+
+#: Ops that are one kernel, by what makes it.
+_KERNELS: Mapping[Callable[..., KernelCall], tuple[type[Op], ...]] = {
+    window_kernels.pool: (MaxPool, AveragePool, MaxPoolNhwc, AveragePoolNhwc),
+    _global_pool: (GlobalAveragePool, GlobalMaxPool, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc),
+    window_kernels.local_response_norm: (LocalResponseNorm,),
+    grid_sample: (GridSample,),
+    group_norm: (GroupNorm, InstanceNorm),
+    ordering_kernels.arg_extreme: (ArgExtreme,),
+    ordering_kernels.top_k: (TopK,),
+    ordering_kernels.cumsum: (CumSum,),
+    ordering_kernels.pick: (GatherElements,),
+}
+for _make, _kinds in _KERNELS.items():
+    OP_CALLS.register(*_kinds)(_of_kernel(_make))
+
+
 @OP_CALLS.register(Slice, Split, Transpose)
 def _move(calls: UnitCalls, node: Node, op: Slice | Split | Transpose) -> None:
     """The outputs are views of the input."""
@@ -80,32 +113,14 @@ def _reshape(calls: UnitCalls, node: Node, op: Op) -> None:
         calls.copy(*((calls.flat(view, shape), target) if as_input is None else (view, as_input)))
 
 
-@OP_CALLS.register(MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool)
-@OP_CALLS.register(MaxPoolNhwc, AveragePoolNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc)
-def _pool(calls: UnitCalls, node: Node, op: Op) -> None:
-    x, y = calls.read(node), calls.written(node)
-    if isinstance(op, ChannelsLast):
-        op, x, y = op.channels_first, x.permuted(TO_FIRST), y.permuted(TO_FIRST)
-    if isinstance(op, MaxPool | AveragePool):
-        calls.calls.append(window_kernels.pool(op, x, y))
-    else:
-        function = "mean" if isinstance(op, GlobalAveragePool) else "max"
-        calls.calls.append(reduction(function, x, y, range(2, len(x.shape))))
-
-
-@OP_CALLS.register(LocalResponseNorm)
-def _local_response_norm(calls: UnitCalls, node: Node, op: LocalResponseNorm) -> None:
-    calls.calls.append(window_kernels.local_response_norm(op, calls.read(node), calls.written(node)))
-
-
 @OP_CALLS.register(Softmax)
 def _softmax(calls: UnitCalls, node: Node, op: Softmax) -> None:
     x, y = calls.read(node), calls.written(node)
     first = normal_axis(op.axis, len(x.shape))
-    axes = range(first, len(x.shape)) if op.flatten else [first]
-    x = calls.dense_copy(x) if op.flatten and not x.is_dense else x
-    with calls.written_as(y, y.shape, dense_only=op.flatten) as made:
-        calls.calls.append(softmax(x, made, axes))
+    shape = (math.prod(x.shape[:first]), math.prod(x.shape[first:])) if op.flatten else x.shape
+    x = calls.flat(x, shape)
+    with calls.written_as(y, shape) as made:
+        calls.calls.append(softmax(x, made, [1 if op.flatten else first]))
 
 
 @OP_CALLS.register(LayerNorm, RmsNorm)
@@ -185,18 +200,6 @@ def _resize(calls: UnitCalls, node: Node, op: Resize) -> None:
     calls.calls.append(resample(x, y, op.tables(x.shape, y.shape), calls.weights))
 
 
-@OP_CALLS.register(GridSample)
-def _grid_sample(calls: UnitCalls, node: Node, op: GridSample) -> None:
-    calls.calls.append(grid_sample(op, calls.read(node), calls.read(node, 1), calls.written(node)))
-
-
-@OP_CALLS.register(GroupNorm, InstanceNorm)
-def _group_norm(calls: UnitCalls, node: Node, op: GroupNorm | InstanceNorm) -> None:
-    x, y = calls.read(node), calls.written(node)
-    groups = op.groups if isinstance(op, GroupNorm) else x.shape[1]
-    calls.calls.append(group_norm(x, y, calls.read(node, 1), calls.read(node, 2), groups, op.epsilon))
-
-
 @OP_CALLS.register(Reduce)
 def _reduce(calls: UnitCalls, node: Node, op: Reduce) -> None:
     x, y = calls.read(node), calls.written(node)
@@ -249,22 +252,3 @@ def _reduced(calls: UnitCalls, function: str, x: View, y: View, axes: list[int])
         rows = list(range(len(order) - len(axes), len(order)))
         made = reduction(function, calls.dense_copy(x.permuted(order)), y.permuted(order), rows)
     calls.calls.append(made)
-
-
-@OP_CALLS.register(ArgExtreme, TopK, CumSum, GatherElements)
-def _along_axis(calls: UnitCalls, node: Node, op: ArgExtreme | TopK | CumSum | GatherElements) -> None:
-    x = calls.read(node)
-    axis = normal_axis(op.axis, len(x.shape))
-    if isinstance(op, ArgExtreme | TopK) and (not x.dtype.is_floating or x.dtype is DType.FLOAT64):
-        raise BackendError(f"no kernel orders {x.dtype}")
-    match op:
-        case ArgExtreme():
-            kept = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-            calls.calls.append(ordering_kernels.arg_extreme(op, x, calls.written(node).with_ones(kept), axis))
-        case TopK():
-            y, places = (calls.target(value) for value in node.outputs)
-            calls.calls.append(ordering_kernels.top_k(op, x, y, places, axis))
-        case CumSum():
-            calls.calls.append(ordering_kernels.cumsum(op, x, calls.written(node), axis))
-        case GatherElements():
-            calls.calls.append(ordering_kernels.pick(x, calls.read(node, 1), calls.written(node), axis))

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced
+from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel, walked
+from iossim.backends.cupy_cudnn.views import KernelCall, View
+from iossim.execution.backend import BackendError
+from iossim.ir.op import normal_axis
+from iossim.ir.ops.gather import GatherElements
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
+from iossim.ir.types import DType
 
 _KEY = """static __device__ int key_of(float value) {
     const int bits = __float_as_int(value == 0.0f ? 0.0f : value != value ? __int_as_float(0x7fc00000) : value);
@@ -71,30 +75,42 @@ for (long long j = step < 0 ? length - 1 : 0; 0 <= j && j < length; j += step) {
 """
 
 
-def top_k(op: TopK, x: View, y: View, places: View, axis: int) -> KernelCall:
+def top_k(op: TopK, x: View, y: View, places: View) -> KernelCall:
     """The first ``op.count`` elements of ``x`` along an axis in order, and their places."""
+    axis = _ordered_axis(op, x)
     numbers = {"length": x.shape[axis], "wanted": op.count, "flip": 0 if op.largest else -1}
     return _of_rows("top_k", _TOP_K, {"x": x, "y": y, "p": places}, axis, numbers, _KEY, each=x.shape[axis])
 
 
-def arg_extreme(op: ArgExtreme, x: View, places: View, axis: int) -> KernelCall:
-    """The place of the largest or smallest of ``x`` along an axis, which has one element in ``places``."""
+def arg_extreme(op: ArgExtreme, x: View, places: View) -> KernelCall:
+    """The place of the largest or smallest of ``x`` along an axis, which has one element, or none, in ``places``."""
+    axis = _ordered_axis(op, x)
     numbers, threads = {"length": x.shape[axis], "flip": -1 if op.smallest else 0, "last": int(op.last)}, 32
     while threads < min(256, x.shape[axis]):
         threads *= 2
-    return _of_rows("arg_extreme", _ARG_EXTREME, {"x": x, "p": places}, axis, numbers, _KEY, block=threads)
+    kept = places.with_ones((*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    return _of_rows("arg_extreme", _ARG_EXTREME, {"x": x, "p": kept}, axis, numbers, _KEY, block=threads)
 
 
-def pick(x: View, indices: View, y: View, axis: int) -> KernelCall:
+def _ordered_axis(op: ArgExtreme | TopK, x: View) -> int:
+    """The axis along which numbers are compared; raises BackendError for those that no float holds."""
+    if not x.dtype.is_floating or x.dtype is DType.FLOAT64:
+        raise BackendError(f"no kernel orders {x.dtype}")
+    return normal_axis(op.axis, len(x.shape))
+
+
+def pick(op: GatherElements, x: View, indices: View, y: View) -> KernelCall:
     """``x`` at each of ``indices`` along an axis; on the others ``x`` begins with as many entries as they have."""
+    axis = normal_axis(op.axis, len(x.shape))
     numbers, each = {"length": x.shape[axis]}, indices.shape[axis]
     for other, size in enumerate(indices.shape):
         x = x if other == axis else x.part(other, 0, size)
     return _of_rows("pick_entries", _PICK, {"p": indices, "x": x, "y": y}, axis, numbers, ENTRY, each=each)
 
 
-def cumsum(op: CumSum, x: View, y: View, axis: int) -> KernelCall:
+def cumsum(op: CumSum, x: View, y: View) -> KernelCall:
     """Running sums of ``x`` along an axis, in its own type where it has whole numbers."""
+    axis = normal_axis(op.axis, len(x.shape))
     numbers = {"length": x.shape[axis], "step": -1 if op.reverse else 1, "exclusive": int(op.exclusive)}
     sums = f"typedef {'float' if x.dtype.is_floating else 'long long'} sum_t;\n"
     return _of_rows("cumsum", _CUMSUM, {"x": x, "y": y}, axis, numbers, sums)
@@ -112,12 +128,8 @@ def _of_rows(
     block: int = 0,
 ) -> KernelCall:
     """A kernel over rows of views along an axis, in steps ``e``: ``each`` threads a row, or one, or a ``block``."""
-    first = next(iter(views.values()))
-    others = [other for other in range(len(first.shape)) if other != axis]
-    walked = [[view.strides[other] for other in others] for view in views.values()]
-    sizes, strides = coalesced([first.shape[other] for other in others], walked)
-    rows = {f"r{place}": size for place, size in enumerate(sizes)}
-    steps = dict(zip(rows, zip(*strides, strict=True), strict=True))
+    others = [other for other in range(len(next(iter(views.values())).shape)) if other != axis]
+    rows, steps = walked(list(views.values()), others)
     return kernel(
         name,
         body,
@@ -127,5 +139,5 @@ def _of_rows(
         more=numbers,
         functions=functions,
         place="blockIdx.x" if block else THREAD,
-        grid=(prod(sizes), block) if block else None,
+        grid=(prod(rows.values()), block) if block else None,
     )

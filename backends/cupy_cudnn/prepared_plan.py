@@ -13,13 +13,13 @@ from functools import partial
 from itertools import groupby
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
+from iossim.backends.cupy_cudnn.algorithms import Algorithms
+from iossim.backends.cupy_cudnn.candidate_timing import Timed
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.host_calls import HostCall, remarks
-from iossim.backends.cupy_cudnn.issue import Issue, Lane, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
+from iossim.backends.cupy_cudnn.issue import Issue, Lane
+from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram, remarks
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -165,10 +165,10 @@ class PreparedPlan:
         return self.arena.address + self.plan.offsets[launch.workspace]
 
     def _issues(self, command: Launch | Copy) -> list[Issue]:
-        machine, lane = self._machine, self._lane(command)
+        lane = self._lane(command)
         if isinstance(command, Copy):
             copied = element_kernels.copy(self.view(command.source), self.view(command.target))
-            return [issue_kernel(machine.driver, copied, self.address, lane)]
+            return [lane.kernel(copied, self.address)]
         work, scratch = self._work[command], self._scratch(command)
 
         def address(view: View) -> int:
@@ -180,11 +180,11 @@ class PreparedPlan:
             if isinstance(call, ConvolutionCall):
                 found = next(timed)
                 workspace = scratch + work.program.scratch_bytes if found.workspace_bytes else 0
-                issues += issue_convolution(machine.driver, machine.library, call, found.how, address, workspace, lane)
+                issues += lane.convolution(call, found.how, address, workspace)
             elif isinstance(call, HostCall):
-                issues.append(partial(call.run, machine.driver, self._weights.load, address))
+                issues.append(partial(call.run, lane.driver, self._weights.load, address))
             else:
-                issues.append(issue_kernel(machine.driver, call, address, lane))
+                issues.append(lane.kernel(call, address))
         return issues
 
 

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from iossim.backends.cupy_cudnn.element_functions import functions_of
+from iossim.backends.cupy_cudnn.element_kernels import functions_of
 from iossim.backends.cupy_cudnn.kernel_text import (
     ACCESS_BYTES,
     MOST_ELEMENTS,
@@ -28,8 +28,9 @@ from iossim.backends.cupy_cudnn.kernel_text import (
     kernel,
     kernel_source,
     value_name,
+    walked,
 )
-from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, spread
+from iossim.backends.cupy_cudnn.views import KernelCall, View, spread
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType
 
@@ -230,18 +231,18 @@ def product(a: View, b: View, y: View) -> KernelCall:
     """
     stack = y.shape[:-2]
     views = {"a": a.broadcast((*stack, *a.shape[-2:])), "b": b.broadcast((*stack, *b.shape[-2:])), "y": y}
-    sizes, strides = coalesced(stack, [view.strides[:-2] for view in views.values()])
-    names = [*(f"s{axis}" for axis in range(len(sizes))), "row", "column"]
-    steps = zip(*([*own, *view.strides[-2:]] for own, view in zip(strides, views.values(), strict=True)), strict=True)
+    places, steps = walked(list(views.values()), range(len(stack)), "s")
     body = _PRODUCT
     for name in "ab":
-        body = body.replace(f"STACK_{name}", " + ".join(f"(long long){axis} * {name}_{axis}" for axis in names[:-2]))
+        body = body.replace(f"STACK_{name}", " + ".join(f"(long long){axis} * {name}_{axis}" for axis in places))
+    for axis, at in (("row", -2), ("column", -1)):
+        places[axis], steps[axis] = y.shape[at], tuple(view.strides[at] for view in views.values())
     return kernel(
         "product",
         body,
         views,
-        dict(zip(names, steps, strict=True)),
-        dict(zip(names, (*sizes, *y.shape[-2:]), strict=True)),
+        steps,
+        places,
         more={"depth": a.shape[-1]},
         functions=f"typedef {'int' if y.dtype is DType.INT32 else 'float'} sum_t;\n",
     )

@@ -17,6 +17,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn.kernel_text import access_width, access_widths, kernel
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ENOUGH_BLOCKS, Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
 
 WARP = 32
 #: Accesses of a row that a thread keeps in registers, and neighbouring threads that fold neighbouring rows.
@@ -191,8 +192,9 @@ def layer_norm(x: View, y: View, scale: View, shift: View | None, first: int, ep
     return _over_rows(name, x, y, axes, {**parameters, "float epsilon": np.float32(epsilon)})
 
 
-def group_norm(x: View, y: View, scale: View, shift: View, groups: int, epsilon: float) -> KernelCall:
+def group_norm(op: GroupNorm | InstanceNorm, x: View, scale: View, shift: View, y: View) -> KernelCall:
     """``x [N, C, ...]`` to ``y``; ``scale`` and ``shift`` are ``[C]``. Raises BackendError for uneven steps."""
+    groups = op.groups if isinstance(op, GroupNorm) else x.shape[1]
     places, steps = coalesced(x.shape[2:], [x.strides[2:], y.strides[2:]])
     if len(places) > 1:
         raise BackendError("group_norm takes images whose places are equally spaced; copy them first")
@@ -217,7 +219,7 @@ def group_norm(x: View, y: View, scale: View, shift: View, groups: int, epsilon:
         constants={"W": width, "P": read, "Q": written, "T": threads, "WARP": WARP, "CHANNELS": channels}
         | {"LAST": int(is_last)},
         functions=_COMBINED + _OF_ROW,
-        more={"inner": inner, "outer": outer, "float epsilon": np.float32(epsilon)},
+        more={"inner": inner, "outer": outer, "float epsilon": np.float32(op.epsilon)},
         grid=(x.shape[0] * groups, threads),
     )
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, DeviceTimer, WorkingClock
+from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, WorkingClock
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.issue import captured
 from iossim.backends.cupy_cudnn.prepared_plan import Run
@@ -115,7 +115,6 @@ class Stopwatch:
     def __init__(self, driver: Driver, main: Stream, clock: WorkingClock) -> None:
         self._driver, self._main, self._clock = driver, main, clock
         self._conditions = Conditions(driver.facts.pci_bus)
-        self._timer = DeviceTimer(driver, main)
         self._flush_elements = FLUSHED * driver.facts.l2_bytes // np.float32().nbytes
         self._flushed = driver.allocate(self._flush_elements * np.float32().nbytes)
         self._flush = driver.kernel(FLUSH, "flush")
@@ -177,7 +176,7 @@ class Stopwatch:
         driver = self._driver
         if run.is_one_graph:
             launch = partial(driver.launch_graph, run.graphs[0], self._main)
-            found = self._timer.take(launch, self._empty_cache if cold else launch, lead)
+            found = self._clock.timer.take(launch, self._empty_cache if cold else launch, lead)
             self._clock.worked()
             return found
         if cold:
@@ -196,8 +195,8 @@ class Stopwatch:
         """Time of a graph without nodes, after a flush."""
         self._driver.synchronize()
         launch = partial(self._driver.launch_graph, captured(self._driver, self._main, []), self._main)
-        lead = Lead()
-        return median_low([self._timer.take(launch, self._empty_cache, lead).time_us for _ in range(EMPTY_ROUNDS)])
+        timer, lead = self._clock.timer, Lead()
+        return median_low([timer.take(launch, self._empty_cache, lead).time_us for _ in range(EMPTY_ROUNDS)])
 
     def _empty_cache(self) -> None:
         blocks = -(-self._flush_elements // BLOCK_THREADS)
@@ -207,7 +206,7 @@ class Stopwatch:
     def _sentinel_us(self) -> float:
         arguments = (np.int32(SENTINEL_STEPS), np.uint64(self._flushed.address))
         launch = partial(self._driver.launch, self._sentinel, SENTINEL_BLOCKS, 256, arguments, self._main)
-        return self._timer.once(launch, LEAD_IN_US).time_us
+        return self._clock.timer.once(launch, LEAD_IN_US).time_us
 
 
 def _undisturbed(taken: Sequence[_Round]) -> list[_Round]:

@@ -7,9 +7,11 @@ what lies otherwise is copied, in scratch. Filters that are constant are laid ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from iossim.backends.cupy_cudnn import element_kernels, image_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import (
@@ -21,24 +23,54 @@ from iossim.backends.cupy_cudnn.convolution import (
     fused_or_apart,
     product_of,
 )
-from iossim.backends.cupy_cudnn.host_calls import HostCall
+from iossim.backends.cupy_cudnn.driver import Driver
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import ALIGNMENT_BYTES
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Op, normal_axis
+from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import DType
 
-Call = KernelCall | ConvolutionCall | HostCall
-
 SCRATCH = Memory("scratch")
 #: A product as a convolution of images of one pixel.
 POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class HostCall:
+    """An op that neither a library nor a kernel of ours computes: NumPy computes it on the host, inside the run.
+
+    It is from and to dense views; what it reads of constants is named instead. ``reason``: why it runs there. The host
+    waits for the device, copies the operands to the host and the results back. A capture allows no such wait, so the
+    graphs of a run end before the op and begin again after it.
+    """
+
+    node: Node
+    reason: str
+    reads: tuple[View | str, ...]
+    writes: tuple[View, ...]
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.node.op)
+
+    def run(self, driver: Driver, load: Callable[[str], Array], address: Callable[[View], int]) -> None:
+        """Compute it after all that was issued; returns when its results are on the device."""
+        arrays = []
+        for read in self.reads:
+            arrays.append(load(read) if isinstance(read, str) else np.empty(read.shape, read.dtype.numpy))
+            if isinstance(read, View):
+                driver.read(address(read), arrays[-1])
+        for view, array in zip(self.writes, self.node.op.evaluate(arrays), strict=True):
+            driver.write(address(view), np.ascontiguousarray(array, view.dtype.numpy))
+
+
+Call = KernelCall | ConvolutionCall | HostCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +196,9 @@ class UnitCalls:
         return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
 
     @contextmanager
-    def written_as(self, y: View, shape: Sequence[int], *, dense_only: bool = False) -> Iterator[View]:
+    def written_as(self, y: View, shape: Sequence[int]) -> Iterator[View]:
         """``y`` under another shape for calls issued here; scratch, copied afterwards, where strides forbid that."""
-        target = None if dense_only and not y.is_dense else y.reshaped(shape)
+        target = y.reshaped(shape)
         made = self.scratch(shape, y.dtype) if target is None else target
         yield made
         if target is None:
@@ -293,10 +325,9 @@ class UnitCalls:
         stack = y.shape[:-2]
         if y.dtype is DType.FLOAT32 and not self.weights.tf32:
             kernel = product_kernels.product(a, b, y)
-            whole = {name: self._one_stack(view, stack) for name, view in (("x", a), ("w", b), ("y", y))}
-            found = {name: view for name, view in whole.items() if view is not None}
-            is_asked = len(found) == len(whole)
-            self.calls.append(fused_or_apart(product_of(found), found, [kernel]) if is_asked else kernel)
+            whole = ((name, self._one_stack(view, stack)) for name, view in (("x", a), ("w", b), ("y", y)))
+            found = {name: view for name, view in whole if view is not None}
+            self.calls.append(fused_or_apart(product_of(found), found, [kernel]) if len(found) == 3 else kernel)
             return
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
         made = y.as_stack(stack) if y.suits_product else None
@@ -342,3 +373,18 @@ def _after(y: View, epilogue: Epilogue) -> tuple[str, list[View]]:
     text = f"({' + '.join(terms)})"
     activation = epilogue.activation
     return (text if activation is None else element_kernels.op_expression(activation, [text])), operands
+
+
+def remarks(calls: Sequence[HostCall], network: str) -> Iterator[str]:
+    """Remarks on the ops of a network that run on the host: a line for each kind and reason."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for call in calls:
+        causes.setdefault((call.kind, call.reason), []).append(repr(call.node.name))
+    for (kind, reason), ops in causes.items():
+        named = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
+        yield f"{kind} of {network!r} (op {named}) runs on the host, by NumPy, and the GPU waits: {reason}"
+
+
+def kind_of(op: Op) -> str:
+    """Its function, where the kind has several; ONNX's name of one that iossim has no class of its own for."""
+    return str(getattr(op, "op_type", getattr(op, "function", op.kind)))

@@ -16,10 +16,17 @@ from dataclasses import replace
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.attention_calls import fused_attention
 from iossim.backends.cupy_cudnn.element_kernels import Operands
-from iossim.backends.cupy_cudnn.host_calls import HostCall, kind_of
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.quantised_calls import QUANTISED, rescaled
-from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, Epilogue, Prologue, UnitCalls, UnitProgram
+from iossim.backends.cupy_cudnn.unit_calls import (
+    POINTWISE,
+    Epilogue,
+    HostCall,
+    Prologue,
+    UnitCalls,
+    UnitProgram,
+    kind_of,
+)
 from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -192,11 +199,8 @@ class _Lowering(UnitCalls):
             if isinstance(node.op, Quantize | Dequantize):
                 return rescaled(self, node, text(node.inputs[0]), operands)
             if isinstance(node.op, BatchNorm):
-                per_channel = (1, -1, *[1] * (len(self.graph.types[name].shape) - 2))
-                vectors = self.weights.normalisation(node)
-                shaped = [
-                    view.with_ones(tuple(view.elements if n == -1 else n for n in per_channel)) for view in vectors
-                ]
+                vectors, places = self.weights.normalisation(node), (1,) * (len(self.graph.types[name].shape) - 2)
+                shaped = [view.with_ones((view.elements, *places)) for view in vectors]
                 terms = [text(node.inputs[0]), *(operands.symbol(view) for view in shaped)]
             else:
                 terms = [text(operand) for operand in node.inputs]
@@ -247,13 +251,14 @@ class _Lowering(UnitCalls):
 
     # Convolutions and fully connected layers
 
-    def _epilogue(self, node: Node, bias: View | None = None) -> tuple[Epilogue, str]:
+    def _epilogue(
+        self, node: Node, bias: View | None = None, addend: View | None = None, factor: float = 1.0
+    ) -> tuple[Epilogue, str]:
         """Ops after a convolution or product that are computed with it, and the value that they make.
 
         A sum with a constant, one value a filter or column, is a bias; one with a value of the same shape that is
         there already, a residual; then comes an activation.
         """
-        addend: View | None = None
         value, reader = node.outputs[0], self._only_reader(node)
         while reader is not None and isinstance(reader.op, Add) and len(reader.inputs) == 2:
             other = reader.inputs[1 - reader.inputs.index(value)]
@@ -268,7 +273,7 @@ class _Lowering(UnitCalls):
         if reader is not None and isinstance(reader.op, _ACTIVATIONS) and self._in_chains(reader):
             activation = reader.op
             value, _ = self._after(reader)
-        return Epilogue(bias, addend, activation=activation), value
+        return Epilogue(bias, addend, factor, activation), value
 
     def _after(self, node: Node) -> tuple[str, Node | None]:
         """Output of an op of an epilogue, and its only reader if there is one."""
@@ -313,17 +318,13 @@ class _Lowering(UnitCalls):
             b = self.read(node, 1)
             b = b if op.trans_b else b.permuted((1, 0))
             w = self.flat(b, (*b.shape, 1, 1))
-        bias = None
-        if len(node.inputs) > 2 and self._is_bias(node.inputs[2], node.outputs[0], op):
-            bias = self.weights.vector(node.inputs[2], op.beta)
-        if len(node.inputs) == 2 or bias is not None:
-            epilogue, value = self._epilogue(node, bias)
+        if len(node.inputs) == 2:
+            epilogue, value = self._epilogue(node)
+        elif self._is_bias(node.inputs[2], node.outputs[0], op):
+            epilogue, value = self._epilogue(node, self.weights.vector(node.inputs[2], op.beta))
         else:
             addend = self.view(node.inputs[2]).broadcast(self.graph.types[node.outputs[0]].shape)
-            reader, activation, value = self._only_reader(node), None, node.outputs[0]
-            if reader is not None and isinstance(reader.op, _ACTIVATIONS):
-                activation, (value, _) = reader.op, self._after(reader)
-            epilogue = Epilogue(None, addend, op.beta, activation)
+            epilogue, value = self._epilogue(node, None, addend, op.beta)
         self._product(a, w, self.target(value), epilogue)
 
     def _matrix_product(self, node: Node) -> None:
@@ -344,9 +345,9 @@ class _Lowering(UnitCalls):
             self._product(a, self.weights.filters(b, transposed=True), flat, epilogue)
 
     def _product(self, a: View, w: View, y: View, epilogue: Epilogue) -> None:
-        images = [view.with_ones((*view.shape, 1, 1)) for view in (a, y)]
+        def image(view: View) -> View:
+            return view.with_ones((*view.shape, 1, 1))
+
         if epilogue.addend is not None:
-            view = epilogue.addend
-            addend = replace(view, shape=images[1].shape, strides=(*view.strides, 0, 0))
-            epilogue = replace(epilogue, addend=addend)
-        self.convolve(POINTWISE, images[0], w, images[1], epilogue)
+            epilogue = replace(epilogue, addend=image(epilogue.addend))
+        self.convolve(POINTWISE, image(a), w, image(y), epilogue)

@@ -131,15 +131,11 @@ class View:
     def as_stack(self, stack: Sequence[int]) -> View | None:
         """Matrices repeated to ``stack`` as ``[count, rows, columns]``; None where the steps between them differ."""
         wide = self.broadcast((*stack, *self.shape[-2:])) if stack else self
-        sizes, (steps,) = coalesced(wide.shape[:-2], [wide.strides[:-2]])
-        if len(sizes) > 1:
-            return None
-        rows, columns = self.shape[-2:]
-        step = steps[0] if sizes[0] > 1 else rows * columns
-        return replace(self, shape=(sizes[0], rows, columns), strides=(step, *self.strides[-2:]))
+        found = wide.reshaped((math.prod(wide.shape[:-2]), *self.shape[-2:]))
+        return found and replace(found, strides=(found.strides[0], *self.strides[-2:]))
 
     def with_ones(self, shape: Sequence[int]) -> View:
-        """The view with axes of one element added or taken away, which always is one."""
+        """The view under a shape that its strides allow, such as one with axes of one element added or taken away."""
         shaped = self.reshaped(shape)
         assert shaped is not None, f"{self} is not of shape {shape}"
         return shaped
@@ -197,23 +193,16 @@ def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[l
     Axes of one element go, neighbours that all operands step through as one become one; at least one is left.
     """
     sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        steps = [operand[axis] for operand in strides]
-        joins = bool(sizes) and all(own[-1] == step * size for own, step in zip(merged, steps, strict=True))
-        if joins:
-            sizes[-1] *= size
-            for own, step in zip(merged, steps, strict=True):
-                own[-1] = step
-        else:
+    steps: list[list[int]] = []  # of all operands, by axis
+    for size, *own in zip(shape, *strides, strict=True):
+        if sizes and steps[-1] == [step * size for step in own]:
+            sizes[-1], steps[-1] = sizes[-1] * size, own
+        elif size > 1:
             sizes.append(size)
-            for own, step in zip(merged, steps, strict=True):
-                own.append(step)
+            steps.append(own)
     if not sizes:
         return [1], [[0] for _ in strides]
-    return sizes, merged
+    return sizes, [list(walked) for walked in zip(*steps, strict=True)]
 
 
 #: Threads of a block where nothing speaks for another number.

@@ -7,6 +7,7 @@ own tensors; others are uploaded in the form that is read.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, cast
 
@@ -46,12 +47,13 @@ class TensorsDriver(Driver, Protocol):
         """The stream in which PyTorch issues what the caller asks for."""
 
 
+@dataclass(frozen=True, eq=False)
 class TensorProgram:
     """A recorded plan; ``tensors`` holds each buffer. :meth:`run` returns before the device has run it."""
 
-    def __init__(self, run: Run, driver: TensorsDriver, tensors: Mapping[str, torch.Tensor]) -> None:
-        self.tensors = tensors
-        self._run, self._driver = run, driver
+    _run: Run
+    _driver: TensorsDriver
+    tensors: Mapping[str, torch.Tensor]
 
     def run(self) -> None:
         self._run.launch(self._driver.callers_stream())

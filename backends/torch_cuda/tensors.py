@@ -12,16 +12,10 @@ import torch
 from iossim.ir.op import Array
 from iossim.ir.types import DType, Precision
 
+#: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
-    DType.FLOAT64: torch.float64,
-    DType.FLOAT32: torch.float32,
-    DType.FLOAT16: torch.float16,
-    DType.BFLOAT16: torch.bfloat16,
-    DType.INT8: torch.int8,
-    DType.UINT8: torch.uint8,
-    DType.INT32: torch.int32,
-    DType.INT64: torch.int64,
-    DType.BOOL: torch.bool,
+    DType(name): getattr(torch, DType(name).numpy_name)
+    for name in ("fp64", "fp32", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool")
 }
 
 #: Held by the thread whose arithmetic is set, and whose program's memory is in use.

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op, normal_axis
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
+from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType
@@ -96,14 +96,10 @@ def _top_k(op: TopK, types: Types, x: Operand) -> Operand:
     return tuple(torch.narrow(found[part], axis, 0, op.count) for part in range(2))
 
 
-register(
-    {
-        "batch_norm": lambda op, types, x, scale, bias, mean, variance: F.batch_norm(
-            x, mean, variance, scale, bias, training=False, eps=op.epsilon
-        )
-    },
-    refuses=floating_only,
-)
+@computes("batch_norm", refuses=floating_only)
+def _batch_norm(op: BatchNorm, types: Types, x: Operand, *parameters: Operand) -> Operand:
+    scale, bias, mean, variance = parameters
+    return F.batch_norm(x, mean, variance, scale, bias, training=False, eps=op.epsilon)
 
 
 @computes("layer_norm", "rms_norm", refuses=floating_only)

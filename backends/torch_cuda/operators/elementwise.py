@@ -105,20 +105,12 @@ def _unary(op: Unary, types: Types, x: Operand) -> Operand:
 
 _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
     **{name: getattr(torch, name) for name in ("sub", "div", "pow", "fmod")},
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "mean": torch.add,
-    "mod": torch.remainder,
-    "equal": torch.eq,
-    "less": torch.lt,
-    "less_or_equal": torch.le,
-    "greater": torch.gt,
-    "greater_or_equal": torch.ge,
     **{name: getattr(torch, f"logical_{name}") for name in ("and", "or", "xor")},
     **{name: getattr(torch, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
-    "shift_left": torch.bitwise_left_shift,
-    "shift_right": torch.bitwise_right_shift,
-}
+    "min": torch.minimum, "max": torch.maximum, "mean": torch.add, "mod": torch.remainder, "equal": torch.eq,
+    "less": torch.lt, "less_or_equal": torch.le, "greater": torch.gt, "greater_or_equal": torch.ge,
+    "shift_left": torch.bitwise_left_shift, "shift_right": torch.bitwise_right_shift,
+}  # fmt: skip
 
 
 def _nary_refusal(op: Nary, types: Types) -> str:

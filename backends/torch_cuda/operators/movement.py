@@ -140,17 +140,11 @@ def _torch_pads(before: Sequence[int], after: Sequence[int]) -> list[int]:
     return [pad for pair in zip(reversed(before), reversed(after), strict=True) for pad in pair]
 
 
-@computes("depth_to_space")
-def _depth_to_space(op: DepthToSpace, types: Types, x: Operand) -> Operand:
-    (n, c, h, w), b = types[0].shape, op.block
+@computes("depth_to_space", "space_to_depth")
+def _blocks(op: DepthToSpace | SpaceToDepth, types: Types, x: Operand) -> Operand:
+    (n, c, h, w), b, spreads = types[0].shape, op.block, isinstance(op, DepthToSpace)
     if op.columns_first:
-        return F.pixel_shuffle(x, b)
-    return _reshape(op, types, torch.permute(torch.reshape(x, (n, b, b, c // (b * b), h, w)), (0, 3, 4, 1, 5, 2)))
-
-
-@computes("space_to_depth")
-def _space_to_depth(op: SpaceToDepth, types: Types, x: Operand) -> Operand:
-    (n, c, h, w), b = types[0].shape, op.block
-    if op.columns_first:
-        return F.pixel_unshuffle(x, b)
-    return _reshape(op, types, torch.permute(torch.reshape(x, (n, c, h // b, b, w // b, b)), (0, 3, 5, 1, 2, 4)))
+        return (F.pixel_shuffle if spreads else F.pixel_unshuffle)(x, b)
+    shape = (n, b, b, c // (b * b), h, w) if spreads else (n, c, h // b, b, w // b, b)
+    axes = (0, 3, 4, 1, 5, 2) if spreads else (0, 3, 5, 1, 2, 4)
+    return _reshape(op, types, torch.permute(torch.reshape(x, shape), axes))

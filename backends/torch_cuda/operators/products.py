@@ -56,14 +56,9 @@ def _attention(op: Attention, types: Types, q: Operand, k: Operand, v: Operand, 
                 (q, shape.queries, shape.heads), (k, shape.keys, shape.kv_heads), (v, shape.keys, shape.kv_heads),
             )
         )  # fmt: skip
+    shares = shape.heads != shape.kv_heads
     y = torch.nn.functional.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask,
-        is_causal=op.is_causal,
-        scale=op.scale or None,
-        enable_gqa=shape.heads != shape.kv_heads,
+        q, k, v, attn_mask=mask, is_causal=op.is_causal, scale=op.scale or None, enable_gqa=shares
     )
     if len(types[0].shape) == 3:
         y = torch.reshape(torch.transpose(y, 1, 2), op.infer(types)[0].shape)

@@ -143,11 +143,8 @@ def _reach(forward: MaxPool | AveragePool, out: Sequence[int]) -> tuple[int, ...
 
 def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequence[int]) -> Operand:
     """The image without its padding, of spatial size ``have`` with it; zero after the last window."""
-    short = tuple(max(0, first + length - own) for first, length, own in zip(before, size, have, strict=True))
-    x = padded(x, (0,) * len(short), short, 0.0)
-    for axis, (first, length) in enumerate(zip(before, size, strict=True), 2):
-        x = torch.narrow(x, axis, first, length)
-    return x
+    after = [first + length - own for first, length, own in zip(before, size, have, strict=True)]
+    return padded(x, [-first for first in before], after, 0.0)
 
 
 _CHANNELS_LAST = ("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool")

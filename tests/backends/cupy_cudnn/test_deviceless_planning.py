@@ -20,8 +20,8 @@ from quantised_networks import QUANTISED
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, offers_in_words
-from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS, CudnnOptions
+from iossim.backends.cupy_cudnn.cudnn_graphs import offers_in_words
+from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS, PRECISIONS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.execution.backend import BackendError
 from iossim.ir.network import Network

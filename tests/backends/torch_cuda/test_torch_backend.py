@@ -39,8 +39,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda.baselines import outputs
-from iossim.backends.torch_cuda.module import torch_module
-from iossim.backends.torch_cuda.program import TorchProgram, launch_module
+from iossim.backends.torch_cuda.program import TorchProgram, launch_module, torch_module
 from iossim.backends.torch_cuda.tensors import arithmetic
 
 pytestmark = pytest.mark.torch

@@ -15,9 +15,9 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 
 import torch
 
-from iossim.backends.torch_cuda import baselines, module, timing
+from iossim.backends.torch_cuda import baselines, program, timing
 from iossim.backends.torch_cuda.baselines import BASELINES, baseline_names, measure_baselines
-from iossim.backends.torch_cuda.module import input_tensors, torch_module
+from iossim.backends.torch_cuda.program import input_tensors, torch_module
 from iossim.backends.torch_cuda.timing import Run, time_rounds
 
 pytestmark = pytest.mark.torch
@@ -84,8 +84,8 @@ def test_compiled_ones_of_one_call_are_compiled_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(timing, "prepared", prepared)
     monkeypatch.setattr(baselines, "usable_device", lambda device: "cuda")
     monkeypatch.setattr(baselines, "baseline_names", lambda device=None: list(BASELINES))
-    monkeypatch.setattr(module, "input_tensors", lambda graph, inputs, place: input_tensors(graph, inputs, "cpu"))
-    monkeypatch.setattr(module, "torch_module", lambda graph, place: torch_module(graph, "cpu"))
+    monkeypatch.setattr(program, "input_tensors", lambda graph, inputs, place: input_tensors(graph, inputs, "cpu"))
+    monkeypatch.setattr(program, "torch_module", lambda graph, place: torch_module(graph, "cpu"))
     monkeypatch.setattr(timing, "time_rounds", lambda runs, *rest: [Samples((1.0,))] * len(runs))
     found = measure_baselines(tiny_network(), device="cuda")
     assert list(found) == list(BASELINES)

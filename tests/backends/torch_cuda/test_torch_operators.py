@@ -39,8 +39,8 @@ from iossim.ir.types import DType, Precision, TensorType
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
-from iossim.backends.torch_cuda.module import input_tensors, torch_module
 from iossim.backends.torch_cuda.operators import apply, covers
+from iossim.backends.torch_cuda.program import input_tensors, torch_module
 from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
 pytestmark = pytest.mark.torch

@@ -24,7 +24,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda.baselines import outputs
-from iossim.backends.torch_cuda.module import torch_module
+from iossim.backends.torch_cuda.program import torch_module
 
 pytestmark = pytest.mark.torch
 
