@@ -86,6 +86,11 @@ class Graph:
             return None
         return producer if len(self.consumers[value]) == 1 else None
 
+    def private_consumer(self, value: str) -> Node | None:
+        """The consumer of ``value``, if there is one, and the graph does not return it."""
+        consumers = self.consumers[value]
+        return consumers[0] if len(consumers) == 1 and value not in self.returned else None
+
     def makers(self, value: str) -> tuple[Node, ...]:
         """The producer of a value, if any."""
         node = self.producer.get(value)

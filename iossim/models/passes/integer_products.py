@@ -180,11 +180,11 @@ class _Rewriting:
     def _quantised_after(self, node: Node) -> _End | None:
         """The quantisation that is a product's only consumer, possibly through an activation."""
         gone, low, high = [node.name], -math.inf, math.inf
-        reader = self._only_reader(node)
+        reader = self.graph.private_consumer(node.outputs[0])
         if reader is not None and isinstance(reader.op, Relu | Clip):
             low, high = (0.0, math.inf) if isinstance(reader.op, Relu) else _limits(reader.op)
             gone.append(reader.name)
-            reader = self._only_reader(reader)
+            reader = self.graph.private_consumer(reader.outputs[0])
         if reader is None or not isinstance(reader.op, Quantize):
             return None
         dtype = self.graph.types[reader.outputs[0]].dtype
@@ -201,7 +201,7 @@ class _Rewriting:
 
     def _mover(self, node: Node) -> None:
         """A data movement op with a dequantisation before and a quantisation after it, by the same scale."""
-        x, reader = self._whole(node.inputs[0]), self._only_reader(node)
+        x, reader = self._whole(node.inputs[0]), self.graph.private_consumer(node.outputs[0])
         if x is None or x.axis is not None or len(node.inputs) != 1 or reader is None:
             return
         if not isinstance(reader.op, Quantize) or self.graph.types[reader.outputs[0]].dtype != x.dtype:
@@ -235,11 +235,6 @@ class _Rewriting:
     def _transposed(self, node: Node, whole: _Whole) -> _Whole:
         value = self._add(node, "turned", Transpose((1, 0)), whole.value)
         return replace(whole, value=value, axis=None if whole.axis is None else 1 - whole.axis)
-
-    def _only_reader(self, node: Node) -> Node | None:
-        (value,) = node.outputs
-        readers = self.graph.consumers[value]
-        return readers[0] if len(readers) == 1 and value not in self.graph.returned else None
 
     def _is_constant(self, value: str) -> bool:
         node = self.graph.producer.get(value)

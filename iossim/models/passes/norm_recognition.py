@@ -12,18 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.base.errors import GraphError
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.unary import Cast
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import LocalPass
 
 _KINDS = {"layer_norm": "layer norm", "rms_norm": "RMS norm"}
 
 
-class NormRecognition(GraphPass):
+class NormRecognition(LocalPass):
     """Turns ``(x - mean(x)) / sqrt(var(x) + epsilon) * scale [+ bias]`` into a layer norm, and the same without means
     into an RMS norm; casts in between go.
 
@@ -32,12 +33,11 @@ class NormRecognition(GraphPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        parts = _Parts(graph)
-        norms = [parts.norm(node) for node in graph.of_kind.get("mul", ()) if len(node.inputs) == 2]
-        found = {norm.name: norm for norm in norms if norm is not None}
-        nodes = [found.get(node.name, node) for node in graph.nodes]
-        return with_nodes(graph, nodes, graph.constants) if found else graph
+    kind = "mul"
+
+    def replaced(self, graph: Graph, product: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        norm = _Parts(graph).norm(product)
+        return {} if norm is None else {norm.name: [norm]}
 
 
 def norm_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
@@ -83,13 +83,12 @@ class _Parts:
 
     def _bias(self, product: Node) -> tuple[Node, str] | None:
         """The sum that is the only reader of a product, and the constant added to it; None if there is none."""
-        (value,) = product.outputs
-        readers = self.graph.consumers[value]
-        if value in self.graph.returned or len(readers) != 1 or not isinstance(readers[0].op, Add):
+        reader = self.graph.private_consumer(product.outputs[0])
+        if reader is None or not isinstance(reader.op, Add):
             return None
-        others = [name for name in readers[0].inputs if name != value]
+        others = [name for name in reader.inputs if name != product.outputs[0]]
         is_bias = len(others) == 1 and others[0] in self.graph.constants and len(self.graph.types[others[0]].shape) > 0
-        return (readers[0], others[0]) if is_bias else None
+        return (reader, others[0]) if is_bias else None
 
     def _normalised(self, value: str) -> tuple[str, int, float, bool] | None:
         """The value that is divided by its standard deviation or root mean square to make ``value``, the first axis,
