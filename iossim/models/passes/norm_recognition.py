@@ -7,11 +7,10 @@ single kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.functions import Nary, Unary
@@ -42,14 +41,12 @@ class NormRecognition(LocalPass):
 
 def norm_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
     """Remarks on the norms of an imported graph that were recognised, a sentence each."""
-    remarks = []
-    for kind, name in _KINDS.items():
-        more = len(scheduled.of_kind.get(kind, ())) - len(read.of_kind.get(kind, ()))
-        if more > 0:
-            remarks.append(
-                f"The file spells {more} {name}{'s' * (more > 1)} as means and quotients; read as one op each."
-            )
-    return tuple(remarks)
+    kinds = {kind: len(scheduled.of_kind.get(kind, ())) - len(read.of_kind.get(kind, ())) for kind in _KINDS}
+    return tuple(
+        f"The file spells {more} {_KINDS[kind]}{'s' * (more > 1)} as means and quotients; read as one op each."
+        for kind, more in kinds.items()
+        if more > 0
+    )
 
 
 @dataclass(frozen=True)
@@ -64,21 +61,15 @@ class _Parts:
             x, axis, epsilon, has_mean = found
             if not has_mean:
                 return self._made(product, RmsNorm(axis, epsilon), (x, scale))
-            bias = self._bias(product)
-            if bias is not None:
-                return self._made(bias[0], LayerNorm(axis, epsilon), (x, scale, bias[1]))
-            return self._made(product, LayerNorm(axis, epsilon), (x, scale))
+            last, *bias = self._bias(product) or (product,)
+            return self._made(last, LayerNorm(axis, epsilon), (x, scale, *bias))
         return None
 
     def _made(self, last: Node, op: LayerNorm | RmsNorm, inputs: tuple[str, ...]) -> Node | None:
         """The op in place of its last part; None if it would make another type."""
-        types = self.graph.types
-        try:
-            made = op.infer([types[value] for value in inputs])
-        except GraphError:
-            return None
-        whole = types[inputs[0]].shape[op.axis :]
-        fits = made == (types[last.outputs[0]],) and all(types[value].shape == whole for value in inputs[1:])
+        types, x = self.graph.types, self.graph.types[inputs[0]]
+        parameter = replace(x, shape=x.shape[op.axis :])
+        fits = types[last.outputs[0]] == x and all(types[value] == parameter for value in inputs[1:])
         return Node(last.name, op, inputs, last.outputs) if fits else None
 
     def _bias(self, product: Node) -> tuple[Node, str] | None:
@@ -97,18 +88,15 @@ class _Parts:
         node = self._maker(value)
         if node is None or len(node.inputs) != 2:
             return None
+        pairs: list[tuple[str, str | None]] = []
         if node.op == Nary("div"):
             pairs = [(node.inputs[0], self._square_of_divisor(node.inputs[1]))]
         elif isinstance(node.op, Mul):
-            pairs = [(node.inputs[0], self._square_of_factor(node.inputs[1]))]
-            pairs += [(node.inputs[1], self._square_of_factor(node.inputs[0]))]
-        else:
-            return None
+            pairs = [(one, self._square_of_factor(other)) for one, other in (node.inputs, node.inputs[::-1])]
         for centred, square in pairs:
             if square is not None and (found := self._mean_square(square, self._source(centred))) is not None:
-                axis, epsilon = found
-                whole = self._without_mean(self._source(centred), axis)
-                return whole or self._source(centred), axis, epsilon, whole is not None
+                whole = self._without_mean(self._source(centred), found[0])
+                return whole or self._source(centred), *found, whole is not None
         return None
 
     def _square_of_divisor(self, value: str) -> str | None:
@@ -124,10 +112,9 @@ class _Parts:
             return None
         if self._is_power(node, -0.5):
             return node.inputs[0]
-        if node.op == Unary("reciprocal"):
-            return self._square_of_divisor(node.inputs[0])
         is_quotient = node.op == Nary("div") and self.graph.number(node.inputs[0]) == 1.0
-        return self._square_of_divisor(node.inputs[1]) if is_quotient else None
+        is_reciprocal = is_quotient or node.op == Unary("reciprocal")
+        return self._square_of_divisor(node.inputs[-1]) if is_reciprocal else None
 
     def _mean_square(self, value: str, of: str) -> tuple[int, float] | None:
         """First axis and epsilon, if a value is the mean of the squares of another one plus epsilon."""
@@ -135,11 +122,9 @@ class _Parts:
         if total is None or not isinstance(total.op, Add) or len(total.inputs) != 2:
             return None
         for mean, number in (total.inputs, total.inputs[::-1]):
-            epsilon, axis = self.graph.number(number), self._axis_of_mean(mean)
-            if epsilon is None or axis is None:
-                continue
-            square = self._maker(self._of_mean(mean))
-            if square is None or self._source(square.inputs[0]) != of:
+            epsilon, (axis, averaged) = self.graph.number(number), self._mean(mean)
+            square = self._maker(averaged)
+            if epsilon is None or axis is None or square is None or self._source(square.inputs[0]) != of:
                 continue
             is_product = isinstance(square.op, Mul) and [self._source(each) for each in square.inputs] == [of, of]
             if is_product or self._is_power(square, 2.0):
@@ -149,24 +134,20 @@ class _Parts:
     def _without_mean(self, value: str, axis: int) -> str | None:
         """The value from which its mean over the axes from ``axis`` on was subtracted; None if none was."""
         node = self._maker(value)
-        if node is None or node.op != Nary("sub") or self._axis_of_mean(node.inputs[1]) != axis:
+        if node is None or node.op != Nary("sub"):
             return None
         x = self._source(node.inputs[0])
-        return x if self._source(self._of_mean(node.inputs[1])) == x else None
+        return x if self._mean(node.inputs[1]) == (axis, x) else None
 
-    def _axis_of_mean(self, value: str) -> int | None:
-        """First axis of a mean over all axes from it on, which are kept with size one."""
+    def _mean(self, value: str) -> tuple[int | None, str]:
+        """First axis and source of a mean over all axes from it on, kept with size one; None if it is none."""
         node = self._maker(value)
         if node is None or not isinstance(node.op, Reduce) or node.op.function != "mean" or not node.op.keepdims:
-            return None
+            return None, ""
         rank = len(self.graph.types[node.inputs[0]].shape)
         axes = sorted(axis % rank for axis in node.op.axes)
-        return axes[0] if axes == list(range(rank - len(axes), rank)) else None
-
-    def _of_mean(self, value: str) -> str:
-        node = self._maker(value)
-        assert node is not None, "_axis_of_mean found it"
-        return node.inputs[0]
+        whole = axes == list(range(rank - len(axes), rank))
+        return axes[0] if whole else None, self._source(node.inputs[0])
 
     def _is_power(self, node: Node, exponent: float) -> bool:
         return node.op == Nary("pow") and self.graph.number(node.inputs[1]) == exponent

@@ -124,7 +124,7 @@ class SplitHoisting(LocalPass):
     kind = "transpose"
 
     def replaced(self, graph: Graph, transpose: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """The ops in place of the readers of a transpose, and of the reshapes after it; none if a reader has to stay."""
+        """The ops in place of a transpose's readers, and of the reshapes after it; none if a reader has to stay."""
         assert isinstance(transpose.op, Transpose)
         reshape, permutation = graph.producer.get(transpose.inputs[0]), transpose.op.permutation
         if reshape is None or not isinstance(reshape.op, Reshape) or transpose.outputs[0] in graph.returned:
