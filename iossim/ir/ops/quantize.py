@@ -22,21 +22,25 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 @dataclass(frozen=True)
-class Quantize(
-    Op, kind="quantize", onnx_types="QuantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=4
-):
+class _Scaling(Op, onnx_names="axis", role=Role.ELEMENTWISE):
+    """Base of the conversions between numbers and integers."""
+
+    axis: int = 1
+
+    def _check(self, inputs: Sequence[TensorType]) -> None:
+        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
+        check_parameters(inputs[0], inputs[1:], self.axis)
+
+
+class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per_element=4):
     """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale``, optionally ``zero point`` (default 0, uint8).
 
     Scale and zero point are one number, or one per position along ``axis``. Halves are rounded to even.
     """
 
-    axis: int = 1
-
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        x = inputs[0]
-        check_parameters(x, inputs[1:], self.axis)
-        return (TensorType(x.shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
+        self._check(inputs)
+        return (TensorType(inputs[0].shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = as_float32(inputs[0])
@@ -54,17 +58,11 @@ class Quantize(
         return cls(_axis(node)), node.data_inputs(3)
 
 
-@dataclass(frozen=True)
-class Dequantize(
-    Op, kind="dequantize", onnx_types="DequantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=2
-):
+class Dequantize(_Scaling, kind="dequantize", onnx_types="DequantizeLinear", flops_per_element=2):
     """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`."""
 
-    axis: int = 1
-
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        check_parameters(inputs[0], inputs[1:], self.axis)
+        self._check(inputs)
         return (TensorType(inputs[0].shape, inputs[1].dtype),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:

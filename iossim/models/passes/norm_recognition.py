@@ -13,6 +13,7 @@ import numpy as np
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
@@ -85,72 +86,74 @@ class _Parts:
         """The value that is divided by its standard deviation or root mean square to make ``value``, the first axis,
         epsilon, and True if its mean was subtracted.
         """
-        node = self._maker(value)
-        if node is None or len(node.inputs) != 2:
-            return None
         pairs: list[tuple[str, str | None]] = []
-        if node.op == Nary("div"):
-            pairs = [(node.inputs[0], self._square_of_divisor(node.inputs[1]))]
-        elif isinstance(node.op, Mul):
-            pairs = [(one, self._square_of_factor(other)) for one, other in (node.inputs, node.inputs[::-1])]
+        match self._parts(value):
+            case Nary("div"), x, divisor:
+                pairs = [(x, self._square_of_divisor(divisor))]
+            case Mul(), one, other:
+                pairs = [(one, self._square_of_factor(other)), (other, self._square_of_factor(one))]
         for centred, square in pairs:
-            if square is not None and (found := self._mean_square(square, self._source(centred))) is not None:
-                whole = self._without_mean(self._source(centred), found[0])
-                return whole or self._source(centred), *found, whole is not None
+            if square is not None and (found := self._mean_square(square, centred)) is not None:
+                whole = self._without_mean(centred, found[0])
+                return whole or centred, *found, whole is not None
         return None
 
     def _square_of_divisor(self, value: str) -> str | None:
         """The operand of a square root."""
-        node = self._maker(value)
-        is_root = node is not None and (node.op == Unary("sqrt") or self._is_power(node, 0.5))
-        return node.inputs[0] if node is not None and is_root else None
+        match self._parts(value):
+            case Unary("sqrt"), x:
+                return x
+            case Nary("pow"), x, exponent if self.graph.number(exponent) == 0.5:
+                return x
+        return None
 
     def _square_of_factor(self, value: str) -> str | None:
         """The operand of the reciprocal of a square root."""
-        node = self._maker(value)
-        if node is None:
-            return None
-        if self._is_power(node, -0.5):
-            return node.inputs[0]
-        is_quotient = node.op == Nary("div") and self.graph.number(node.inputs[0]) == 1.0
-        is_reciprocal = is_quotient or node.op == Unary("reciprocal")
-        return self._square_of_divisor(node.inputs[-1]) if is_reciprocal else None
+        match self._parts(value):
+            case Nary("pow"), x, exponent if self.graph.number(exponent) == -0.5:
+                return x
+            case Unary("reciprocal"), divisor:
+                return self._square_of_divisor(divisor)
+            case Nary("div"), one, divisor if self.graph.number(one) == 1.0:
+                return self._square_of_divisor(divisor)
+        return None
 
     def _mean_square(self, value: str, of: str) -> tuple[int, float] | None:
         """First axis and epsilon, if a value is the mean of the squares of another one plus epsilon."""
-        total = self._maker(value)
-        if total is None or not isinstance(total.op, Add) or len(total.inputs) != 2:
-            return None
-        for mean, number in (total.inputs, total.inputs[::-1]):
-            epsilon, (axis, averaged) = self.graph.number(number), self._mean(mean)
-            square = self._maker(averaged)
-            if epsilon is None or axis is None or square is None or self._source(square.inputs[0]) != of:
-                continue
-            is_product = isinstance(square.op, Mul) and [self._source(each) for each in square.inputs] == [of, of]
-            if is_product or self._is_power(square, 2.0):
+        kind, *terms = self._parts(value)
+        for mean, number in (terms, terms[::-1]) if isinstance(kind, Add) and len(terms) == 2 else ():
+            epsilon, (axis, square) = self.graph.number(number), self._mean(mean)
+            match self._parts(square):
+                case Mul(), x, y:
+                    is_square = x == y == of
+                case Nary("pow"), x, exponent:
+                    is_square = x == of and self.graph.number(exponent) == 2.0
+                case _:
+                    is_square = False
+            if is_square and epsilon is not None and axis is not None:
                 return axis, float(str(np.float32(epsilon)))  # as attributes are read, which are of fp32
         return None
 
     def _without_mean(self, value: str, axis: int) -> str | None:
         """The value from which its mean over the axes from ``axis`` on was subtracted; None if none was."""
-        node = self._maker(value)
-        if node is None or node.op != Nary("sub"):
-            return None
-        x = self._source(node.inputs[0])
-        return x if self._mean(node.inputs[1]) == (axis, x) else None
+        match self._parts(value):
+            case Nary("sub"), x, mean if self._mean(mean) == (axis, x):
+                return x
+        return None
 
     def _mean(self, value: str) -> tuple[int | None, str]:
-        """First axis and source of a mean over all axes from it on, kept with size one; None if it is none."""
-        node = self._maker(value)
-        if node is None or not isinstance(node.op, Reduce) or node.op.function != "mean" or not node.op.keepdims:
-            return None, ""
-        rank = len(self.graph.types[node.inputs[0]].shape)
-        axes = sorted(axis % rank for axis in node.op.axes)
-        whole = axes == list(range(rank - len(axes), rank))
-        return axes[0] if whole else None, self._source(node.inputs[0])
+        """First axis and operand of a mean over all axes from it on, kept with size one; None if it is none."""
+        match self._parts(value):
+            case Reduce("mean", axes, True), x:
+                rank = len(self.graph.types[x].shape)
+                first = rank - len(axes)
+                return first if sorted(axis % rank for axis in axes) == [*range(first, rank)] else None, x
+        return None, ""
 
-    def _is_power(self, node: Node, exponent: float) -> bool:
-        return node.op == Nary("pow") and self.graph.number(node.inputs[1]) == exponent
+    def _parts(self, value: str) -> tuple[Op | None, *tuple[str, ...]]:
+        """The op that makes a value, and its operands, all without casts between floating-point types."""
+        node = self.graph.producer.get(self._source(value))
+        return (None,) if node is None else (node.op, *map(self._source, node.inputs))
 
     def _source(self, value: str) -> str:
         """The operand of a series of casts between floating-point types."""
@@ -159,6 +162,3 @@ class _Parts:
             value = node.inputs[0]
             node = self.graph.producer.get(value)
         return value
-
-    def _maker(self, value: str) -> Node | None:
-        return self.graph.producer.get(self._source(value))
