@@ -159,26 +159,18 @@ class SoftmaxRecognition(GraphPass):
 
 def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
     """Remarks on the changes to an imported graph's softmaxes, a sentence each."""
-    found = [len(graph.of_kind.get("softmax", ())) for graph in (read, scheduled)]
-    checks = [
+    more = len(scheduled.of_kind.get("softmax", ())) - len(read.of_kind.get("softmax", ()))
+    checks, kept = (
         sum(is_nan_check(node, graph.producer) for node in graph.of_kind.get("where", ()))
         for graph in (read, scheduled)
-    ]
-    remarks = []
-    if found[1] > found[0]:
-        parts = f"{found[1] - found[0]} softmax{'es' * (found[1] - found[0] > 1)}"
-        remarks.append(f"The file spells {parts} as exponential, sum and quotient; read as Softmax.")
-    if checks[1] < checks[0]:
-        remarks.append(
-            f"Left out, since the mask hides no row whole: {_counted(checks[0] - checks[1])} of a softmax for NaN."
-        )
-    if checks[1]:
-        remarks.append(f"Kept, since the mask may hide a whole row: {_counted(checks[1])} of a softmax for NaN.")
-    return tuple(remarks)
-
-
-def _counted(checks: int) -> str:
-    return f"{checks} check{'s' * (checks > 1)}"
+    )
+    spelt = f"The file spells {more} softmax{'es' * (more > 1)} as exponential, sum and quotient; read as Softmax."
+    found = (
+        ("Left out, since the mask hides no row whole", checks - kept),
+        ("Kept, since the mask may hide a whole row", kept),
+    )
+    counted = (f"{what}: {count} check{'s' * (count > 1)} of a softmax for NaN." for what, count in found if count > 0)
+    return (*[spelt] * (more > 0), *counted)
 
 
 def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node | None:
