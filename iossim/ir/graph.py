@@ -239,3 +239,16 @@ def free_name(name: str, taken: Container[str]) -> str:
         count += 1
         free = f"{name}_{count}"
     return free
+
+
+class Names:
+    """Allocator of unused names in a model."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted``, or the first free one of ``wanted_2``, ``wanted_3``, ...; in use from now on."""
+        name = free_name(wanted, self._taken)
+        self._taken.add(name)
+        return name
