@@ -54,14 +54,15 @@ class BatchNormFolding(GraphPass):
 
 
 class LayerScaleFolding(LocalPass):
-    """Folds a factor for each column into the constant matrix before it, and into a bias between them.
+    """Folds a factor for each column, or one, into the constant matrix before it, and into a bias between them.
 
-    Vision transformers scale the output of each branch so (layer scale; Touvron et al., 2021, arXiv:2103.17239).
+    Vision transformers scale the output of each branch so (layer scale; Touvron et al., 2021, arXiv:2103.17239), and
+    Whisper its queries.
 
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    kind = "mul"
+    kinds = ("mul",)
 
     def replaced(self, graph: Graph, scale: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         data, *factors = sorted(scale.inputs, key=graph.constants.__contains__)
@@ -91,7 +92,7 @@ def _scaled(graph: Graph, value: str, factors: str) -> list[Node]:
     if node is None or not isinstance(node.op, MatMul) or node.inputs[1] not in graph.constants:
         return []
     *ones, size = graph.types[factors].shape or (1,)
-    is_row = (size,) == columns == graph.types[node.inputs[1]].shape[1:] and set(ones) <= {1}
+    is_row = size in (1, *columns) and columns == graph.types[node.inputs[1]].shape[1:] and set(ones) <= {1}
     return [*nodes, node] if is_row else []
 
 

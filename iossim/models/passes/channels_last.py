@@ -47,7 +47,7 @@ class ChannelsLastRegions(GraphPass):
 class _Unflattening(LocalPass):
     """Transposes images before their pixels become one axis, or after one axis becomes pixels."""
 
-    kind = "transpose"
+    kinds = ("transpose",)
 
     def replaced(self, graph: Graph, turn: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         before, after = graph.private_producer(turn.inputs[0]), graph.private_consumer(turn.outputs[0])

@@ -25,13 +25,13 @@ class GraphPass(ABC):
 
 
 class LocalPass(GraphPass):
-    """Base of passes that look at each node of one kind by itself, and replace it or nodes around it."""
+    """Base of passes that look at each node of some kinds by itself, and replace it or nodes around it."""
 
-    kind: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
 
     def apply(self, graph: Graph) -> Graph:
         constants, made = dict(graph.constants), dict[str, Sequence[Node]]()
-        for node in graph.of_kind.get(self.kind, ()):
+        for node in (each for kind in self.kinds for each in graph.of_kind.get(kind, ())):
             made |= self.replaced(graph, node, constants)
         nodes = [each for node in graph.nodes for each in made.get(node.name, (node,))]
         return with_nodes(graph, nodes, constants) if made else graph

@@ -33,7 +33,7 @@ class NormRecognition(LocalPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    kind = "mul"
+    kinds = ("mul",)
 
     def replaced(self, graph: Graph, product: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         norm = _Parts(graph).norm(product)

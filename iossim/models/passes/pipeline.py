@@ -10,6 +10,7 @@ from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding
 from iossim.models.passes.function_recognition import FunctionRecognition
 from iossim.models.passes.graph_pass import GraphPass
+from iossim.models.passes.group_norms import GroupNormRecognition
 from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.norm_recognition import NormRecognition
 from iossim.models.passes.simplification import (
@@ -39,7 +40,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
         ConstantFolding(kept),
         SoftmaxRecognition(),
         *([MaskRecognition(), NormRecognition(), RotationRecognition()] if is_given else []),
-        *([PartialRotationRecognition(), GatherSlicing(), SplitHoisting()] if is_given else []),
+        *([PartialRotationRecognition(), GroupNormRecognition(), GatherSlicing(), SplitHoisting()] if is_given else []),
         DeadOpElimination(),
         *([TransposeSinking()] if is_given else []),
         IdentityElimination(),

@@ -7,16 +7,20 @@ runs, and are kept.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+
+import numpy as np
 
 from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.gather import Gather
-from iossim.ir.ops.nary import Add
+from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.gather import Gather, GatherND
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Cast, Identity
@@ -125,7 +129,7 @@ class DeadOpElimination(GraphPass):
 
 class IdentityElimination(GraphPass):
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
-    casts.
+    casts, products with one and quotients by it.
 
     A transpose that moves only axes of size one becomes a reshape, which moves no data. Outputs of the graph keep
     their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
@@ -138,7 +142,7 @@ class IdentityElimination(GraphPass):
         source: dict[str, str] = {}  # replacement for the output of a removed op
         renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
         kept: list[Node] = []
-        for node in (_as_view(graph, node) for node in graph.nodes):
+        for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
             inputs = tuple(source.get(name, name) for name in node.inputs)
             if not _is_identity(graph, node):
                 kept.append(replace(node, inputs=inputs))
@@ -197,19 +201,23 @@ def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
 class GatherSlicing(LocalPass):
     """Turns lookups at constant, neighbouring indices into slices, which are views where lookups are copies.
 
-    Exporters pick queries, keys and values, or the first token, in this way.
+    Exporters pick queries, keys and values, or the first token, in this way, and a mask by the indices of all its rows
+    and keys.
 
     Invariant: the outputs are unchanged to the last bit.
     """
 
-    kind = "gather"
+    kinds = ("gather", "gather_nd")
 
     def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A slice in place of a gather, and a reshape where one index picks an entry."""
+        """A slice in place of a lookup, and a reshape where one index picks an entry."""
         indices = constants.get(node.inputs[1])
-        if indices is None or len(indices.type.shape) > 1 or indices.type.elements > _SMALL or not indices.is_at_hand:
+        if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
             return {}
-        assert isinstance(node.op, Gather)
+        if node.op == GatherND(0):
+            return _sliced_rows(graph, node, indices.load())
+        if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
+            return {}
         data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
         size = data.shape[axis]
         picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
@@ -222,6 +230,31 @@ class GatherSlicing(LocalPass):
         name = free_name(f"{node.name}.slice", graph.types)
         view = replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,))
         return {node.name: [Node(name, part, node.inputs[:1], (name,)), view]}
+
+
+def _sliced_rows(graph: Graph, node: Node, given: Array) -> dict[str, list[Node]]:
+    """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
+    data = graph.types[node.inputs[0]].shape
+    looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
+    places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), looked).reshape(-1)
+    if places.tolist() != list(range(places[0], places[0] + places.size)):
+        return {}
+    flat, part = (free_name(f"{node.name}.{name}", graph.types) for name in ("flat", "slice"))
+    nodes = [
+        Node(flat, Reshape((math.prod(looked), *rest)), node.inputs[:1], (flat,)),
+        Node(part, Slice((int(places[0]),), (int(places[-1]) + 1,), (0,), (1,)), (flat,), (part,)),
+        replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(part,)),
+    ]
+    return {node.name: nodes}
+
+
+def _without_one(graph: Graph, node: Node) -> Node:
+    """A product of two factors, one of which is 1, or a quotient by 1, converted to an identity."""
+    factors = node.inputs if isinstance(node.op, Mul) else node.inputs[1:] if node.op == Nary("div") else ()
+    for value in factors if len(node.inputs) == 2 else ():
+        if value in graph.constants and graph.constants[value].is_at_hand and graph.number(value) == 1:
+            return replace(node, op=Identity(), inputs=tuple(each for each in node.inputs if each != value))
+    return node
 
 
 def _is_identity(graph: Graph, node: Node) -> bool:

@@ -46,7 +46,7 @@ class MaskRecognition(LocalPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    kind = "softmax"
+    kinds = ("softmax",)
 
     def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         """A sum in place of the selection that a softmax over the last axis reads, maybe by a cast."""
@@ -76,7 +76,7 @@ class MaskJoining(LocalPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    kind = "softmax"
+    kinds = ("softmax",)
 
     def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         return _joined(graph, _masked(graph, softmax.inputs[0]) or [], constants)

@@ -29,7 +29,7 @@ class FlatProductRecognition(LocalPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    kind = "gemm"
+    kinds = ("gemm",)
 
     def replaced(self, graph: Graph, gemm: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         """The ops in place of the reshape that restores the rows."""
@@ -84,7 +84,7 @@ class PartialRotationRecognition(LocalPass):
     Invariant: the outputs are unchanged to the last bit, if the rest is finite.
     """
 
-    kind = "concat"
+    kinds = ("concat",)
 
     def replaced(self, graph: Graph, concat: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         assert isinstance(concat.op, Concat)

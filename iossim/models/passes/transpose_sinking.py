@@ -15,6 +15,7 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
@@ -115,13 +116,13 @@ class _Region:
 class SplitHoisting(LocalPass):
     """Turns ``split(transpose(reshape(rows)))`` into transposes of reshaped parts of ``rows``.
 
-    The transpose keeps the features of a head contiguous, and only splits and slices of whole parts read it. It and its
-    reshape are left to dead op elimination.
+    The transpose keeps the features of a head contiguous, only splits and slices of whole parts read it, and one part
+    is the values of an attention. It and its reshape are left to dead op elimination.
 
     Invariant: the outputs are unchanged to the last bit.
     """
 
-    kind = "transpose"
+    kinds = ("transpose",)
 
     def replaced(self, graph: Graph, transpose: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         """The ops in place of a transpose's readers, and of the reshapes after it; none if a reader has to stay."""
@@ -132,7 +133,7 @@ class SplitHoisting(LocalPass):
         rows, heads = (graph.types[value].shape for value in (*reshape.inputs, *reshape.outputs))
         if len(rows) != 3 or len(heads) < 5 or heads[:2] != rows[:2] or permutation[-1] != len(heads) - 1:
             return {}
-        axis, made = permutation.index(2), dict[str, list[Node]]()
+        axis, made, parts = permutation.index(2), dict[str, list[Node]](), list[str]()
         for reader in graph.consumers[transpose.outputs[0]]:
             op = _of_features(reader.op, axis, heads, rows[2] // heads[2])
             if op is None:
@@ -145,10 +146,22 @@ class SplitHoisting(LocalPass):
                     del part[2]
                     order = tuple(each - (each > 2) for each in permutation if each != 2)
                     made[last.name], made_value = [], last.outputs[0]
+                parts.append(made_value)
                 split = free_name(f"{value}.heads", graph.types)
                 moved = Node(free_name(f"{value}.transposed", graph.types), Transpose(order), (split,), (made_value,))
                 made[reader.name] += [Node(split, Reshape(tuple(part)), (source,), (split,)), moved]
-        return made
+        return made if any(_is_weighed(graph, part) for part in parts) else {}
+
+
+def _is_weighed(graph: Graph, value: str) -> bool:
+    """True for the values of an attention: a product weighs them by a softmax, maybe checked or cast."""
+    for product in graph.consumers[value]:
+        weights = graph.producer.get(product.inputs[0])
+        while weights is not None and weights.op.kind in ("where", "cast"):
+            weights = graph.producer.get(weights.inputs[-1])
+        if isinstance(product.op, MatMul) and weights is not None and weights.op.kind == "softmax":
+            return True
+    return False
 
 
 def _of_features(op: Op, axis: int, heads: tuple[int, ...], width: int) -> Op | None:

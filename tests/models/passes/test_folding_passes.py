@@ -17,7 +17,8 @@ from iossim.ir.constants import ArrayConstant, Constant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm
@@ -356,7 +357,7 @@ def test_retype_leaves_integers_and_graphs_that_fit_alone():
 
 SCALE = {
     name: SeededConstant(TensorType(shape), name)
-    for name, shape in {"m": (5, 5), "b": (5,), "s": (5,), "t": (5, 1)}.items()
+    for name, shape in {"m": (5, 5), "b": (5,), "s": (5,), "t": (5, 1), "u": ()}.items()
 }
 PRODUCT, BIAS = ("p", MatMul(), "x m"), ("q", Add(), "b p")
 
@@ -366,6 +367,7 @@ PRODUCT, BIAS = ("p", MatMul(), "x m"), ("q", Add(), "b p")
     [
         ([PRODUCT, ("y", Mul(), "p s")], ["matmul"]),
         ([PRODUCT, BIAS, ("y", Mul(), "s q")], ["matmul", "add"]),
+        ([PRODUCT, BIAS, ("y", Mul(), "q u")], ["matmul", "add"]),
         ([PRODUCT, ("y", Mul(), "p t")], ["matmul", "mul"]),
         ([PRODUCT, ("r", Add(), "p t"), ("y", Mul(), "r s")], ["matmul", "add", "mul"]),
         ([("p", MatMul(), "x x"), ("y", Mul(), "p s")], ["matmul", "mul"]),
@@ -377,3 +379,39 @@ def test_a_factor_for_each_column_is_folded_into_the_product_before_it(nodes: No
     after = LayerScaleFolding().apply(graph)
     assert [node.op.kind for node in after.nodes] == kept
     assert_equal(graph, after, 2e-6)
+
+
+ONE, TWO = (ArrayConstant(np.float32(value)) for value in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kept"),
+    [
+        ([("a", Mul(), "x one"), ("y", Relu(), "a")], ["relu"]),
+        ([("a", Mul(), "one x"), ("y", Nary("div"), "a one")], ["identity"]),
+        ([("a", Mul(), "x two"), ("y", Nary("div"), "one a")], ["mul", "nary"]),
+        ([("a", Mul(), "x ones"), ("y", Relu(), "a")], ["mul", "relu"]),
+    ],
+)
+def test_factors_of_one_go(nodes: Nodes, kept: list[str]) -> None:
+    wide = ArrayConstant(np.ones((3, 1, 1, 1, 1), dtype=np.float32))
+    graph = graph_of(nodes, {"one": ONE, "two": TWO, "ones": wide})
+    after = IdentityElimination().apply(graph)
+    assert [node.op.kind for node in after.nodes] == kept
+    assert_equal(graph, after, 0)
+
+
+@pytest.mark.parametrize(
+    ("picked", "kept"),
+    [
+        (np.stack(np.meshgrid([0, 1], [0, -3, 2, -1], indexing="ij"), -1), ["reshape", "slice", "reshape"]),
+        ([[[1, 0]], [[1, 1]]], ["reshape", "slice", "reshape"]),
+        ([[1], [0]], ["gather_nd"]),
+        ([[0, 0], [0, 2]], ["gather_nd"]),
+    ],
+)
+def test_neighbours_are_picked_by_a_slice_of_all_rows(picked: object, kept: list[str]) -> None:
+    graph = graph_of([("y", GatherND(0), "x i")], {"i": ArrayConstant(np.array(picked))})
+    after = GatherSlicing().apply(graph)
+    assert [node.op.kind for node in after.nodes] == kept
+    assert_equal(graph, after, 0)

@@ -15,7 +15,7 @@ from iossim.ir.graph import Graph
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import LayerNorm, RmsNorm
+from iossim.ir.ops.normalization import InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
@@ -337,6 +337,7 @@ def packed(
     permutation: tuple[int, ...] = (2, 0, 3, 1, 4),
     rows: tuple[int, ...] = (2, 5, 48),
     kept: bool = False,
+    mixed: bool = False,
 ) -> Graph:
     """The attention of two heads whose queries, keys and values are one product, transposed as a whole."""
     b = GraphBuilder("packed")
@@ -353,7 +354,8 @@ def packed(
         parts = [b.add(Reshape(tuple(shape)), each) for each in parts]
     q, k, v = parts
     turned = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-    y = b.add(MatMul(), b.add(Softmax(), b.add(MatMul(), q, b.add(Transpose(turned), k))), v)
+    weights = b.add(Softmax(), b.add(MatMul(), q, b.add(Transpose(turned), k)))
+    y = b.add(MatMul(), b.add(MatMul(), weights, b.constant("mix", (5, 5))) if mixed else weights, v)
     return b.graph([y, *([whole] if kept else [])])
 
 
@@ -369,9 +371,11 @@ def test_queries_keys_and_values_are_parts_of_rows(by: str, permutation: tuple[i
     assert kinds == {"Attention": 1, **({"Split": 1} if by == "split" else {"Slice": 3})}
 
 
-@pytest.mark.parametrize("changed", [{"kept": True}, {"rows": (10, 48)}, {"permutation": (2, 0, 3, 4, 1)}], ids=str)
+@pytest.mark.parametrize(
+    "changed", [{"kept": True}, {"rows": (10, 48)}, {"mixed": True}, {"permutation": (2, 0, 3, 4, 1)}], ids=str
+)
 def test_other_splits_stay(changed: dict[str, Any]) -> None:
-    """Heads that others read as they are, rows of another rank, and features that are taken apart."""
+    """Heads that others read as they are, rows of another rank, weights that are mixed, features that are taken apart."""
     graph = packed(**changed)
     assert SplitHoisting().apply(graph) is graph
 
@@ -431,3 +435,37 @@ def test_other_functions_stay(other: Callable[[GraphBuilder, str], str]) -> None
     b = GraphBuilder("function")
     graph = b.graph([other(b, b.input("x", ROWS))])
     assert FunctionRecognition().apply(graph) is graph
+
+
+def grouped(
+    *,
+    scale: tuple[int, ...] | None = (6, 1, 1),
+    bias: tuple[int, ...] | None = (1, 6, 1, 1),
+    one: float = 1.0,
+    back: tuple[int, ...] = (2, 6, 4, 5),
+) -> Graph:
+    b = GraphBuilder("grouped")
+    x = b.add(Reshape((2, 3, 40)), b.input("x", (2, 6, 4, 5)))
+    parameters = (b.constant("one", (3,), value=one), b.constant("zero", (3,), value=0.0))
+    y = b.add(Reshape(back), b.add(InstanceNorm(1e-3), x, *parameters))
+    y = y if scale is None else b.add(Mul(), y, b.constant("scale", scale))
+    return b.graph([b.add(Relu(), y if bias is None else b.add(Add(), b.constant("bias", bias), y))])
+
+
+@pytest.mark.parametrize("changed", [{}, {"scale": None}, {"bias": None}, {"scale": None, "bias": None}], ids=str)
+def test_a_group_norm_of_reshapes_is_one_op(changed: dict[str, Any]) -> None:
+    graph = grouped(**changed)
+    after = canonicalise(graph)
+    assert [node.op.kind for node in after.nodes] == ["group_norm", "relu"]
+    assert_equal_arrays(graph, after, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("changed", [{"one": 2.0}, {"back": (2, 6, 5, 4)}, {"scale": (5,)}], ids=str)
+def test_other_group_norms(changed: dict[str, Any]) -> None:
+    """Factors of groups, and images of another shape, stay as they are; factors of columns are applied after the norm."""
+    graph = grouped(**changed)
+    kinds = [node.op.kind for node in canonicalise(graph).nodes]
+    assert kinds[:3] == (
+        ["group_norm", "mul", "add"] if "scale" in changed else ["reshape", "instance_norm", "reshape"]
+    )
+    assert_equal_arrays(graph, canonicalise(graph), tolerance=1e-5)
