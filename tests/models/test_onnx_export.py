@@ -26,7 +26,7 @@ from iossim.ir.graph import Graph
 from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import subgraph
 from iossim.ir.op import Op
-from iossim.ir.ops.functions import Nary
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split
@@ -246,3 +246,15 @@ def test_a_model_of_more_than_two_gigabytes(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "exported.onnx.weights").stat().st_size >= layers * nbytes
     assert import_onnx(out).hash == import_onnx(path).hash
     out.with_name("exported.onnx.weights").unlink()  # which has no holes
+
+
+@pytest.mark.parametrize(
+    ("function", "opset"), [("gelu", 17), ("gelu_tanh", 19), ("mish", 17), ("hard_swish", 13), ("swish", 15)]
+)
+def test_below_its_operator_set_an_operator_is_its_definition(function: str, opset: int) -> None:
+    b = GraphBuilder("functions")
+    op = Unary(function, (1.3,) if function == "swish" else ())
+    graph = b.graph([b.add(op, b.add(op, b.input("x", (2, 3))))])
+    x = {"x": np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)}
+    (made,), (expected,) = run_onnxruntime(export_graph(graph, opset=opset), x), evaluate_graph(graph, x).values()
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)

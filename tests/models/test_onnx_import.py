@@ -18,6 +18,7 @@ from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.normalization import GroupNorm
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice, Split
@@ -275,3 +276,10 @@ def test_nodes_in_any_order(where: str, tmp_path: Path) -> None:
     assert [each.op.kind for each in found.nodes] == ["unary", "relu"]
     (y,) = evaluate_graph(found, {"x": noise(2, 3)}).values()
     np.testing.assert_array_equal(y, np.maximum(-noise(2, 3), 0))
+
+
+def test_a_group_normalization_of_channels_is_one_op(tmp_path: Path) -> None:
+    nodes, weights = [node("GroupNormalization", list("xsb"), ["y"], num_groups=3)], {"s": noise(6), "b": noise(6)}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 6, 4, 5]}, weights, opset=21)
+    assert [made.op for made in import_onnx(path).nodes] == [GroupNorm(3)]
+    assert_equals_onnxruntime(path)

@@ -27,6 +27,7 @@ from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.nary import PRelu
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
@@ -66,6 +67,8 @@ class Speller:
             self._flattened_softmax(op, name, inputs[0], outputs[0], x)
         elif isinstance(op, PRelu) and op.per_channel:
             self._prelu_per_channel(name, inputs, outputs, x)
+        elif isinstance(op, GroupNorm):
+            self._group_norm(op, name, inputs, outputs[0], x)
         elif op == _SILU and self.opset < _FIRST_OF_SWISH:
             sigmoid = self.names.fresh(f"{name}.sigmoid")
             self._node("Sigmoid", inputs, [sigmoid], sigmoid)
@@ -97,7 +100,8 @@ class Speller:
         if isinstance(op, GridSample) and op.mode == "linear" and opset < 20:
             given["mode"] = "bilinear"
         if not onnx.defs.has(op_type, opset):
-            raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
+            self._by_definition(helper.make_node(op_type, inputs, outputs, name, **given), x)
+            return
         schema = onnx.defs.get_schema(op_type, opset)
         slots = [slot.name for slot in schema.inputs]
         operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
@@ -119,6 +123,30 @@ class Speller:
                 )
         self._node(op_type, operands, outputs, name, **attributes)
 
+    def _by_definition(self, node: NodeProto, x: TensorType) -> None:
+        """The function that defines an operator which the operator set lacks, in operators that it has.
+
+        Raises ModelError if there is none.
+        """
+        schema: Any = onnx.defs.get_schema(node.op_type)
+        if schema.has_context_dependent_function:
+            of_x = helper.make_tensor_type_proto(onnx_code(x.dtype), x.shape)
+            body = schema.get_context_dependent_function(node.SerializeToString(), [of_x.SerializeToString()])
+            function = onnx.FunctionProto.FromString(body)
+        else:
+            function = schema.function_body
+        if not function.node or not all(onnx.defs.has(each.op_type, self.opset) for each in function.node):
+            raise ModelError(f"op {node.name!r}: operator set {self.opset} has no {node.op_type}; write a later one")
+        given = {attribute.name: attribute for attribute in node.attribute}
+        values = dict(zip((*function.input, *function.output), (*node.input, *node.output), strict=True))
+        for each in function.node:
+            inner = {value: values.setdefault(value, self.names.fresh(f"{node.name}.{value}")) for value in each.output}
+            made = helper.make_node(each.op_type, [values[value] for value in each.input], list(inner.values()))
+            for attribute in each.attribute:
+                made.attribute.add().CopyFrom(given.get(attribute.ref_attr_name, attribute))
+                made.attribute[-1].name = attribute.name
+            self.nodes.append(made)
+
     def _between_transposes(
         self, op: ChannelsLast[Op], name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType
     ) -> None:
@@ -127,6 +155,24 @@ class Speller:
         self._node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
         self.spell(op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST))
         self._node("Transpose", [made], outputs, f"{name}.to_nhwc", perm=TO_LAST)
+
+    def _group_norm(self, op: GroupNorm, name: str, inputs: Sequence[str], target: str, x: TensorType) -> None:
+        """An instance norm of the groups, as PyTorch's exporter writes it: runtimes have no kernel for a group norm."""
+        groups = TensorType((x.shape[0], op.groups, x.elements // (x.shape[0] * op.groups)), x.dtype)
+        wide = Reshape((x.shape[1], *[1] * (len(x.shape) - 2)))
+        flat, normal, back, scale, scaled, bias = (
+            self.names.fresh(f"{name}.{each}") for each in ("flat", "normal", "back", "scale", "scaled", "bias")
+        )
+        ones, zeros = (self.names.fresh(f"{name}.{each}") for each in ("ones", "zeros"))
+        for value, number in ((ones, 1), (zeros, 0)):
+            self.tensors.append(numpy_helper.from_array(np.full(op.groups, number, x.dtype.numpy), value))
+        self.spell(Reshape(groups.shape), flat, inputs[:1], [flat], x)
+        self.spell(InstanceNorm(op.epsilon), normal, [flat, ones, zeros], [normal], groups)
+        self.spell(Reshape(x.shape), back, [normal], [back], groups)
+        for made, given in ((scale, inputs[1]), (bias, inputs[2])):
+            self.spell(wide, made, [given], [made], TensorType(x.shape[1:2], x.dtype))
+        self._node("Mul", [back, scale], [scaled], scaled)
+        self._node("Add", [scaled, bias], [target], name)
 
     def _prelu_per_channel(self, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
         """The slope ``[C]`` as ``[C, 1, ...]``, which broadcasts."""
@@ -211,7 +257,7 @@ def _array(value: Any, x: TensorType) -> Array:
 @cache
 def _first_opset(op: Op, x: DType) -> int:
     """The first operator set from :data:`OPSET` on that can express an op on an input ``x``; OPSET if there is none."""
-    if op == _SILU:
+    if op == _SILU or isinstance(op, GroupNorm):
         return OPSET
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"

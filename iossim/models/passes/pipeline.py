@@ -34,20 +34,19 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     norm are dead. Dead readers and identities are removed before the rest, since either would separate a batch norm
     from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
-    kept, is_given = trained or frozenset(), trained is None
-    passes = (
-        *([IntegerProducts(), FlatProductRecognition()] if is_given else []),
-        ConstantFolding(kept),
-        SoftmaxRecognition(),
-        *([MaskRecognition(), NormRecognition(), RotationRecognition()] if is_given else []),
-        *([PartialRotationRecognition(), GroupNormRecognition(), GatherSlicing(), SplitHoisting()] if is_given else []),
-        DeadOpElimination(),
-        *([TransposeSinking()] if is_given else []),
-        IdentityElimination(),
-        *([ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding()] if is_given else []),
-        CommonSubexpressionElimination(kept),
-        BatchNormFolding() if is_given else needed_part("pass", "training", "BatchStatistics", "training")(),
-    )
+    simplified = (DeadOpElimination(), IdentityElimination())
+    if trained is None:
+        passes: tuple[GraphPass, ...] = (
+            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
+            SoftmaxRecognition(), MaskRecognition(), NormRecognition(), GroupNormRecognition(),
+            RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), *simplified,
+            TransposeSinking(), ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding(),
+            CommonSubexpressionElimination(), BatchNormFolding(),
+        )  # fmt: skip
+    else:
+        statistics = needed_part("pass", "training", "BatchStatistics", "training")()
+        folding, elimination = ConstantFolding(trained), CommonSubexpressionElimination(trained)
+        passes = (folding, SoftmaxRecognition(), *simplified, elimination, statistics)
     for each in passes:
         graph = each.apply(graph)
     return graph
