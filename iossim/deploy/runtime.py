@@ -24,13 +24,12 @@ from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import merged_graph
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.constants import Constant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Names, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.ops.slice import Split
 from iossim.models.onnx.export import write_onnx
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes
-from iossim.models.onnx.spelling import Names
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.unit_kinds import unit_kind
 from iossim.schedule.schedule import StreamSchedule

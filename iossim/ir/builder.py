@@ -10,7 +10,7 @@ network = b.network([x])
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from iossim.base.errors import GraphError
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, SeededConstant
@@ -56,9 +56,13 @@ class GraphBuilder:
         self.types[name] = constant.type
         return name
 
-    def add(self, op: Op, *inputs: str, name: str | None = None) -> str:
-        """Add an op with one output; returns the name of that value, which is the op's name."""
-        (value,) = self.add_all(op, *inputs, name=name)
+    def add(self, op: Op, *inputs: str, name: str | None = None, unit: tuple[str, str] | None = None) -> str:
+        """Add an op with one output; returns the name of that value, which is the op's name.
+
+        ``unit`` is the name and the kind of a unit of this op alone.
+        """
+        with nullcontext() if unit is None else self.unit(*unit):
+            (value,) = self.add_all(op, *inputs, name=name)
         return value
 
     def add_all(self, op: Op, *inputs: str, name: str | None = None) -> tuple[str, ...]:

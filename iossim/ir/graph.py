@@ -86,6 +86,11 @@ class Graph:
             return None
         return producer if len(self.consumers[value]) == 1 else None
 
+    def private_consumer(self, value: str) -> Node | None:
+        """The consumer of ``value``, if there is one, and the graph does not return it."""
+        consumers = self.consumers[value]
+        return consumers[0] if len(consumers) == 1 and value not in self.returned else None
+
     def makers(self, value: str) -> tuple[Node, ...]:
         """The producer of a value, if any."""
         node = self.producer.get(value)
@@ -234,3 +239,16 @@ def free_name(name: str, taken: Container[str]) -> str:
         count += 1
         free = f"{name}_{count}"
     return free
+
+
+class Names:
+    """Allocator of unused names in a model."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted``, or the first free one of ``wanted_2``, ``wanted_3``, ...; in use from now on."""
+        name = free_name(wanted, self._taken)
+        self._taken.add(name)
+        return name

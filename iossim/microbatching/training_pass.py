@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import iossim.microbatching.elementwise_gradients  # noqa: F401  (importing it registers its rules)
 from iossim.base.errors import ModelError
-from iossim.ir.graph import Graph, Node, free_name
+from iossim.ir.graph import Graph, Names, Node
 from iossim.ir.network import Network
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.nary import Mul
@@ -72,11 +72,11 @@ class BatchStatistics(GraphPass):
     """
 
     def apply(self, graph: Graph) -> Graph:
-        taken = {*graph.types, *(node.name for node in graph.nodes)}
+        free = Names({*graph.types, *(node.name for node in graph.nodes)})
         nodes: list[Node] = []
         for node in graph.nodes:
             if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
-                statistics = _statistics(graph, node, taken)
+                statistics = _statistics(graph, node, free)
                 nodes += statistics
                 made = (statistics[0].outputs[0], statistics[-1].outputs[0])
                 nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
@@ -85,14 +85,12 @@ class BatchStatistics(GraphPass):
         return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
 
 
-def _statistics(graph: Graph, node: Node, taken: set[str]) -> list[Node]:
+def _statistics(graph: Graph, node: Node, free: Names) -> list[Node]:
     """The ops that compute the mean of the batch (first) and its variance (last)."""
     shape = graph.types[node.inputs[0]].shape
     mean = mean_of_batch(len(shape))
-    names = []
-    for part in ("mean", "broadcast_mean", "centred", "squares", "variance"):
-        names.append(free_name(f"{node.name}.{part}", taken))
-        taken.add(names[-1])
+    parts = ("mean", "broadcast_mean", "centred", "squares", "variance")
+    names = [free.fresh(f"{node.name}.{part}") for part in parts]
     (x, *_), (average, broadcast, centred, squares, variance) = node.inputs, names
     per_channel = Reshape((1, shape[1], *[1] * (len(shape) - 2)))
     return [

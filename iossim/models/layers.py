@@ -52,14 +52,13 @@ def relu_sepconv(b: GraphBuilder, name: str, terms: Sequence[str], channels: int
 
 def relu(b: GraphBuilder, name: str, x: str) -> str:
     """A separate ReLU."""
-    with b.unit(name, "Relu"):
-        return b.add(Relu(), x, name=f"{name}.relu")
+    return b.add(Relu(), x, name=f"{name}.relu", unit=(name, "Relu"))
 
 
 def max_pool(b: GraphBuilder, name: str, x: str, kernel: int, stride: int, padding: int = 0) -> str:
     """Max pooling over a square window."""
-    with b.unit(name, "Pool"):
-        return b.add(MaxPool((kernel,) * 2, (stride,) * 2, (padding,) * 4), x, name=f"{name}.max")
+    op = MaxPool((kernel,) * 2, (stride,) * 2, (padding,) * 4)
+    return b.add(op, x, name=f"{name}.max", unit=(name, "Pool"))
 
 
 def average_pool(
@@ -67,14 +66,12 @@ def average_pool(
 ) -> str:
     """Average pooling over a square window."""
     op = AveragePool((kernel,) * 2, (stride,) * 2, (padding,) * 4, count_include_pad=count_include_pad)
-    with b.unit(name, "Pool"):
-        return b.add(op, x, name=f"{name}.average")
+    return b.add(op, x, name=f"{name}.average", unit=(name, "Pool"))
 
 
 def global_average_pool(b: GraphBuilder, name: str, x: str) -> str:
     """The mean of each channel, as a 1x1 image."""
-    with b.unit(name, "Pool"):
-        return b.add(GlobalAveragePool(), x, name=f"{name}.average")
+    return b.add(GlobalAveragePool(), x, name=f"{name}.average", unit=(name, "Pool"))
 
 
 def join(b: GraphBuilder, name: str, terms: Sequence[str | Sequence[str]]) -> str:

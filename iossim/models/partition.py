@@ -4,49 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from iossim.base.errors import GraphError, ModelError
-from iossim.ir.constants import Constant
+from iossim.base.errors import ModelError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network
-from iossim.ir.op import Array
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.options import LoadOptions
 from iossim.models.passes.batch_norms import LayerScaleFolding
 from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.channels_last import ChannelsLastRegions
+from iossim.models.passes.simplification import RetypedConstant
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
-
-
-@dataclass(frozen=True, eq=False)
-class RetypedConstant(Constant):
-    """A constant rounded to another element type, at each load."""
-
-    type: TensorType
-    source: Constant
-
-    @property
-    def is_at_hand(self) -> bool:
-        return self.source.is_at_hand
-
-    @property
-    def is_absent(self) -> bool:
-        return self.source.is_absent
-
-    def load(self) -> Array:
-        if not self.type.dtype.is_floating:
-            raise GraphError(
-                f"weights in {self.type.dtype} need scales that the model does not have: "
-                f"a graph retyped to {self.type.dtype} can be scheduled and priced, not executed"
-            )
-        return self.source.load().astype(self.type.dtype.numpy, copy=False)
-
-    @property
-    def origin(self) -> Constant:
-        return self.source.origin
 
 
 def retype(graph: Graph, dtype: DType) -> Graph:

@@ -41,10 +41,9 @@ def linear(
 
 def layer_norm(b: GraphBuilder, name: str, x: str, epsilon: float = 1e-5) -> str:
     """A layer norm with a scale and a bias."""
-    with b.unit(name, "Layer-Norm"):
-        width = b.types[x].shape[-1:]
-        scale, bias = b.constant(f"{name}.scale", width, value=1.0), b.constant(f"{name}.bias", width)
-        return b.add(LayerNorm(epsilon=epsilon), x, scale, bias, name=f"{name}.layer_norm")
+    width = b.types[x].shape[-1:]
+    scale, bias = b.constant(f"{name}.scale", width, value=1.0), b.constant(f"{name}.bias", width)
+    return b.add(LayerNorm(epsilon=epsilon), x, scale, bias, name=f"{name}.layer_norm", unit=(name, "Layer-Norm"))
 
 
 def feed_forward(b: GraphBuilder, name: str, x: str, norm: str, activation: str) -> str:
@@ -56,9 +55,8 @@ def feed_forward(b: GraphBuilder, name: str, x: str, norm: str, activation: str)
 
 def rms_norm(b: GraphBuilder, name: str, x: str) -> str:
     """A norm by the root mean square, with a scale."""
-    with b.unit(name, "Rms-Norm"):
-        scale = b.constant(f"{name}.scale", b.types[x].shape[-1:], value=1.0)
-        return b.add(RmsNorm(), x, scale, name=f"{name}.rms_norm")
+    scale = b.constant(f"{name}.scale", b.types[x].shape[-1:], value=1.0)
+    return b.add(RmsNorm(), x, scale, name=f"{name}.rms_norm", unit=(name, "Rms-Norm"))
 
 
 def rotary(b: GraphBuilder, name: str, x: str, head: int, past: int) -> str:
@@ -87,8 +85,7 @@ def attention(
     if causal and 1 < queries < keys:
         masks.append(b.numbers("causal", np.tri(queries, keys, keys - queries, dtype=np.bool_)))
     op = Attention(heads, kv_heads, is_causal=causal and 1 < queries == keys)
-    with b.unit(name, "Attention"):
-        return b.add(op, *operands, *masks, name=f"{name}.attention")
+    return b.add(op, *operands, *masks, name=f"{name}.attention", unit=(name, "Attention"))
 
 
 def cached(b: GraphBuilder, name: str, x: str, past: int) -> str:
@@ -97,16 +94,14 @@ def cached(b: GraphBuilder, name: str, x: str, past: int) -> str:
         return x
     batch, _, width = b.types[x].shape
     before = b.input(f"{name}.past", (batch, past, width))
-    with b.unit(f"{name}.cache", "Concat"):
-        return b.add(Concat(1), before, x, name=f"{name}.present")
+    return b.add(Concat(1), before, x, name=f"{name}.present", unit=(f"{name}.cache", "Concat"))
 
 
 def last_token(b: GraphBuilder, name: str, x: str) -> str:
     """The last token only."""
     if b.types[x].shape[1] == 1:
         return x
-    with b.unit(name, "Slice"):
-        return b.add(Slice((-1,), (1 << 31,), (1,), (1,)), x, name=f"{name}.slice")
+    return b.add(Slice((-1,), (1 << 31,), (1,), (1,)), x, name=f"{name}.slice", unit=(name, "Slice"))
 
 
 @dataclass(frozen=True)

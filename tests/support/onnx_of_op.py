@@ -14,9 +14,10 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx_import import import_onnx
 
+from iossim.ir.graph import Names
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op
-from iossim.models.onnx.spelling import IR_VERSION, Names, Speller
+from iossim.models.onnx.spelling import IR_VERSION, Speller
 from iossim.models.passes.pipeline import canonicalise
 
 

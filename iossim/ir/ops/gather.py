@@ -33,16 +33,16 @@ class _Picking(Op):
         """The output; raises IndexError for an index outside the data."""
 
 
+@dataclass(frozen=True)
 class _PickingAlongAxis(AlongAxis, _Picking, onnx_names="axis"):
+    axis: int = 0
+
     def mixes_images(self, first_varies: bool) -> bool:
         return self.axis == 0 and first_varies  # in a lookup in a weight table each image has its own entries
 
 
-@dataclass(frozen=True)
 class Gather(_PickingAlongAxis, kind="gather", onnx_types="Gather"):
     """``data`` at ``indices`` along ``axis``: ``[..., *indices, ...]``; a negative index counts from the end."""
-
-    axis: int = 0
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         data, indices = _data_and_indices(inputs)
@@ -56,11 +56,8 @@ class Gather(_PickingAlongAxis, kind="gather", onnx_types="Gather"):
         return np.asarray(np.take(data, indices, axis=self.axis))
 
 
-@dataclass(frozen=True)
 class GatherElements(_PickingAlongAxis, kind="gather_elements", onnx_types="GatherElements"):
     """``data[..., indices[..., i, ...], ...]`` for each entry of ``indices``, which has the rank of ``data``."""
-
-    axis: int = 0
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         data, indices = _data_and_indices(inputs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,21 +22,25 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 @dataclass(frozen=True)
-class Quantize(
-    Op, kind="quantize", onnx_types="QuantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=4
-):
+class _Scaling(Op, onnx_names="axis", role=Role.ELEMENTWISE):
+    """Base of the conversions between numbers and integers."""
+
+    axis: int = 1
+
+    def _check(self, inputs: Sequence[TensorType]) -> None:
+        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
+        check_parameters(inputs[0], inputs[1:], self.axis)
+
+
+class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per_element=4):
     """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale``, optionally ``zero point`` (default 0, uint8).
 
     Scale and zero point are one number, or one per position along ``axis``. Halves are rounded to even.
     """
 
-    axis: int = 1
-
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        x = inputs[0]
-        check_parameters(x, inputs[1:], self.axis)
-        return (TensorType(x.shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
+        self._check(inputs)
+        return (TensorType(inputs[0].shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = as_float32(inputs[0])
@@ -54,17 +58,11 @@ class Quantize(
         return cls(_axis(node)), node.data_inputs(3)
 
 
-@dataclass(frozen=True)
-class Dequantize(
-    Op, kind="dequantize", onnx_types="DequantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=2
-):
+class Dequantize(_Scaling, kind="dequantize", onnx_types="DequantizeLinear", flops_per_element=2):
     """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`."""
 
-    axis: int = 1
-
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        check_parameters(inputs[0], inputs[1:], self.axis)
+        self._check(inputs)
         return (TensorType(inputs[0].shape, inputs[1].dtype),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -138,27 +136,40 @@ def _axis(node: OnnxNode) -> int:
     return normal_axis(int(node.attribute("axis", 1)), rank)
 
 
-class QuantizedConv(
-    ConvAttributes, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4, has_epilogue=True
-):
-    """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
+class _ConvOfIntegers(ConvAttributes, has_epilogue=True):
+    """Base of convolutions of quantised tensors, with the attributes of :class:`Conv`."""
 
-    Scale and zero point of the weight are one number, or one per filter. Attributes are those of :class:`Conv`.
-    """
+    #: The positions of the input and the weight among the inputs, and the largest number of these.
+    places: ClassVar[tuple[int, int, int]]
 
     @property
     def product(self) -> Conv:
         """The convolution itself, on tensors without scales."""
         return Conv(*astuple(self))
 
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return self.product.multiply_adds([inputs[place] for place in self.places[:2]], outputs)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        x, weight, most = cls.places
+        bare = replace(node, op_type="Conv", inputs=(node.inputs[x], node.inputs[weight]))
+        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(most)
+
+
+class QuantizedConv(
+    _ConvOfIntegers, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4, places=(0, 3, 9)
+):
+    """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
+
+    Scale and zero point of the weight are one number, or one per filter.
+    """
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (8, 9), f"needs eight inputs and maybe a bias, not {len(inputs)} inputs")
         check_parameters(inputs[3], inputs[4:6], 0)
         (y,) = self.product.infer([inputs[0], inputs[3], *inputs[8:]])
         return (TensorType(y.shape, inputs[7].dtype),)
-
-    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return self.product.multiply_adds([inputs[0], inputs[3]], outputs)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = inputs
@@ -170,32 +181,18 @@ class QuantizedConv(
         scale = as_float32(x_scale) * along(as_float32(w_scale), 1, total.ndim) / as_float32(y_scale)
         return (quantised(total * scale, y_zero),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        # A convolution of the unscaled tensors, which has the same attributes.
-        bare = replace(node, op_type="Conv", inputs=(node.inputs[0], node.inputs[3]))
-        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
-
-class IntegerConv(ConvAttributes, kind="integer_conv", onnx_types="ConvInteger", has_epilogue=True):
+class IntegerConv(_ConvOfIntegers, kind="integer_conv", onnx_types="ConvInteger", places=(0, 1, 4)):
     """Inputs ``x``, ``weight`` and optionally their zero points: the convolution of the differences, as int32.
 
-    The weight's zero point is one number, or one per filter. Attributes are those of :class:`Conv`.
+    The weight's zero point is one number, or one per filter.
     """
-
-    @property
-    def product(self) -> Conv:
-        """The convolution itself."""
-        return Conv(*astuple(self))
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3, 4), f"needs two tensors and maybe their zero points, not {len(inputs)} inputs")
         check_parameters(inputs[1], inputs[3:], 0)
         (y,) = self.product.infer(inputs[:2])
         return (TensorType(y.shape, DType.INT32),)
-
-    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return self.product.multiply_adds(inputs[:2], outputs)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = (array.astype(np.float64) for array in inputs[:2])
@@ -208,8 +205,7 @@ class IntegerConv(ConvAttributes, kind="integer_conv", onnx_types="ConvInteger",
         places = [place for place in (2, 3) if node.has_input(place)]
         if places == [3] or (2 in places and node.input_type(2).elements != 1):
             raise NotCoveredError(f"ConvInteger {node.name!r} has several zero points")
-        bare = replace(node, op_type="Conv", inputs=node.inputs[:2])
-        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(4)
+        return super().from_onnx(node)
 
 
 class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4, has_epilogue=True):

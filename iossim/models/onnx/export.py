@@ -27,12 +27,12 @@ from onnx.external_data_helper import set_external_data
 from iossim.base.errors import GraphError, ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
 from iossim.ir.constants import Constant
-from iossim.ir.graph import Graph
+from iossim.ir.graph import Graph, Names
 from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
-from iossim.models.onnx.spelling import IR_VERSION, Names, Speller, fitting_opset, imported_domains
+from iossim.models.onnx.spelling import IR_VERSION, Speller, fitting_opset, imported_domains
 
 #: The metadata key.
 KEY = "iossim.units"

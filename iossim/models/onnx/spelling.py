@@ -17,7 +17,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.graph import free_name
+from iossim.ir.graph import Names
 from iossim.ir.onnx_node import captured_values, graphs_in, renamed, since_versions
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
@@ -40,19 +40,6 @@ OPSET = 21
 IR_VERSION = 8
 #: An activation that has an operator since a later operator set; before, it is written as a sigmoid and a product.
 _SILU, _FIRST_OF_SWISH = Unary("swish", (1.0,)), 24
-
-
-class Names:
-    """Allocator of unused names in a model."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-
-    def fresh(self, wanted: str) -> str:
-        """``wanted``, or the first free one of ``wanted_2``, ``wanted_3``, ...; in use from now on."""
-        name = free_name(wanted, self._taken)
-        self._taken.add(name)
-        return name
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from onnx import NodeProto
 
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph, Names, Node
 from iossim.ir.onnx_node import NONSENSE, operands
 from iossim.ir.onnx_spelling import NotCoveredError
 from iossim.ir.op import Op, onnx_class
@@ -31,7 +31,6 @@ from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, 
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.shapes import runs_to_write_out, written_out
-from iossim.models.onnx.spelling import Names
 
 
 def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:

@@ -8,64 +8,23 @@ and a sum with constants per channel; each of them folds too, into a batch norm 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
-
-from iossim.ir.constants import Constant
+from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node, free_name
-from iossim.ir.op import Array, Op, as_float32
+from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import BatchNorm, multiplier_and_shift
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.types import TensorType
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
-from iossim.models.passes.simplification import folded
+from iossim.ir.ops.normalization import BatchNorm
+from iossim.ir.ops.reshape import Expand, Reshape
+from iossim.ir.ops.unary import Cast
+from iossim.ir.types import DType, TensorType
+from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.simplification import RetypedConstant, folded
 
-
-@dataclass(frozen=True, eq=False)
-class ChannelAffine:
-    """``y = multiplier * x + shift`` per channel, the effect of ``op`` with ``parameters``."""
-
-    op: Op
-    parameters: tuple[Constant, ...]
-    channels: int
-
-    def load(self) -> tuple[Array, Array]:
-        """Multiplier and shift, each fp32 ``[channels]``."""
-        arrays = [as_float32(constant.load()) for constant in self.parameters]
-        if isinstance(self.op, BatchNorm):
-            scale, bias, mean, variance = arrays
-            return multiplier_and_shift(scale, bias, mean, variance, self.op.epsilon)
-        given = np.broadcast_to(arrays[0].reshape(-1), (self.channels,))
-        if isinstance(self.op, Mul):
-            return given, np.zeros(self.channels, dtype=np.float32)
-        return np.ones(self.channels, dtype=np.float32), given
-
-
-@dataclass(frozen=True, eq=False)
-class AffineConstant(Constant):
-    """A weight ``[channels, ...]`` after the scale, or a bias ``[channels]`` (zero, if None) after scale and shift."""
-
-    type: TensorType
-    given: Constant | None
-    affine: ChannelAffine
-    is_bias: bool
-    is_at_hand = False
-
-    @property
-    def is_absent(self) -> bool:
-        return any(constant.is_absent for constant in (*filter(None, [self.given]), *self.affine.parameters))
-
-    def load(self) -> Array:
-        multiplier, made = self.affine.load()
-        if self.given is not None:
-            given = as_float32(self.given.load())
-            scaled = given * multiplier.reshape(-1, *[1] * (given.ndim - 1))
-            made = scaled + made if self.is_bias else scaled
-        return made.astype(self.type.dtype.numpy, copy=False)
+#: A multiplier and a shift, in fp32, of one number per channel each.
+_Affine = tuple[Constant, Constant]
 
 
 class BatchNormFolding(GraphPass):
@@ -94,7 +53,7 @@ class BatchNormFolding(GraphPass):
         return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
 
 
-class LayerScaleFolding(GraphPass):
+class LayerScaleFolding(LocalPass):
     """Folds a factor for each column, or one, into the constant matrix before it, and into a bias between them.
 
     Vision transformers scale the output of each branch so (layer scale; Touvron et al., 2021, arXiv:2103.17239), and
@@ -103,23 +62,21 @@ class LayerScaleFolding(GraphPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        constants, made, gone = dict(graph.constants), dict[str, Node](), set[str]()
-        for scale in graph.of_kind.get("mul", ()):
-            data, *factors = sorted(scale.inputs, key=constants.__contains__)
-            if len(factors) != 1 or not (nodes := _scaled(graph, data, factors[0])):
-                continue
+    kinds = ("mul",)
+
+    def replaced(self, graph: Graph, scale: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        data, *factors = sorted(scale.inputs, key=graph.constants.__contains__)
+        nodes = _scaled(graph, data, factors[0]) if len(factors) == 1 else []
+        made: dict[str, list[Node]] = {scale.name: []} if nodes else {}
+        for node in nodes:
             vector = folded(Reshape((constants[factors[0]].type.elements,)), constants[factors[0]])
-            for node in nodes:
-                weight = next(value for value in node.inputs if value in constants)
-                name = free_name(f"{node.name}.scaled", {*graph.types, *constants})
-                constants[name] = folded(Mul(), constants[weight], vector)
-                inputs = tuple(name if value == weight else value for value in node.inputs)
-                made[node.name] = replace(node, inputs=inputs)
-            made[nodes[0].name] = replace(made[nodes[0].name], outputs=scale.outputs)
-            gone.add(scale.name)
-        kept = [made.get(node.name, node) for node in graph.nodes if node.name not in gone]
-        return with_nodes(graph, kept, constants) if gone else graph
+            weight = next(value for value in node.inputs if value in constants)
+            name = free_name(f"{node.name}.scaled", {*graph.types, *constants})
+            constants[name] = folded(Mul(), constants[weight], vector)
+            inputs = tuple(name if value == weight else value for value in node.inputs)
+            outputs = scale.outputs if node is nodes[0] else node.outputs
+            made[node.name] = [replace(node, inputs=inputs, outputs=outputs)]
+        return made
 
 
 def _scaled(graph: Graph, value: str, factors: str) -> list[Node]:
@@ -139,24 +96,35 @@ def _scaled(graph: Graph, value: str, factors: str) -> list[Node]:
     return [*nodes, node] if is_row else []
 
 
-def _channel_affine(graph: Graph, node: Node) -> tuple[str, ChannelAffine | None]:
-    """The value that a node scales and shifts by constants, and the parameters; None for any other node."""
-    if isinstance(node.op, BatchNorm):
-        data, parameters = node.inputs[0], node.inputs[1:]
-    elif isinstance(node.op, Mul | Add) and len(node.inputs) == 2:
-        data, parameters = node.inputs[0], node.inputs[1:]
-        if data in graph.constants:
-            data, parameters = node.inputs[1], node.inputs[:1]
-        if graph.types[data] != graph.types[node.outputs[0]]:
-            return "", None
-    else:
+def _channel_affine(graph: Graph, node: Node) -> tuple[str, _Affine | None]:
+    """The value that a node scales and shifts by constants, and by what; None for any other node."""
+    if not isinstance(node.op, BatchNorm) and not (isinstance(node.op, Mul | Add) and len(node.inputs) == 2):
         return "", None
+    data, *parameters = sorted(node.inputs, key=graph.constants.__contains__)
     shape = graph.types[data].shape
-    if len(shape) < 2 or any(name not in graph.constants for name in parameters):
+    fits = graph.types[data] == graph.types[node.outputs[0]] and graph.constants.keys() >= set(parameters)
+    if not fits or len(shape) < 2:
         return "", None
     if not isinstance(node.op, BatchNorm) and not _per_channel(graph.types[parameters[0]].shape, shape):
         return "", None
-    return data, ChannelAffine(node.op, tuple(graph.constants[name] for name in parameters), shape[1])
+    return data, _affine(node.op, [_wide(graph.constants[name]) for name in parameters], shape[1])
+
+
+def _affine(op: Op, parameters: Sequence[Constant], channels: int) -> _Affine:
+    """The effect of a batch norm, or of a product or sum with one number per channel or a single one."""
+    zeros, ones = (FilledConstant(TensorType((channels,), DType.FLOAT32), number) for number in (0.0, 1.0))
+    if not isinstance(op, BatchNorm):
+        given = folded(Expand((channels,)), folded(Reshape((-1,)), parameters[0]))
+        return (given, zeros) if isinstance(op, Mul) else (ones, given)
+    scale, *_, variance = parameters
+    row = Reshape((1, channels))
+    multiplier = folded(op, folded(row, ones), scale, zeros, zeros, variance)
+    shift = folded(op, folded(row, zeros), *parameters)
+    return folded(Reshape((channels,)), multiplier), folded(Reshape((channels,)), shift)
+
+
+def _wide(constant: Constant) -> Constant:
+    return folded(Cast(str(DType.FLOAT32)), constant)
 
 
 def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
@@ -166,14 +134,15 @@ def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 def _absorb(
-    host: Node, affine: ChannelAffine, outputs: tuple[str, ...], constants: dict[str, Constant], graph: Graph
+    host: Node, affine: _Affine, outputs: tuple[str, ...], constants: dict[str, Constant], graph: Graph
 ) -> Node:
     """The host with ``affine`` folded into its weight (or scale) and bias, which are added to ``constants``."""
-    x, weight, *rest = host.inputs
-    folded_weight = free_name(f"{host.name}.folded_weight", {*graph.types, *constants})
-    constants[folded_weight] = AffineConstant(constants[weight].type, constants[weight], affine, False)
-    folded_bias = free_name(f"{host.name}.folded_bias", {*graph.types, *constants})
-    bias = constants[rest[0]] if rest else None
-    bias_type = TensorType((affine.channels,), constants[weight].type.dtype)
-    constants[folded_bias] = AffineConstant(bias_type, bias, affine, True)
-    return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)
+    (x, weight, *rest), (multiplier, shift) = host.inputs, affine
+    own, of_filters = constants[weight].type, Reshape((-1, *[1] * (len(constants[weight].type.shape) - 1)))
+    scaled = folded(Mul(), _wide(constants[weight]), folded(of_filters, multiplier))
+    bias = folded(Add(), folded(Mul(), _wide(constants[rest[0]]), multiplier), shift) if rest else shift
+    names = []
+    for what, made in (("weight", scaled), ("bias", bias)):
+        names.append(free_name(f"{host.name}.folded_{what}", {*graph.types, *constants}))
+        constants[names[-1]] = RetypedConstant(replace(made.type, dtype=own.dtype), made)
+    return replace(host, inputs=(x, *names, *rest[1:]), outputs=outputs)

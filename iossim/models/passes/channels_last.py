@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 from dataclasses import astuple, replace
 from typing import Any
 
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import ChannelsLast
@@ -17,7 +18,7 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import TO_FIRST, TO_LAST
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 from iossim.models.passes.simplification import DeadOpElimination, IdentityElimination, folded
 
 _LAST_OF: dict[type[Op], Any] = {each.first: each for each in ChannelsLast.__subclasses__()}
@@ -36,37 +37,31 @@ class ChannelsLastRegions(GraphPass):
     """
 
     def apply(self, graph: Graph) -> Graph:
-        graph, images = _unflattened(graph), set[str]()
+        graph, images = _Unflattening().apply(graph), set[str]()
         if any(node.op == Transpose(TO_FIRST) for node in graph.of_kind.get("transpose", ())):
             images.update(*(region for region in _regions(graph) if _saved(graph, region) > _LEAST_SAVED))
         made = _converted(graph, images) if images else graph
         return made if made is graph else IdentityElimination().apply(DeadOpElimination().apply(made))
 
 
-def _unflattened(graph: Graph) -> Graph:
-    """The graph with images transposed before their pixels become one axis, or after one axis becomes pixels."""
-    made: dict[str, list[Node]] = {}
-    for turn in graph.of_kind.get("transpose", ()):
-        readers = graph.consumers[turn.outputs[0]]
-        before, after = graph.private_producer(turn.inputs[0]), readers[0] if len(readers) == 1 else None
+class _Unflattening(LocalPass):
+    """Transposes images before their pixels become one axis, or after one axis becomes pixels."""
+
+    kinds = ("transpose",)
+
+    def replaced(self, graph: Graph, turn: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        before, after = graph.private_producer(turn.inputs[0]), graph.private_consumer(turn.outputs[0])
         if turn.op != Transpose((0, 2, 1)):
-            continue
+            return {}
+        whole = free_name(f"{turn.name}.whole", graph.types)
         if before is not None and _joins_pixels(graph, before.inputs[0], before):
-            whole = free_name(f"{turn.name}.whole", graph.types)
-            made[before.name] = [Node(whole, Transpose(TO_LAST), before.inputs, (whole,))]
             flat = replace(turn, op=Reshape(graph.types[turn.outputs[0]].shape), inputs=(whole,))
-            made[turn.name] = [flat]
-        elif (
-            after is not None
-            and turn.outputs[0] not in graph.returned
-            and _joins_pixels(graph, after.outputs[0], after)
-        ):
+            return {before.name: [Node(whole, Transpose(TO_LAST), before.inputs, (whole,))], turn.name: [flat]}
+        if after is not None and _joins_pixels(graph, after.outputs[0], after):
             images, channels, *pixels = graph.types[after.outputs[0]].shape
-            whole = free_name(f"{turn.name}.whole", graph.types)
-            made[turn.name] = [Node(whole, Reshape((images, *pixels, channels)), turn.inputs, (whole,))]
-            made[after.name] = [replace(after, op=Transpose(TO_FIRST), inputs=(whole,))]
-    nodes = [each for node in graph.nodes for each in made.get(node.name, [node])]
-    return with_nodes(graph, nodes, graph.constants) if made else graph
+            view = Node(whole, Reshape((images, *pixels, channels)), turn.inputs, (whole,))
+            return {turn.name: [view], after.name: [replace(after, op=Transpose(TO_FIRST), inputs=(whole,))]}
+        return {}
 
 
 def _joins_pixels(graph: Graph, images: str, node: Node) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass, field, replace
 import numpy as np
 
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node, free_name
+from iossim.ir.graph import Graph, Names, Node
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
@@ -68,7 +68,7 @@ class IntegerProducts(GraphPass):
     def apply(self, graph: Graph) -> Graph:
         if "dequantize" not in graph.of_kind:
             return graph
-        rewriting = _Rewriting(graph, {*graph.types, *(node.name for node in graph.nodes)})
+        rewriting = _Rewriting(graph, Names({*graph.types, *(node.name for node in graph.nodes)}))
         for node in graph.nodes:
             rewriting.look_at(node)
         if not rewriting.made:
@@ -96,7 +96,7 @@ class _Rewriting:
     """
 
     graph: Graph
-    names: set[str]
+    names: Names
     made: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     before: dict[str, list[Node]] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class _Rewriting:
         product = replace(node, op=op, inputs=tuple(operands), outputs=end.quantised.outputs)
         made = [product]
         if end.activation is not None:
-            value = self._free(f"{node.name}.quantised")
+            value = self.names.fresh(f"{node.name}.quantised")
             made = [replace(product, outputs=(value,)), replace(end.quantised, op=end.activation, inputs=(value,))]
         self.made |= dict.fromkeys(end.gone, ())
         self.made[end.quantised.name] = tuple(made)
@@ -180,11 +180,11 @@ class _Rewriting:
     def _quantised_after(self, node: Node) -> _End | None:
         """The quantisation that is a product's only consumer, possibly through an activation."""
         gone, low, high = [node.name], -math.inf, math.inf
-        reader = self._only_reader(node)
+        reader = self.graph.private_consumer(node.outputs[0])
         if reader is not None and isinstance(reader.op, Relu | Clip):
             low, high = (0.0, math.inf) if isinstance(reader.op, Relu) else _limits(reader.op)
             gone.append(reader.name)
-            reader = self._only_reader(reader)
+            reader = self.graph.private_consumer(reader.outputs[0])
         if reader is None or not isinstance(reader.op, Quantize):
             return None
         dtype = self.graph.types[reader.outputs[0]].dtype
@@ -201,7 +201,7 @@ class _Rewriting:
 
     def _mover(self, node: Node) -> None:
         """A data movement op with a dequantisation before and a quantisation after it, by the same scale."""
-        x, reader = self._whole(node.inputs[0]), self._only_reader(node)
+        x, reader = self._whole(node.inputs[0]), self.graph.private_consumer(node.outputs[0])
         if x is None or x.axis is not None or len(node.inputs) != 1 or reader is None:
             return
         if not isinstance(reader.op, Quantize) or self.graph.types[reader.outputs[0]].dtype != x.dtype:
@@ -236,11 +236,6 @@ class _Rewriting:
         value = self._add(node, "turned", Transpose((1, 0)), whole.value)
         return replace(whole, value=value, axis=None if whole.axis is None else 1 - whole.axis)
 
-    def _only_reader(self, node: Node) -> Node | None:
-        (value,) = node.outputs
-        readers = self.graph.consumers[value]
-        return readers[0] if len(readers) == 1 and value not in self.graph.returned else None
-
     def _is_constant(self, value: str) -> bool:
         node = self.graph.producer.get(value)
         return value in self.graph.constants or (node is not None and all(map(self._is_constant, node.inputs)))
@@ -262,18 +257,13 @@ class _Rewriting:
 
     def _zero(self, dtype: DType) -> str:
         if dtype not in self.zeros:
-            self.zeros[dtype] = self._free(f"zero of {dtype}")
+            self.zeros[dtype] = self.names.fresh(f"zero of {dtype}")
             self.constants[self.zeros[dtype]] = ArrayConstant(np.zeros((), dtype.numpy))
         return self.zeros[dtype]
 
-    def _free(self, name: str) -> str:
-        name = free_name(name, self.names)
-        self.names.add(name)
-        return name
-
     def _add(self, node: Node, what: str, op: Op, *inputs: str) -> str:
         """Add an op before a node; returns the name of its output, which is the op's own."""
-        name = self._free(f"{node.name}.{what}")
+        name = self.names.fresh(f"{node.name}.{what}")
         self.before.setdefault(node.name, []).append(Node(name, op, inputs, (name,)))
         return name
 

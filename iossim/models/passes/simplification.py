@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 
 import numpy as np
 
+from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
@@ -25,7 +25,7 @@ from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Cast, Identity
 from iossim.ir.types import TensorType
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +51,34 @@ class FoldedConstant(Constant):
         if len(self.inputs) != 1 or self.inputs[0].type.elements != self.type.elements:
             return self
         return self.inputs[0].origin
+
+
+@dataclass(frozen=True, eq=False)
+class RetypedConstant(Constant):
+    """A constant rounded to another element type, at each load."""
+
+    type: TensorType
+    source: Constant
+
+    @property
+    def is_at_hand(self) -> bool:
+        return self.source.is_at_hand
+
+    @property
+    def is_absent(self) -> bool:
+        return self.source.is_absent
+
+    def load(self) -> Array:
+        if not self.type.dtype.is_floating:
+            raise GraphError(
+                f"weights in {self.type.dtype} need scales that the model does not have: "
+                f"a graph retyped to {self.type.dtype} can be scheduled and priced, not executed"
+            )
+        return self.source.load().astype(self.type.dtype.numpy, copy=False)
+
+    @property
+    def origin(self) -> Constant:
+        return self.source.origin
 
 
 def folded(op: Op, *constants: Constant) -> FoldedConstant:
@@ -170,7 +198,7 @@ def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
     return node
 
 
-class GatherSlicing(GraphPass):
+class GatherSlicing(LocalPass):
     """Turns lookups at constant, neighbouring indices into slices, which are views where lookups are copies.
 
     Exporters pick queries, keys and values, or the first token, in this way, and a mask by the indices of all its rows
@@ -179,51 +207,45 @@ class GatherSlicing(GraphPass):
     Invariant: the outputs are unchanged to the last bit.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        nodes = tuple(chain.from_iterable(_sliced(graph, node) for node in graph.nodes))
-        return graph if nodes == graph.nodes else with_nodes(graph, nodes, graph.constants)
+    kinds = ("gather", "gather_nd")
+
+    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        """A slice in place of a lookup, and a reshape where one index picks an entry."""
+        indices = constants.get(node.inputs[1])
+        if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
+            return {}
+        if node.op == GatherND(0):
+            return _sliced_rows(graph, node, indices.load())
+        if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
+            return {}
+        data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
+        size = data.shape[axis]
+        picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
+        begin, end = picked[0], picked[0] + len(picked)
+        if picked != list(range(begin, end)) or begin < 0 or end > size:
+            return {}
+        part = Slice((begin,), (end,), (axis,), (1,))
+        if indices.type.shape:
+            return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
+        name = free_name(f"{node.name}.slice", graph.types)
+        view = replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,))
+        return {node.name: [Node(name, part, node.inputs[:1], (name,)), view]}
 
 
-def _sliced(graph: Graph, node: Node) -> tuple[Node, ...]:
-    """A gather as a slice, and a reshape where one index picks an entry; any other node as it is."""
-    if node.op == GatherND(0):
-        return _sliced_rows(graph, node)
-    indices = graph.constants.get(node.inputs[1]) if isinstance(node.op, Gather) else None
-    if indices is None or len(indices.type.shape) > 1 or indices.type.elements > _SMALL or not indices.is_at_hand:
-        return (node,)
-    assert isinstance(node.op, Gather)
-    data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
-    size = data.shape[axis]
-    picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
-    begin, end = picked[0], picked[0] + len(picked)
-    if picked != list(range(begin, end)) or begin < 0 or end > size:
-        return (node,)
-    part = Slice((begin,), (end,), (axis,), (1,))
-    if indices.type.shape:
-        return (replace(node, op=part, inputs=node.inputs[:1]),)
-    name = free_name(f"{node.name}.slice", graph.types)
-    return (
-        Node(name, part, node.inputs[:1], (name,)),
-        replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,)),
-    )
-
-
-def _sliced_rows(graph: Graph, node: Node) -> tuple[Node, ...]:
-    """A lookup of entries by several indices each, as a slice of all entries in one row; else the node."""
-    indices, data = graph.constants.get(node.inputs[1]), graph.types[node.inputs[0]].shape
-    if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
-        return (node,)
-    given = indices.load()
+def _sliced_rows(graph: Graph, node: Node, given: Array) -> dict[str, list[Node]]:
+    """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
+    data = graph.types[node.inputs[0]].shape
     looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
     places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), looked).reshape(-1)
     if places.tolist() != list(range(places[0], places[0] + places.size)):
-        return (node,)
+        return {}
     flat, part = (free_name(f"{node.name}.{name}", graph.types) for name in ("flat", "slice"))
-    return (
+    nodes = [
         Node(flat, Reshape((math.prod(looked), *rest)), node.inputs[:1], (flat,)),
         Node(part, Slice((int(places[0]),), (int(places[-1]) + 1,), (0,), (1,)), (flat,), (part,)),
         replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(part,)),
-    )
+    ]
+    return {node.name: nodes}
 
 
 def _without_one(graph: Graph, node: Node) -> Node:

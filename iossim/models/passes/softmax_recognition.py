@@ -27,7 +27,7 @@ from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 from iossim.models.passes.simplification import folded
 
 _IS_NAN = Unary("is_nan")
@@ -39,40 +39,36 @@ _LARGE = 3e4
 _MASKED = -1e4
 
 
-class MaskRecognition(GraphPass):
+class MaskRecognition(LocalPass):
     """Turns the selection of scores or one very low number before a softmax into the sum with a mask, if that is known
     and hides no row whole.
 
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        masked = (_mask_before(graph, softmax) for softmax in graph.of_kind.get("softmax", ()))
-        constants, sums = dict(graph.constants), dict[str, Node]()
-        for selection, mask in filter(None, masked):
-            name = free_name(f"{selection.name}.mask", graph.types)
-            constants[name] = ArrayConstant(mask)
-            sums[selection.name] = replace(selection, op=Add(), inputs=(selection.inputs[1], name))
-        return with_nodes(graph, [sums.get(node.name, node) for node in graph.nodes], constants) if sums else graph
+    kinds = ("softmax",)
+
+    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        """A sum in place of the selection that a softmax over the last axis reads, maybe by a cast."""
+        assert isinstance(softmax.op, Softmax)
+        node = graph.private_producer(softmax.inputs[0])
+        if node is not None and isinstance(node.op, Cast):
+            node = graph.private_producer(node.inputs[0])
+        rank = len(graph.types[softmax.inputs[0]].shape)
+        if node is None or not isinstance(node.op, Where) or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
+            return {}
+        seen, low = (_small_array(graph, node.inputs[place]) for place in (0, 2))
+        if seen is None or low is None or low.size != 1 or low.item() > _MASKED:
+            return {}
+        keeps_shape = graph.types[node.inputs[1]].shape == graph.types[node.outputs[0]].shape
+        if not keeps_shape or not np.atleast_1d(seen).any(-1).all():
+            return {}
+        name = free_name(f"{node.name}.mask", graph.types)
+        constants[name] = ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(())))
+        return {node.name: [replace(node, op=Add(), inputs=(node.inputs[1], name))]}
 
 
-def _mask_before(graph: Graph, softmax: Node) -> tuple[Node, Array] | None:
-    """The selection that a softmax over the last axis reads, maybe by a cast, and the mask to add in its place."""
-    assert isinstance(softmax.op, Softmax)
-    node = graph.private_producer(softmax.inputs[0])
-    if node is not None and isinstance(node.op, Cast):
-        node = graph.private_producer(node.inputs[0])
-    rank = len(graph.types[softmax.inputs[0]].shape)
-    if node is None or not isinstance(node.op, Where) or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
-        return None
-    seen, low = (_small_array(graph, node.inputs[place]) for place in (0, 2))
-    if seen is None or low is None or low.size != 1 or low.item() > _MASKED or not np.atleast_1d(seen).any(-1).all():
-        return None
-    keeps_shape = graph.types[node.inputs[1]].shape == graph.types[node.outputs[0]].shape
-    return (node, np.where(seen, low.dtype.type(0), low.reshape(()))) if keeps_shape else None
-
-
-class MaskJoining(GraphPass):
+class MaskJoining(LocalPass):
     """Turns the sum of scores and one mask after the other into one with the sum of the masks, which attentions take.
 
     MPNet adds positions and a mask; Swin adds positions, and a mask for each window to reshaped scores.
@@ -80,12 +76,10 @@ class MaskJoining(GraphPass):
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        constants, made = dict(graph.constants), dict[str, list[Node]]()
-        for softmax in graph.of_kind.get("softmax", ()):
-            made |= _joined(graph, _masked(graph, softmax.inputs[0]) or [], constants)
-        nodes = [each for node in graph.nodes for each in made.get(node.name, [node])]
-        return with_nodes(graph, nodes, constants) if made else graph
+    kinds = ("softmax",)
+
+    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        return _joined(graph, _masked(graph, softmax.inputs[0]) or [], constants)
 
 
 def _masked(graph: Graph, value: str) -> list[Node] | None:
@@ -165,26 +159,18 @@ class SoftmaxRecognition(GraphPass):
 
 def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
     """Remarks on the changes to an imported graph's softmaxes, a sentence each."""
-    found = [len(graph.of_kind.get("softmax", ())) for graph in (read, scheduled)]
-    checks = [
+    more = len(scheduled.of_kind.get("softmax", ())) - len(read.of_kind.get("softmax", ()))
+    checks, kept = (
         sum(is_nan_check(node, graph.producer) for node in graph.of_kind.get("where", ()))
         for graph in (read, scheduled)
-    ]
-    remarks = []
-    if found[1] > found[0]:
-        parts = f"{found[1] - found[0]} softmax{'es' * (found[1] - found[0] > 1)}"
-        remarks.append(f"The file spells {parts} as exponential, sum and quotient; read as Softmax.")
-    if checks[1] < checks[0]:
-        remarks.append(
-            f"Left out, since the mask hides no row whole: {_counted(checks[0] - checks[1])} of a softmax for NaN."
-        )
-    if checks[1]:
-        remarks.append(f"Kept, since the mask may hide a whole row: {_counted(checks[1])} of a softmax for NaN.")
-    return tuple(remarks)
-
-
-def _counted(checks: int) -> str:
-    return f"{checks} check{'s' * (checks > 1)}"
+    )
+    spelt = f"The file spells {more} softmax{'es' * (more > 1)} as exponential, sum and quotient; read as Softmax."
+    found = (
+        ("Left out, since the mask hides no row whole", checks - kept),
+        ("Kept, since the mask may hide a whole row", kept),
+    )
+    counted = (f"{what}: {count} check{'s' * (count > 1)} of a softmax for NaN." for what, count in found if count > 0)
+    return (*[spelt] * (more > 0), *counted)
 
 
 def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node | None:

@@ -16,54 +16,45 @@ from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 from iossim.models.passes.simplification import folded
 
 _NEGATION = Unary("neg")
 
 
-class FlatProductRecognition(GraphPass):
+class FlatProductRecognition(LocalPass):
     """Turns a Gemm between reshapes that flatten rows and restore them into a MatMul and a sum, so that no reshape
     separates these from a residual sum, an activation or a split after them.
 
     Invariant: the outputs are unchanged up to rounding.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        found = {gemm.name: _unflattened(graph, gemm) for gemm in graph.of_kind.get("gemm", ())}
-        made = {last.name: nodes for last, nodes in filter(None, found.values())}
-        gone = {name for name, each in found.items() if each is not None}
-        nodes = [each for node in graph.nodes if node.name not in gone for each in made.get(node.name, [node])]
-        return with_nodes(graph, nodes, graph.constants) if made else graph
+    kinds = ("gemm",)
 
-
-def _unflattened(graph: Graph, gemm: Node) -> tuple[Node, list[Node]] | None:
-    """The reshape that restores the rows, and the ops that replace it and the product; None if there is none."""
-    op = gemm.op
-    before, readers = graph.producer.get(gemm.inputs[0]), graph.consumers[gemm.outputs[0]]
-    assert isinstance(op, Gemm)
-    if before is None or len(readers) != 1 or gemm.outputs[0] in graph.returned:
-        return None
-    (last,), (_, columns) = readers, graph.types[gemm.outputs[0]].shape
-    if not isinstance(before.op, Reshape) or not isinstance(last.op, Reshape):
-        return None
-    x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
-    *leading, inner = graph.types[x].shape
-    flattens = len(leading) > 1 and inner == graph.types[gemm.inputs[0]].shape[1]
-    restores = graph.types[last.outputs[0]].shape == (*leading, columns)
-    plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
-    if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
-        return None
-    nodes: list[Node] = []
-    if op.trans_b:
-        turned = free_name(f"{gemm.name}.weight", graph.types)
-        nodes.append(Node(turned, Transpose((1, 0)), (weight,), (turned,)))
-        weight = turned
-    product = free_name(f"{gemm.name}.rows", graph.types)
-    nodes.append(Node(gemm.name, MatMul(), (x, weight), (product,) if bias else last.outputs))
-    if bias:
-        nodes.append(Node(last.name, Add(), (product, *bias), last.outputs))
-    return last, nodes
+    def replaced(self, graph: Graph, gemm: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        """The ops in place of the reshape that restores the rows."""
+        op, columns = gemm.op, graph.types[gemm.outputs[0]].shape[1]
+        before, last = graph.producer.get(gemm.inputs[0]), graph.private_consumer(gemm.outputs[0])
+        assert isinstance(op, Gemm)
+        if not (before and isinstance(before.op, Reshape) and last and isinstance(last.op, Reshape)):
+            return {}
+        x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
+        *leading, inner = graph.types[x].shape
+        flattens = len(leading) > 1 and inner == graph.types[gemm.inputs[0]].shape[1]
+        restores = graph.types[last.outputs[0]].shape == (*leading, columns)
+        plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
+        if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
+            return {}
+        nodes: list[Node] = []
+        if op.trans_b:
+            turned = free_name(f"{gemm.name}.weight", graph.types)
+            nodes.append(Node(turned, Transpose((1, 0)), (weight,), (turned,)))
+            weight = turned
+        product = free_name(f"{gemm.name}.rows", graph.types)
+        nodes.append(Node(gemm.name, MatMul(), (x, weight), (product,) if bias else last.outputs))
+        if bias:
+            nodes.append(Node(last.name, Add(), (product, *bias), last.outputs))
+        return {gemm.name: [], last.name: nodes}
 
 
 class RotationRecognition(GraphPass):
@@ -86,52 +77,45 @@ class RotationRecognition(GraphPass):
         return graph if nodes == list(graph.nodes) else with_nodes(graph, nodes, constants)
 
 
-class PartialRotationRecognition(GraphPass):
+class PartialRotationRecognition(LocalPass):
     """Turns ``concat(rotated(x[:part]), x[part:])`` along the last axis into the rotation of all of ``x``, by known
     tables that keep the rest: one kernel then does the work of five (GPT-NeoX, GPT-J, Phi).
 
     Invariant: the outputs are unchanged to the last bit, if the rest is finite.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        constants, made = dict(graph.constants), dict[str, list[Node]]()
-        for concat in graph.of_kind.get("concat", ()):
-            made |= _wholly_rotated(graph, concat, constants)
-        nodes = [each for node in graph.nodes for each in made.get(node.name, [node])]
-        return with_nodes(graph, nodes, constants) if made else graph
+    kinds = ("concat",)
 
-
-def _wholly_rotated(graph: Graph, concat: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-    """The rotation in place of a concat, by its name; none in place of another one."""
-    assert isinstance(concat.op, Concat)
-    total, shape = graph.private_producer(concat.inputs[0]), graph.types[concat.outputs[0]].shape
-    last, size = len(shape) - 1, graph.types[concat.inputs[0]].shape[-1]
-    if len(concat.inputs) != 2 or concat.op.axis % len(shape) != last or total is None or total.op != Add():
+    def replaced(self, graph: Graph, concat: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        assert isinstance(concat.op, Concat)
+        total, shape = graph.private_producer(concat.inputs[0]), graph.types[concat.outputs[0]].shape
+        last, size = len(shape) - 1, graph.types[concat.inputs[0]].shape[-1]
+        if len(concat.inputs) != 2 or concat.op.axis % len(shape) != last or total is None or total.op != Add():
+            return {}
+        products = [_by_constant(graph, value) for value in total.inputs]
+        for kept, turned in zip(products, reversed(products), strict=True):
+            pairs = _by_constant(graph, turned[0]) if turned else None
+            lookup = graph.private_producer(pairs[0]) if pairs else None
+            if not (kept and turned and pairs and lookup) or lookup.op != Gather(last) or lookup.inputs[0] != kept[0]:
+                continue
+            parts, in_order = _Parts(graph, shape, last), [*range(1, shape[-1] + 1)]
+            entries = [part for value in (kept[0], concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
+            cosine, sine, signs = tables = [constants[name] for name in (kept[1], turned[1], pairs[1])]
+            if len(entries) < 2 or np.concatenate(entries).tolist() != in_order or len(parts.wholes) > 1:
+                continue
+            if any(table.type.shape[-1:] != (size,) for table in tables):
+                continue
+            places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
+            names = ("cosine", "sine", "places", "pairs", "kept", "turned")
+            cos, sin, at, of_pairs, same, other = (free_name(f"{concat.name}.{name}", graph.types) for name in names)
+            constants[cos] = _followed(cosine, shape[-1], 1.0)
+            constants[sin] = _followed(folded(Mul(), sine, signs), shape[-1], 0.0)
+            constants[at] = ArrayConstant(places)
+            (x,) = parts.wholes
+            made = [(of_pairs, Gather(last), (x, at)), (same, Mul(), (x, cos)), (other, Mul(), (of_pairs, sin))]
+            nodes = [Node(name, op, inputs, (name,)) for name, op, inputs in made]
+            return {concat.name: [*nodes, replace(concat, op=Add(), inputs=(same, other))]}
         return {}
-    products = [_by_constant(graph, value) for value in total.inputs]
-    for kept, turned in zip(products, reversed(products), strict=True):
-        pairs = _by_constant(graph, turned[0]) if turned else None
-        lookup = graph.private_producer(pairs[0]) if pairs else None
-        if not (kept and turned and pairs and lookup) or lookup.op != Gather(last) or lookup.inputs[0] != kept[0]:
-            continue
-        parts, in_order = _Parts(graph, shape, last), [*range(1, shape[-1] + 1)]
-        entries = [part for value in (kept[0], concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
-        cosine, sine, signs = tables = [constants[name] for name in (kept[1], turned[1], pairs[1])]
-        if len(entries) < 2 or np.concatenate(entries).tolist() != in_order or len(parts.wholes) > 1:
-            continue
-        if any(table.type.shape[-1:] != (size,) for table in tables):
-            continue
-        places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
-        names = ("cosine", "sine", "places", "pairs", "kept", "turned")
-        cos, sin, at, of_pairs, same, other = (free_name(f"{concat.name}.{name}", graph.types) for name in names)
-        constants[cos] = _followed(cosine, shape[-1], 1.0)
-        constants[sin] = _followed(folded(Mul(), sine, signs), shape[-1], 0.0)
-        constants[at] = ArrayConstant(places)
-        (x,) = parts.wholes
-        made = [(of_pairs, Gather(last), (x, at)), (same, Mul(), (x, cos)), (other, Mul(), (of_pairs, sin))]
-        nodes = [Node(name, op, inputs, (name,)) for name, op, inputs in made]
-        return {concat.name: [*nodes, replace(concat, op=Add(), inputs=(same, other))]}
-    return {}
 
 
 def _followed(table: Constant, size: int, rest: float) -> Constant:

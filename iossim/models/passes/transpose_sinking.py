@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iossim.ir.constants import ArrayConstant
+from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 
 
 class TransposeSinking(GraphPass):
@@ -113,7 +113,7 @@ class _Region:
         return with_nodes(graph, [*(node for node in graph.nodes if node.name not in gone), *made], constants)
 
 
-class SplitHoisting(GraphPass):
+class SplitHoisting(LocalPass):
     """Turns ``split(transpose(reshape(rows)))`` into transposes of reshaped parts of ``rows``.
 
     The transpose keeps the features of a head contiguous, only splits and slices of whole parts read it, and one part
@@ -122,41 +122,35 @@ class SplitHoisting(GraphPass):
     Invariant: the outputs are unchanged to the last bit.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        made: dict[str, list[Node]] = {}
-        for transpose in graph.of_kind.get("transpose", ()):
-            made |= _hoisted(graph, transpose)
-        nodes = [each for node in graph.nodes for each in made.get(node.name, [node])]
-        return with_nodes(graph, nodes, graph.constants) if made else graph
+    kinds = ("transpose",)
 
-
-def _hoisted(graph: Graph, transpose: Node) -> dict[str, list[Node]]:
-    """The ops in place of each reader of a transpose, and of the reshapes after it; none if a reader has to stay."""
-    assert isinstance(transpose.op, Transpose)
-    reshape, permutation = graph.producer.get(transpose.inputs[0]), transpose.op.permutation
-    if reshape is None or not isinstance(reshape.op, Reshape) or transpose.outputs[0] in graph.returned:
-        return {}
-    rows, heads = (graph.types[value].shape for value in (*reshape.inputs, *reshape.outputs))
-    if len(rows) != 3 or len(heads) < 5 or heads[:2] != rows[:2] or permutation[-1] != len(heads) - 1:
-        return {}
-    axis, made, parts = permutation.index(2), dict[str, list[Node]](), list[str]()
-    for reader in graph.consumers[transpose.outputs[0]]:
-        op = _of_features(reader.op, axis, heads, rows[2] // heads[2])
-        if op is None:
+    def replaced(self, graph: Graph, transpose: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        """The ops in place of a transpose's readers, and of the reshapes after it; none if a reader has to stay."""
+        assert isinstance(transpose.op, Transpose)
+        reshape, permutation = graph.producer.get(transpose.inputs[0]), transpose.op.permutation
+        if reshape is None or not isinstance(reshape.op, Reshape) or transpose.outputs[0] in graph.returned:
             return {}
-        features = tuple(free_name(f"{value}.features", graph.types) for value in reader.outputs)
-        made[reader.name] = [replace(reader, op=op, inputs=reshape.inputs, outputs=features)]
-        for source, value in zip(features, reader.outputs, strict=True):
-            part, order, made_value = [*heads[:2], graph.types[value].shape[axis], *heads[3:]], permutation, value
-            if (last := _squeeze(graph, value, axis)) is not None:
-                del part[2]
-                order = tuple(each - (each > 2) for each in permutation if each != 2)
-                made[last.name], made_value = [], last.outputs[0]
-            parts.append(made_value)
-            split = free_name(f"{value}.heads", graph.types)
-            moved = Node(free_name(f"{value}.transposed", graph.types), Transpose(order), (split,), (made_value,))
-            made[reader.name] += [Node(split, Reshape(tuple(part)), (source,), (split,)), moved]
-    return made if any(_is_weighed(graph, part) for part in parts) else {}
+        rows, heads = (graph.types[value].shape for value in (*reshape.inputs, *reshape.outputs))
+        if len(rows) != 3 or len(heads) < 5 or heads[:2] != rows[:2] or permutation[-1] != len(heads) - 1:
+            return {}
+        axis, made, parts = permutation.index(2), dict[str, list[Node]](), list[str]()
+        for reader in graph.consumers[transpose.outputs[0]]:
+            op = _of_features(reader.op, axis, heads, rows[2] // heads[2])
+            if op is None:
+                return {}
+            features = tuple(free_name(f"{value}.features", graph.types) for value in reader.outputs)
+            made[reader.name] = [replace(reader, op=op, inputs=reshape.inputs, outputs=features)]
+            for source, value in zip(features, reader.outputs, strict=True):
+                part, order, made_value = [*heads[:2], graph.types[value].shape[axis], *heads[3:]], permutation, value
+                if (last := _squeeze(graph, value, axis)) is not None:
+                    del part[2]
+                    order = tuple(each - (each > 2) for each in permutation if each != 2)
+                    made[last.name], made_value = [], last.outputs[0]
+                parts.append(made_value)
+                split = free_name(f"{value}.heads", graph.types)
+                moved = Node(free_name(f"{value}.transposed", graph.types), Transpose(order), (split,), (made_value,))
+                made[reader.name] += [Node(split, Reshape(tuple(part)), (source,), (split,)), moved]
+        return made if any(_is_weighed(graph, part) for part in parts) else {}
 
 
 def _is_weighed(graph: Graph, value: str) -> bool:
@@ -184,7 +178,7 @@ def _of_features(op: Op, axis: int, heads: tuple[int, ...], width: int) -> Op | 
 
 def _squeeze(graph: Graph, value: str, axis: int) -> Node | None:
     """The reshape that alone reads a value, and drops that axis, of size one."""
-    shape, readers = graph.types[value].shape, graph.consumers[value]
-    if shape[axis] != 1 or len(readers) != 1 or value in graph.returned or not isinstance(readers[0].op, Reshape):
+    shape, reader = graph.types[value].shape, graph.private_consumer(value)
+    if shape[axis] != 1 or reader is None or not isinstance(reader.op, Reshape):
         return None
-    return readers[0] if graph.types[readers[0].outputs[0]].shape == (*shape[:axis], *shape[axis + 1 :]) else None
+    return reader if graph.types[reader.outputs[0]].shape == (*shape[:axis], *shape[axis + 1 :]) else None

@@ -56,8 +56,7 @@ MODELS = (
 
 def flatten(b: GraphBuilder, name: str, x: str) -> str:
     """All dimensions but the batch as one."""
-    with b.unit(name, "Flatten"):
-        return b.add(Flatten(1), x, name=f"{name}.flatten")
+    return b.add(Flatten(1), x, name=f"{name}.flatten", unit=(name, "Flatten"))
 
 
 def fully_connected(b: GraphBuilder, name: str, x: str, features: int, activated: bool = False) -> str:

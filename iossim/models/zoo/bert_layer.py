@@ -43,10 +43,8 @@ def _layer(b: GraphBuilder, layer: str, tokens: str) -> str:
             scale = b.constant(f"{layer}scores.scale", (1,), value=_HEAD**-0.5)
             products = b.add(MatMul(), query, key, name=f"{layer}scores.matmul")
             scores = b.add(Mul(), products, scale, name=f"{layer}scores.mul")
-        with b.unit(f"{layer}softmax", "Softmax"):
-            weights = b.add(Softmax(), scores, name=f"{layer}softmax.softmax")
-        with b.unit(f"{layer}mixed", "Matmul"):
-            mixed = b.add(MatMul(), weights, value, name=f"{layer}mixed.matmul")
+        weights = b.add(Softmax(), scores, name=f"{layer}softmax.softmax", unit=(f"{layer}softmax", "Softmax"))
+        mixed = b.add(MatMul(), weights, value, name=f"{layer}mixed.matmul", unit=(f"{layer}mixed", "Matmul"))
         with b.unit(f"{layer}joined", "Transpose-Reshape"):
             joined = b.add(Transpose((0, 2, 1, 3)), mixed, name=f"{layer}joined.transpose")
             joined = b.add(Reshape((batch, length, width)), joined, name=f"{layer}joined.reshape")

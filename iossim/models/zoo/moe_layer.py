@@ -36,15 +36,13 @@ def build(b: GraphBuilder, tokens: str) -> str:
     with b.block("experts"):
         shares = _shares(b, tokens, EXPERTS)
         weighed = [_expert(b, f"expert{index}", index, tokens, shares, width) for index in range(EXPERTS)]
-        with b.unit("sum", "Add"):
-            return b.add(Add(), *weighed, name="sum.add")
+        return b.add(Add(), *weighed, name="sum.add", unit=("sum", "Add"))
 
 
 def _shares(b: GraphBuilder, x: str, experts: int) -> str:
     """The weight of each expert for each token."""
     scores = linear(b, "gate", x, experts, bias=False)
-    with b.unit("gate.softmax", "Softmax"):
-        return b.add(Softmax(), scores, name="gate.softmax")
+    return b.add(Softmax(), scores, name="gate.softmax", unit=("gate.softmax", "Softmax"))
 
 
 def _expert(b: GraphBuilder, name: str, index: int, tokens: str, shares: str, width: int) -> str:
@@ -77,8 +75,7 @@ def build_shared(b: GraphBuilder, x: str, options: BuildOptions) -> str:
             back = b.add(Reshape((batch, tokens, _CHOSEN, width)), back, name="combine.choices")
             back = b.add(Reduce("sum", (2,), False), back, name="combine.sum")
         shared = _gated(b, "shared", x, 2 * _INNER, ())
-        with b.unit("sum", "Add"):
-            return b.add(Add(), x, back, shared, name="sum.add")
+        return b.add(Add(), x, back, shared, name="sum.add", unit=("sum", "Add"))
 
 
 def _gated(b: GraphBuilder, name: str, x: str, inner: int, experts: tuple[int, ...]) -> str:

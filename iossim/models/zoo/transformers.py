@@ -33,13 +33,11 @@ _LAYERS, _WIDTH, _HEADS = 12, 768, 12
 
 def gpt2(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]:
     """The smallest: 12 layers of 768, 12 heads."""
-    heads, kept = nn.SelfAttention(12, 12, options.dimensions["past"]), []
+    heads, kept = nn.SelfAttention(12, 12, options.dimensions["past"]), list[str]()
     for layer in range(12):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            y, own = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
-            x = nn.linear(b, f"{name}.out", y, 768, added=x)
-            kept += own
+            x = _attended(b, name, x, heads, kept)
         with b.block(f"{name}.feed_forward"):
             x = nn.feed_forward(b, name, x, "norm2", "gelu_tanh")
     with b.block("head"):
@@ -61,8 +59,7 @@ def llama_1b(b: GraphBuilder, x: str, options: BuildOptions, low_rank: int) -> l
             normed = nn.rms_norm(b, f"{name}.norm2", x)
             gate = nn.linear(b, f"{name}.gate", normed, 8192, activation="swish", bias=False)
             up = nn.linear(b, f"{name}.up", normed, 8192, bias=False)
-            with b.unit(f"{name}.gated", "Mul"):
-                inner = b.add(Mul(), gate, up, name=f"{name}.gated.mul")
+            inner = b.add(Mul(), gate, up, name=f"{name}.gated.mul", unit=(f"{name}.gated", "Mul"))
             x = nn.linear(b, f"{name}.down", inner, 2048, added=x, bias=False)
     with b.block("head"):
         x = nn.rms_norm(b, "norm", nn.last_token(b, "last", x))
@@ -75,8 +72,7 @@ def whisper_encoder(b: GraphBuilder, x: str, options: BuildOptions) -> str:
     for layer in range(_LAYERS):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            y, _ = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
-            x = nn.linear(b, f"{name}.out", y, _WIDTH, added=x)
+            x = _attended(b, name, x, heads, [])
         x = _feed_forward(b, name, x)
     return nn.layer_norm(b, "norm", x)
 
@@ -88,18 +84,16 @@ def whisper_decoder(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]
     for layer in range(_LAYERS):
         name = f"layer{layer}"
         with b.block(f"{name}.attention"):
-            y, own = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
-            x = nn.linear(b, f"{name}.out", y, _WIDTH, added=x)
+            x = _attended(b, name, x, heads, kept)
             query = nn.linear(b, f"{name}.cross.query", nn.layer_norm(b, f"{name}.norm2", x), _WIDTH)
             sides = [f"{name}.cross.{side}" for side in ("key", "value")]
             if past:
                 sides = [b.input(side, (batch, frames, _WIDTH)) for side in sides]
             else:
                 sides = [nn.linear(b, side, audio, _WIDTH) for side in sides]
-                own += sides
+                kept += sides
             y = nn.attention(b, f"{name}.cross.heads", (query, *sides), _HEADS, _HEADS)
             x = nn.linear(b, f"{name}.cross.out", y, _WIDTH, added=x)
-            kept += own
         x = _feed_forward(b, name, x)
     with b.block("head"):
         x = nn.layer_norm(b, "norm", nn.last_token(b, "last", x))
@@ -136,9 +130,14 @@ def clip(b: GraphBuilder, image: str, options: BuildOptions) -> str:
 def _clip_layer(b: GraphBuilder, name: str, x: str, causal: bool) -> str:
     width = b.types[x].shape[2]
     heads = nn.SelfAttention(width // 64, width // 64, causal=causal)
-    y, _ = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
-    x = nn.linear(b, f"{name}.out", y, width, added=x)
-    return nn.feed_forward(b, name, x, "norm2", "gelu")
+    return nn.feed_forward(b, name, _attended(b, name, x, heads, []), "norm2", "gelu")
+
+
+def _attended(b: GraphBuilder, name: str, x: str, heads: nn.SelfAttention, kept: list[str]) -> str:
+    """Layer norm of ``x``, self-attention, and the sum with ``x``; keys and values to keep are added to ``kept``."""
+    y, own = heads.add(b, name, nn.layer_norm(b, f"{name}.norm1", x))
+    kept += own
+    return nn.linear(b, f"{name}.out", y, b.types[x].shape[2], added=x)
 
 
 def _model(name: str, description: str, width: int, add: Callable[..., str | list[str]], **sizes: int) -> ZooModel:

@@ -64,8 +64,7 @@ def _pool(b: GraphBuilder, name: str, x: str, is_last: bool) -> str:
     """Halves the image, rounding up; the last one keeps it."""
     height, width = b.types[x].shape[2:]
     op = MaxPool((3, 3), (1, 1), (1, 1, 1, 1)) if is_last else MaxPool((2, 2), (2, 2), (0, 0, height % 2, width % 2))
-    with b.unit(name, "Pool"):
-        return b.add(op, x, name=f"{name}.max")
+    return b.add(op, x, name=f"{name}.max", unit=(name, "Pool"))
 
 
 MODELS = (
