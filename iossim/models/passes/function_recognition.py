@@ -19,7 +19,8 @@ from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 #: Length of the longest one: the approximation of GELU by the hyperbolic tangent takes eight ops.
 _LONGEST = 9
-_FUNCTIONS = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
+#: Names of the functions, in :data:`iossim.ir.ops.functions.UNARY`.
+FUNCTIONS = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
 #: Points at which a function is recognised by its values, and how far these may be off in fp32, and in 16 bits.
 _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 _TOLERANCE, _OF_16_BITS = 1e-4, 5e-3
@@ -87,11 +88,11 @@ def _function(graph: Graph, members: Iterable[Node], x: str) -> str | None:
     off = np.abs(computed - expected) / (1 + np.abs(expected))
     nearest = int(off.max(axis=1).argmin())
     within = _TOLERANCE if graph.types[x].dtype is DType.FLOAT32 else _OF_16_BITS
-    return _FUNCTIONS[nearest] if off[nearest].max() <= within else None
+    return FUNCTIONS[nearest] if off[nearest].max() <= within else None
 
 
 @cache
 def _expected() -> Array:
     """The values of each of the functions at the points, shape ``[functions, points]``."""
-    functions = [UNARY[name] for name in _FUNCTIONS]
+    functions = [UNARY[name] for name in FUNCTIONS]
     return np.stack([each.compute(_POINTS, *(value for _, value in each.parameters)) for each in functions])

@@ -21,8 +21,6 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.unary import Cast
 from iossim.models.passes.graph_pass import LocalPass
 
-_KINDS = {"layer_norm": "layer norm", "rms_norm": "RMS norm"}
-
 
 class NormRecognition(LocalPass):
     """Turns ``(x - mean(x)) / sqrt(var(x) + epsilon) * scale [+ bias]`` into a layer norm, and the same without means
@@ -38,16 +36,6 @@ class NormRecognition(LocalPass):
     def replaced(self, graph: Graph, product: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         norm = _Parts(graph).norm(product)
         return {} if norm is None else {norm.name: [norm]}
-
-
-def norm_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
-    """Remarks on the norms of an imported graph that were recognised, a sentence each."""
-    kinds = {kind: len(scheduled.of_kind.get(kind, ())) - len(read.of_kind.get(kind, ())) for kind in _KINDS}
-    return tuple(
-        f"The file spells {more} {_KINDS[kind]}{'s' * (more > 1)} as means and quotients; read as one op each."
-        for kind, more in kinds.items()
-        if more > 0
-    )
 
 
 @dataclass(frozen=True)

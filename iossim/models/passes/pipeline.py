@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding
-from iossim.models.passes.function_recognition import FunctionRecognition
+from iossim.models.passes.function_recognition import FUNCTIONS, FunctionRecognition
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.group_norms import GroupNormRecognition
 from iossim.models.passes.integer_products import IntegerProducts
@@ -50,6 +51,17 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     for each in passes:
         graph = each.apply(graph)
     return graph
+
+
+#: Operations that exporters spell as several ops.
+_SPELT = {"softmax", "layer_norm", "rms_norm", "group_norm", *FUNCTIONS}
+
+
+def spelt_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
+    """A remark on what an imported graph spells as several ops, if there is any."""
+    now, before = (Counter(node.op.operation for node in graph.nodes) for graph in (scheduled, read))
+    found = ", ".join(f"{name} ({count})" for name, count in (now - before).items() if name in _SPELT)
+    return (f"The file spells these as several ops; read as one op each: {found}.",) if found else ()
 
 
 def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:

@@ -157,20 +157,19 @@ class SoftmaxRecognition(GraphPass):
         return graph if tuple(nodes) == graph.nodes else with_nodes(graph, nodes, graph.constants)
 
 
-def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
-    """Remarks on the changes to an imported graph's softmaxes, a sentence each."""
-    more = len(scheduled.of_kind.get("softmax", ())) - len(read.of_kind.get("softmax", ()))
+def check_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
+    """Remarks on the checks of an imported graph's softmaxes for NaN, a sentence each."""
     checks, kept = (
         sum(is_nan_check(node, graph.producer) for node in graph.of_kind.get("where", ()))
         for graph in (read, scheduled)
     )
-    spelt = f"The file spells {more} softmax{'es' * (more > 1)} as exponential, sum and quotient; read as Softmax."
     found = (
         ("Left out, since the mask hides no row whole", checks - kept),
         ("Kept, since the mask may hide a whole row", kept),
     )
-    counted = (f"{what}: {count} check{'s' * (count > 1)} of a softmax for NaN." for what, count in found if count > 0)
-    return (*[spelt] * (more > 0), *counted)
+    return tuple(
+        f"{what}: {count} check{'s' * (count > 1)} of a softmax for NaN." for what, count in found if count > 0
+    )
 
 
 def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node | None:

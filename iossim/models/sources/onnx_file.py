@@ -56,9 +56,8 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import translate
     from iossim.models.passes.integer_products import integer_remarks
-    from iossim.models.passes.norm_recognition import norm_remarks
-    from iossim.models.passes.pipeline import apply_plugins, canonicalise
-    from iossim.models.passes.softmax_recognition import softmax_remarks
+    from iossim.models.passes.pipeline import apply_plugins, canonicalise, spelt_remarks
+    from iossim.models.passes.softmax_recognition import check_remarks
 
     def given(graph: Graph, precision: Precision) -> Network | None:
         return given_units(model.proto, graph, model.name, precision)
@@ -71,7 +70,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     canonical = graph if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
-    recognised = *softmax_remarks(graph, canonical), *norm_remarks(graph, canonical), *integer_remarks(canonical)
+    recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
     remarks = (*bound.remarks, *_absent_remarks(graph), *recognised)
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)

@@ -174,7 +174,7 @@ def test_a_softmax_in_parts_is_one(name: str, tmp_path: Path) -> None:
     assert [each.op.signature for each in network.graph.nodes] == [
         f"softmax(axis={1 if name == 'of rows' else 2},flatten=False)"
     ]
-    assert network.remarks == ("The file spells 1 softmax as exponential, sum and quotient; read as Softmax.",)
+    assert network.remarks == ("The file spells these as several ops; read as one op each: softmax (1).",)
 
 
 def test_what_is_no_softmax_stays_in_parts(tmp_path: Path) -> None:
