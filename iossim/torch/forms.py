@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils import _pytree as pytree
@@ -56,16 +56,19 @@ def settings(place: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """An argument, or part of its memory, ``offset`` values after its first."""
+    """An argument (by name) or an earlier output (by number), or part of its memory, ``offset`` values after its first."""
 
-    argument: str
+    source: str | int
     is_whole: bool
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
 
-    def of(self, given: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        value = given[self.argument]
+    @classmethod
+    def between(cls, source: str | int, value: torch.Tensor, output: torch.Tensor, is_whole: bool) -> Self:
+        return cls(source, is_whole, output.shape, output.stride(), output.storage_offset() - value.storage_offset())
+
+    def of(self, value: torch.Tensor) -> torch.Tensor:
         if self.is_whole:
             return value
         return value.as_strided(self.shape, self.stride, value.storage_offset() + self.offset)
@@ -88,33 +91,36 @@ class Results:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
         own = {*map(_memory, kept)}
-        #: For each output: a view, a kept tensor, the number of an equal output, or its own shape, strides and type.
-        self._results: list[_View | torch.Tensor | int | tuple[Sequence[int], Sequence[int], torch.dtype]] = []
+        #: For each output: a view, a kept tensor, or its own shape, strides and type.
+        self._results: list[_View | torch.Tensor | tuple[Sequence[int], Sequence[int], torch.dtype]] = []
         for number, output in enumerate(outputs):
             one = f"output {number} of module {module}"
             if argument := arguments.get(_memory(output) if output.numel() else 0):
                 value = given[argument]
                 if value.dtype != output.dtype:
                     raise ModelError(f"{one} is argument {argument!r} read as another type; return a clone")
-                offset = output.storage_offset() - value.storage_offset()
-                self._results.append(_View(argument, output is value, output.shape, output.stride(), offset))
+                self._results.append(_View.between(argument, value, output, output is value))
             elif output.numel() and _memory(output) in own:
                 self._results.append(output)
             else:
-                others = [each for each in range(number) if _overlap(outputs[each], output)]
-                if others and _place(outputs[others[0]]) != _place(output):
-                    raise ModelError(f"{one} shares memory with output {others[0]}; return a clone of one")
-                self._results.append(others[0] if others else _layout(output))
+                for each in range(number):
+                    other = outputs[each]
+                    if not (shared := _shared(other, output)):
+                        continue
+                    if shared < output.numel() or _layout(other)[1] != other.stride():
+                        raise ModelError(f"{one} shares memory with output {each}; return a clone of one")
+                    self._results.append(_View.between(each, other, output, _place(other) == _place(output)))
+                    break
+                else:
+                    self._results.append(_layout(output))
 
     def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
         """The module's result for these outputs of its graph, in newly allocated memory."""
         made: list[torch.Tensor] = []
         for result, output in zip(self._results, outputs, strict=True):
             match result:
-                case _View():
-                    made.append(result.of(given))
-                case int():
-                    made.append(made[result])
+                case _View(source=source):
+                    made.append(result.of(made[source] if isinstance(source, int) else given[source]))
                 case torch.Tensor():
                     made.append(result)
                 case shape, stride, dtype:
@@ -151,17 +157,17 @@ def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True where two tensors have a value at the same address; for different types, where they may."""
+def _shared(one: torch.Tensor, other: torch.Tensor) -> int:
+    """How many values of ``other`` are at addresses of values of ``one``; -1 for different types in the same memory."""
     if not _memory(one) or _memory(one) != _memory(other):
-        return False
+        return 0
     if one.dtype != other.dtype:
-        return True
+        return -1
     places = torch.arange(one.untyped_storage().nbytes() // one.element_size())
     first, second = (
         places.as_strided(each.shape, each.stride(), each.storage_offset()).reshape(-1) for each in (one, other)
     )
-    return bool(torch.isin(first, second).any())
+    return int(torch.isin(second, first).sum())
 
 
 def _place(tensor: torch.Tensor) -> tuple[object, ...]:
