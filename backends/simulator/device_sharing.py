@@ -250,7 +250,7 @@ def begin_waves(active: int, columns: Floats, numbers: Floats, integers: Integer
                 numbers[REMAINING, group] += again_us
         elif part == 1.0 and numbers[WAITING, group] > 0.0:
             numbers[WAITING, group] = 0.0
-            numbers[REMAINING, group] = again_us
+            numbers[REMAINING, group] = max(numbers[REMAINING, group] - again_us, again_us)
 
 
 @jit(inline="always")

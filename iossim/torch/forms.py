@@ -56,7 +56,7 @@ def settings(place: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """An argument (by name) or an earlier output (by number), or part of its memory, ``offset`` values after its first."""
+    """An argument (by name), an earlier output (by number), or part of the memory of one, ``offset`` values further."""
 
     source: str | int
     is_whole: bool

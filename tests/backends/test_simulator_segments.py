@@ -363,8 +363,16 @@ def test_known_slowdowns_change_no_price(groups: list[list[Kernel]], interferenc
     assert prices.tolist() == anew
 
 
+#: The last blocks of the short kernel begin while its first ones have more than a second wave's time left.
+SHORT_AT_THE_END = [
+    [Kernel(1.0, 0.0, alone_us=127.0), Kernel(0.7375, 0.0, alone_us=2.0, sms=1.0, again=0.5)],
+    [Kernel(0.275, 0.0, alone_us=127.0, sms=1.0, again=0.5)],
+]
+
+
 @settings(deadline=None)
 @given(stages(), interferences)
+@example(SHORT_AT_THE_END, 0.0)
 def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) -> None:
     """The inequalities behind ``SimulatorCostModel.bounds``, for kernels of any kind."""
     found_us = run(groups, interference)[0] * (1 + 1e-9)
