@@ -152,6 +152,12 @@ def test_an_attention_in_one_call_and_apart(
     assert {way.partition(":")[0] for way in ways} >= ({"apart"} if mask else {"apart", "fused"})
 
 
+def test_a_query_that_sees_no_key(backend_of: MakeBackend) -> None:
+    """Zeros, whatever cuDNN makes of a row that is wholly masked."""
+    network = attention(Precision.BF16, checked=True, features=64)
+    assert agrees_in_every_way(backend_of(Precision.BF16), network, "attention")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_stages_on_parts_of_the_device(seed: int, backend_of: MakeBackend) -> None:
     """In one graph of several green contexts, where the driver has them."""
