@@ -12,7 +12,7 @@ from iossim.execution.layouts import prefers_channels_last, suits_channels_last
 from iossim.ir.graph import Graph
 from iossim.ir.types import Precision
 
-#: What is computed in: what is stored, and what is multiplied. Networks with scales have products of int8 besides.
+#: Precisions of storage and of products; networks with scales have products of int8, too.
 PRECISIONS = (Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16)
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
 #: cuDNN ranks its plans by what they are expected to take, and no convolution has so many engines of them.

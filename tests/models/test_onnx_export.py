@@ -27,6 +27,7 @@ from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import subgraph
 from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.pool import AveragePool
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split
@@ -133,6 +134,13 @@ def test_what_an_older_operator_set_cannot_say_is_refused(op: Op, opset: int, me
     with pytest.raises(ModelError, match=message):
         export_graph(graph, opset)
     export_graph(graph, 19)
+
+
+def test_an_operator_of_several_values_is_not_written_by_its_definition() -> None:
+    b = GraphBuilder("older")
+    graph = b.graph([b.add(LayerNorm(-1), b.input("x", (2, 8)), b.constant("scale", (8,)), name="y")])
+    with pytest.raises(ModelError, match="op 'y': operator set 16 has no LayerNormalization; write a later one"):
+        export_graph(graph, 16)
 
 
 def test_the_operator_set_takes_the_element_type() -> None:

@@ -13,7 +13,7 @@ from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
 from iossim.ir.op import Array, Op, Work, require
 from iossim.ir.types import TensorType
 
-#: What lies outside of an image.
+#: Paddings: values read outside of an image.
 PADDINGS = ("zeros", "border", "reflection")
 
 

@@ -124,7 +124,7 @@ class Speller:
         self._node(op_type, operands, outputs, name, **attributes)
 
     def _by_definition(self, node: NodeProto, x: TensorType) -> None:
-        """The function that defines an operator which the operator set lacks, in operators that it has.
+        """The function of one value that defines an operator which the operator set lacks, in operators that it has.
 
         Raises ModelError if there is none.
         """
@@ -135,7 +135,8 @@ class Speller:
             function = onnx.FunctionProto.FromString(body)
         else:
             function = schema.function_body
-        if not function.node or not all(onnx.defs.has(each.op_type, self.opset) for each in function.node):
+        is_unary = len(function.input) == len(node.input) == 1
+        if not is_unary or not all(onnx.defs.has(each.op_type, self.opset) for each in function.node):
             raise ModelError(f"op {node.name!r}: operator set {self.opset} has no {node.op_type}; write a later one")
         given = {attribute.name: attribute for attribute in node.attribute}
         values = dict(zip((*function.input, *function.output), (*node.input, *node.output), strict=True))

@@ -66,7 +66,8 @@ class LayerScaleFolding(LocalPass):
 
     def replaced(self, graph: Graph, scale: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         data, *factors = sorted(scale.inputs, key=graph.constants.__contains__)
-        nodes = _scaled(graph, data, factors[0]) if len(factors) == 1 else []
+        is_known = len(factors) == 1 and factors[0] in graph.constants
+        nodes = _scaled(graph, data, factors[0]) if is_known else []
         made: dict[str, list[Node]] = {scale.name: []} if nodes else {}
         for node in nodes:
             vector = folded(Reshape((constants[factors[0]].type.elements,)), constants[factors[0]])

@@ -23,8 +23,6 @@ from iossim.models.passes.simplification import DeadOpElimination, IdentityElimi
 
 _LAST_OF: dict[type[Op], Any] = {each.first: each for each in ChannelsLast.__subclasses__()}
 _ELEMENTWISE = {"add", "cast", "clip", "mul", "nary", "relu", "sigmoid", "unary", "where"}
-
-
 #: Share of a region's elements whose transposes must be saved: its convolutions are merged with no others.
 _LEAST_SAVED = 0.03
 

@@ -236,6 +236,8 @@ def _sliced_rows(graph: Graph, node: Node, given: Array) -> dict[str, list[Node]
     """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
     data = graph.types[node.inputs[0]].shape
     looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
+    if not given.size or (given < np.negative(looked)).any() or (given >= looked).any():
+        return {}
     places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), looked).reshape(-1)
     if places.tolist() != list(range(places[0], places[0] + places.size)):
         return {}
@@ -252,8 +254,10 @@ def _without_one(graph: Graph, node: Node) -> Node:
     """A product of two factors, one of which is 1, or a quotient by 1, converted to an identity."""
     factors = node.inputs if isinstance(node.op, Mul) else node.inputs[1:] if node.op == Nary("div") else ()
     for value in factors if len(node.inputs) == 2 else ():
-        if value in graph.constants and graph.constants[value].is_at_hand and graph.number(value) == 1:
-            return replace(node, op=Identity(), inputs=tuple(each for each in node.inputs if each != value))
+        others = [each for each in node.inputs if each != value]
+        keeps_type = [graph.types[each] for each in others] == graph.output_types(node)
+        if keeps_type and value in graph.constants and graph.constants[value].is_at_hand and graph.number(value) == 1:
+            return replace(node, op=Identity(), inputs=tuple(others))
     return node
 
 

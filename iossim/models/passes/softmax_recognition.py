@@ -82,18 +82,19 @@ class MaskJoining(LocalPass):
         return _joined(graph, _masked(graph, softmax.inputs[0]) or [], constants)
 
 
-def _masked(graph: Graph, value: str) -> list[Node] | None:
+def _masked(graph: Graph, value: str, most: int = 8) -> list[Node] | None:
     """The sums with masks and the reshapes by which a value is made of scores, the last one first, each with the scores
-    as its first operand; None for a value that is not made of scores.
+    as its first operand; None for a value that is not made of scores, or of more than so many ops.
     """
-    node = graph.private_producer(value)
+    node = graph.private_producer(value) if most else None
     if node is None or not isinstance(node.op, MatMul | Mul | Nary | Add | Reshape) or len(node.inputs) > 2:
         return None
     if isinstance(node.op, MatMul):
         return []
     for scores in node.inputs:
         others = [each for each in node.inputs if each != scores]
-        found = _masked(graph, scores) if graph.types[scores].elements == graph.types[value].elements else None
+        is_whole = graph.types[scores].elements == graph.types[value].elements
+        found = _masked(graph, scores, most - 1) if is_whole else None
         if found is not None and isinstance(node.op, Add | Reshape):
             return [replace(node, inputs=(scores, *others)), *found]
         if found == [] and graph.constants.keys() >= set(others):

@@ -359,6 +359,7 @@ SCALE = {
     name: SeededConstant(TensorType(shape), name)
     for name, shape in {"m": (5, 5), "b": (5,), "s": (5,), "t": (5, 1), "u": ()}.items()
 }
+ROW = Slice((0, 0, 0), (1, 1, 1), (0, 1, 2), (1, 1, 1))
 PRODUCT, BIAS = ("p", MatMul(), "x m"), ("q", Add(), "b p")
 
 
@@ -371,6 +372,7 @@ PRODUCT, BIAS = ("p", MatMul(), "x m"), ("q", Add(), "b p")
         ([PRODUCT, ("y", Mul(), "p t")], ["matmul", "mul"]),
         ([PRODUCT, ("r", Add(), "p t"), ("y", Mul(), "r s")], ["matmul", "add", "mul"]),
         ([("p", MatMul(), "x x"), ("y", Mul(), "p s")], ["matmul", "mul"]),
+        ([PRODUCT, ("r", ROW, "x"), ("y", Mul(), "p r")], ["matmul", "slice", "mul"]),
         ([PRODUCT, ("r", Mul(), "p s"), ("y", Add(), "r p")], ["matmul", "mul", "add"]),
     ],
 )  # fmt: skip
@@ -391,11 +393,13 @@ ONE, TWO = (ArrayConstant(np.float32(value)) for value in (1, 2))
         ([("a", Mul(), "one x"), ("y", Nary("div"), "a one")], ["identity"]),
         ([("a", Mul(), "x two"), ("y", Nary("div"), "one a")], ["mul", "nary"]),
         ([("a", Mul(), "x ones"), ("y", Relu(), "a")], ["mul", "relu"]),
+        ([("a", Mul(), "x deep"), ("y", Relu(), "a")], ["mul", "relu"]),
     ],
 )
 def test_factors_of_one_go(nodes: Nodes, kept: list[str]) -> None:
     wide = ArrayConstant(np.ones((3, 1, 1, 1, 1), dtype=np.float32))
-    graph = graph_of(nodes, {"one": ONE, "two": TWO, "ones": wide})
+    deep = ArrayConstant(np.ones((1, 1, 1, 1, 1), dtype=np.float32))
+    graph = graph_of(nodes, {"one": ONE, "two": TWO, "ones": wide, "deep": deep})
     after = IdentityElimination().apply(graph)
     assert [node.op.kind for node in after.nodes] == kept
     assert_equal(graph, after, 0)

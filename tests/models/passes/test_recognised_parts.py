@@ -310,6 +310,15 @@ def test_scores_are_summed_with_one_mask(known: bool, reshaped: bool) -> None:
     assert kinds == {"Attention": 1} | ({} if known else {"Add": 1})
 
 
+def test_a_long_chain_before_a_softmax_is_walked_a_few_ops_deep() -> None:
+    b = GraphBuilder("chain")
+    x = b.input("x", (4, 8))
+    for _ in range(3000):
+        x = b.add(Mul(), x, number(b, 1.5))
+    graph = b.graph([b.add(Softmax(), x)])
+    assert MaskJoining().apply(graph) is graph
+
+
 @pytest.mark.parametrize("changed", [{"known": False}, {"back": False}])
 def test_masks_of_other_shapes_stay(changed: dict[str, Any]) -> None:
     graph = windows(**changed)
