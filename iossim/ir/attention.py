@@ -134,9 +134,9 @@ class _Parts:
             node = before
         return node
 
-    def scores(self, value: str, shape: tuple[int, ...]) -> Node | None:
-        """The product from which ``value``, of that shape, is computed; the ops in between join the parts."""
-        node = self.graph.private_producer(value)
+    def scores(self, value: str, shape: tuple[int, ...], most: int = 16) -> Node | None:
+        """The product of which at most so many ops make ``value``, of that shape; the ops in between join the parts."""
+        node = self.graph.private_producer(value) if most else None
         if node is None or self.graph.types[value].shape != shape:
             return None
         if isinstance(node.op, MatMul):
@@ -145,7 +145,7 @@ class _Parts:
         for through in node.inputs[:1] if node.op == Nary("div") else node.inputs:
             others = [each for each in node.inputs if each != through]
             is_scaled = self._scales(node, others)
-            if (is_scaled or isinstance(node.op, Add | Cast)) and (product := self.scores(through, shape)):
+            if (is_scaled or isinstance(node.op, Add | Cast)) and (product := self.scores(through, shape, most - 1)):
                 self.nodes.append(node)
                 self.masks += [] if is_scaled else others
                 return product

@@ -218,6 +218,15 @@ def test_what_looks_like_it_is_not(change: str) -> None:
     assert ("Attention" in {unit.kind for unit in unit_policy("fused")(graph)}) == (not change)
 
 
+def test_a_long_chain_makes_no_scores() -> None:
+    b = GraphBuilder("g")
+    x, half = b.input("x", (2, 4, 5)), b.constant("half", (), value=0.5)
+    for _ in range(3000):
+        x = b.add(Mul(), x, half)
+    graph = b.graph([b.add(MatMul(), b.add(Softmax(), x), b.input("v", (2, 5, 6)))])
+    assert not attentions_in(graph, graph.nodes)
+
+
 def test_a_transpose_that_takes_features_apart_is_no_part() -> None:
     b = GraphBuilder("g")
     q, k, v = (b.input(name, (1, 2, 4, 4)) for name in "qkv")
