@@ -76,12 +76,12 @@ def test_operator_set(tmp_path: Path, opset: int, reason: str) -> None:
 
 def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path: Path) -> None:
     nodes = """[first] a = NonZero(x); [r] b = Relu(x); [second] c = NonZero(b); [odd] d = Mystery(b)
-        [fused] e = com.microsoft.FusedConv(b); [dice] f = RandomNormalLike(b); [s] y = Sigmoid(d)"""
+        [fused] e = com.microsoft.Inverse(b); [dice] f = RandomNormalLike(b); [s] y = Sigmoid(d)"""
     text = message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}, domains=["com.microsoft"]))
     assert "Mystery ('odd'): ONNX has no such operator; " in text
     assert "NonZero ('first' and 1 more): the shape of its output depends on data; " in text
     assert "RandomNormalLike ('dice'): it draws random numbers; " in text
-    assert "com.microsoft.FusedConv ('fused'): neither ONNX nor the file determines the shape of its output" in text
+    assert "com.microsoft.Inverse ('fused'): neither ONNX nor the file determines the shape of its output" in text
     assert text.endswith("; export the model without them")
 
 

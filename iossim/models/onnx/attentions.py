@@ -1,163 +1,314 @@
-"""Attentions that no op represents directly, decomposed into ONNX's own operators.
+"""Attentions and rotary positions that are decomposed into ONNX's own Attention and simpler operators.
 
-ONNX's Attention adds a mask of numbers of any type to the scores: it is cast. ONNX Runtime's Attention and
-MultiHeadAttention (domain ``com.microsoft``; `ContribOperators.md`, microsoft/onnxruntime) are made by its
-transformer optimiser. Their masks are integers: visibility by key, or by query and key, or the number of keys. A
-cache of earlier keys and packed operands are not decomposed.
+ONNX Runtime's transformer optimiser and model builder make Attention, MultiHeadAttention, GroupQueryAttention and
+RotaryEmbedding (domain ``com.microsoft``; `ContribOperators.md`, microsoft/onnxruntime). Their masks are integers:
+visibility by key, or by query and key, or the number of keys. Caches that are longer than their contents, packed keys
+and quantised caches are not covered. ONNX's Attention adds a mask of numbers of any type to the scores: it is cast.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from onnx import NodeProto, helper
 
 from iossim.ir.onnx_spelling import onnx_code
-from iossim.ir.op import Array
 from iossim.ir.types import DType
-from iossim.models.onnx.constants import Known, constant_node, node_view, nodes_with_list
-from iossim.models.onnx.file import is_standard
-from iossim.models.onnx.quantised_operators import DOMAIN
+from iossim.models.onnx.bodies import Call, Written, integers, number
 
 #: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
-#: By operator: the positions of its mask and of the term added to scores, and the last position of its operands.
-_PLACES = {"Attention": (3, 5, 6), "MultiHeadAttention": (4, 5, 6)}
 
 
-def attention_written_out(node: NodeProto, name: str, known: Known, opset: int) -> list[NodeProto]:
-    """The nodes that replace an attention; none for any other node, or for one that an op represents directly."""
-    if is_standard(node.domain) and node.op_type == "Attention":
-        return _with_cast_mask(node, name, known)
-    if node.domain != DOMAIN or node.op_type not in _PLACES:
-        return []
-    return _Written(node, name, known, opset).nodes()
+class _Body:
+    """The body of an attention that is being written: its text, and the masks of its scores so far."""
 
-
-def _with_cast_mask(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
-    mask = node.input[3] if len(node.input) > 3 else ""
-    if mask not in known.types or known.types[mask].dtype in (DType.BOOL, known.types[node.input[0]].dtype):
-        return []
-    to = onnx_code(known.types[node.input[0]].dtype)
-    kept = NodeProto.FromString(node.SerializeToString())
-    kept.input[3] = f"{name}.mask"
-    return [helper.make_node("Cast", [mask], [kept.input[3]], f"{name}.mask", to=to), kept]
-
-
-class _Written:
-    """An attention of ONNX Runtime that is being decomposed."""
-
-    def __init__(self, node: NodeProto, name: str, known: Known, opset: int) -> None:
-        self.node, self.name, self.known, self.opset = node_view(node, name, known, opset), name, known, opset
-        self.made: list[NodeProto] = []
-
-    def nodes(self) -> list[NodeProto]:
-        node = self.node
-        heads = int(node.attribute("num_heads", 0))
-        mask_at, bias_at, most = _PLACES[node.op_type]
-        projected = self._projected(heads) if heads > 0 else None
-        further = any(node.inputs[most:]) or any(node.outputs[1:]) or node.attribute("do_rotary", 0)
-        past = node.op_type == "Attention" and node.has_input(4)
-        if projected is None or further or past or len(self.known.types[node.inputs[0]].shape) != 3:
-            return []
-        (q, k, v), batch, queries, keys, features = projected
-        q, v = (self._heads(value, place, heads, (0, 2, 1, 3)) for value, place in ((q, "query"), (v, "value")))
-        scores = self._add("MatMul", [q, self._heads(k, "key", heads, (0, 2, 3, 1))], "scores")
-        scale = float(node.attribute("scale", 0.0)) or (features / heads) ** -0.5
-        scores = self._add("Mul", [scores, self._number(scale, "scale")], "scaled")
-        masks = []
-        if node.has_input(mask_at):
-            masks.append(self._mask(node.inputs[mask_at], batch, queries, keys))
-        if node.has_input(bias_at):
-            masks.append(node.inputs[bias_at])
-        if node.attribute("unidirectional", 0):
-            causal = np.triu(np.full((queries, keys), -np.inf), 1 + keys - queries)
-            masks.append(self._constant(causal.astype(self._dtype.numpy), "causal"))
-        for place, mask in enumerate(masks):
-            if mask is None:
-                return []
-            scores = self._add("Add", [scores, mask], f"masked{place}")
-        weights = self._add("Softmax", [scores], "softmax", axis=-1)
-        mixed = self._add("Transpose", [self._add("MatMul", [weights, v], "weighted")], "mixed", perm=(0, 2, 1, 3))
-        joined = helper.make_node("Reshape", [mixed, self._shape((0, 0, -1), "joined")], [node.outputs[0]], self.name)
-        return [*self.made, joined]
-
-    def _projected(self, heads: int) -> tuple[Sequence[str], int, int, int, int] | None:
-        """Queries, keys and values, each ``[batch, tokens, features]``, the sizes of the scores, and the features of
-        queries; None for packed ones.
-        """
-        types, node = self.known.types, self.node
-        if node.op_type == "Attention":
-            if not all(node.has_input(place) for place in (0, 1)) or len(types[node.inputs[1]].shape) != 2:
-                return None
-            whole = self._add("MatMul", list(node.inputs[:2]), "projected")
-            if node.has_input(2):
-                whole = self._add("Add", [whole, node.inputs[2]], "biased")
-            width = types[node.inputs[1]].shape[1]
-            sizes = tuple(node.attribute("qkv_hidden_sizes") or (width // 3,) * 3)
-            batch, tokens, _ = types[node.inputs[0]].shape if len(types[node.inputs[0]].shape) == 3 else (0, 0, 0)
-            if len(sizes) != 3 or sum(sizes) != width or any(size % heads for size in sizes):
-                return None
-            return self._split(whole, sizes, "projected"), batch, tokens, tokens, sizes[0]
-        operands = [node.inputs[place] if node.has_input(place) else "" for place in (0, 1, 2)]
-        if not all(each and len(types[each].shape) == 3 for each in operands):
-            return None
-        (batch, queries, features), (_, keys, _), (_, _, last) = (types[each].shape for each in operands)
-        if features % heads or last % heads:
-            return None
-        if node.has_input(3):
-            parts = self._split(node.inputs[3], (features, features, last), "bias")
-            operands = [
-                self._add("Add", pair, f"biased{i}") for i, pair in enumerate(zip(operands, parts, strict=True))
-            ]
-        return operands, batch, queries, keys, features
-
-    def _mask(self, mask: str, batch: int, queries: int, keys: int) -> str | None:
-        """The value to add to the scores for a mask; None for a mask of another kind."""
-        shape = self.known.types[mask].shape
-        if shape == (batch,):
-            counts = self._add("Reshape", [mask, self._shape((-1, 1, 1, 1), "counts")], "counts")
-            places = self._constant(np.arange(keys, dtype=self.known.types[mask].dtype.numpy), "places")
-            seen = self._add("Less", [places, counts], "seen")
-        elif shape in ((batch, keys), (batch, queries, keys)):
-            wide = (-1, 1, 1, keys) if len(shape) == 2 else (-1, 1, queries, keys)
-            zero = self._constant(np.zeros((), self.known.types[mask].dtype.numpy), "zero")
-            reshaped = self._add("Reshape", [mask, self._shape(wide, "wide")], "wide")
-            seen = self._add("Greater", [reshaped, zero], "seen")
-        else:
-            return None
-        masked = float(self.node.attribute("mask_filter_value", _MASKED))
-        return self._add("Where", [seen, self._number(0.0, "none"), self._number(masked, "filter")], "mask")
-
-    def _heads(self, value: str, what: str, heads: int, order: tuple[int, ...]) -> str:
-        """``[batch, tokens, features]`` split into heads, with its axes in this order."""
-        apart = self._add("Reshape", [value, self._shape((0, 0, heads, -1), f"{what}.heads")], f"{what}.heads")
-        return self._add("Transpose", [apart], what, perm=order)
-
-    def _split(self, value: str, sizes: Sequence[int], what: str) -> list[str]:
-        outputs = [f"{self.name}.{what}.{part}" for part in ("query", "key", "value")]
-        self.made += nodes_with_list("Split", value, outputs, ("split", sizes), self.opset, axis=-1)
-        self.made[-1].name = f"{self.name}.{what}.split"
-        return outputs
+    def __init__(self, call: Call) -> None:
+        self.call, self.text, self.masks, self.is_causal = call, "", list[str](), False
 
     @property
-    def _dtype(self) -> DType:
-        return self.known.types[self.node.inputs[0]].dtype
+    def like(self) -> str:
+        """An operand of the element type of the scores."""
+        return next(iter(self.call.operands))
 
-    def _number(self, value: float, what: str) -> str:
-        return self._constant(np.array(value).astype(self._dtype.numpy), what)
+    def add(self, text: str) -> None:
+        self.text += f"{text} "
 
-    def _shape(self, shape: Sequence[int], what: str) -> str:
-        return self._constant(np.array(shape, dtype=np.int64), f"{what}.shape")
+    def split(self, whole: str, sizes: Sequence[int], parts: str, axis: int = -1) -> None:
+        self.add(integers(f"{whole}_sizes", [*sizes]))
+        self.add(f"{parts} = Split <axis = {axis}> ({whole}, {whole}_sizes)")
 
-    def _constant(self, array: Array, what: str) -> str:
-        self.made.append(constant_node(f"{self.name}.{what}", array))
-        return self.made[-1].name
+    def reshaped(self, value: str, shape: Sequence[int], made: str) -> str:
+        self.add(f"{integers(f'{made}_shape', [*shape])} {made} = Reshape({value}, {made}_shape)")
+        return made
 
-    def _add(self, op_type: str, inputs: Sequence[str], what: str, **attributes: Any) -> str:
-        """The output of a new node."""
-        name = f"{self.name}.{what}"
-        self.made.append(helper.make_node(op_type, list(inputs), [name], name, **attributes))
-        return name
+    def in_heads(self, value: str, heads: int) -> str:
+        """``[batch, tokens, heads, features]`` from ``[batch, tokens, heads * features]``."""
+        return self.reshaped(value, (0, 0, heads, -1), f"{value}_heads")
+
+    def turned(self, value: str, made: str) -> str:
+        """``[batch, heads, tokens, features]`` from ``[batch, tokens, heads, features]``, or the other way round."""
+        self.add(f"{made} = Transpose <perm = [0, 2, 1, 3]> ({value})")
+        return made
+
+    def masked(self, mask: str, sizes: tuple[int, int, int]) -> bool:
+        """Add a mask of integers for the scores of ``(batch, queries, keys)``; False for one of another kind."""
+        batch, queries, keys = sizes
+        if not self.call.has(mask):
+            return True
+        shape = self.call.shape(mask)
+        if shape == (batch,):
+            self.add(f"{integers('places', [*range(keys)])} whole_counts = Cast <to = 7> ({mask})")
+            self.add(f"seen = Less(places, {self.reshaped('whole_counts', (-1, 1, 1, 1), 'counts')})")
+        elif shape in ((batch, keys), (batch, queries, keys)):
+            wide = self.reshaped(mask, (batch, 1, 1 if len(shape) == 2 else queries, keys), "wide")
+            self.add(f"seen = Cast <to = 9> ({wide})")
+        else:
+            return False
+        self.add(
+            f"{number('none', 0, self.like)} {number('hidden', self.call.get('mask_filter_value', _MASKED), self.like)}"
+        )
+        self.add("mask_term = Where(seen, none, hidden)")
+        self.masks.append("mask_term")
+        return True
+
+    def causal(self, queries: int, keys: int, window: int = -1) -> None:
+        """Hide later keys from each query, and those before a ``window``, if it is not negative."""
+        self.is_causal = window < 0 and queries == keys  # as ONNX's causal attention does
+        sides = [(1, keys - queries + 1)] if queries > 1 and not self.is_causal else []
+        sides += [(0, keys - queries - window)] if 0 <= window < keys else []
+        for upper, diagonal in sides:
+            made = f"side_{upper}"
+            self.add(f"{number(f'{made}_low', -math.inf, self.like)} {integers(f'{made}_size', (queries, keys))}")
+            self.add(f"{made}_all = Expand({made}_low, {made}_size) {made}_at = Constant <value_int = {diagonal}> ()")
+            self.add(f"{made} = Trilu <upper = {upper}> ({made}_all, {made}_at)")
+            self.masks.append(made)
+
+    def attended(self, values: Sequence[str], heads: Sequence[int], result: str = "output") -> None:
+        """The attention of queries, keys and values: of three dimensions each, or of four."""
+        self.masks += ["attention_bias"] if self.call.has("attention_bias") else []
+        mask, *others = self.masks or [""]
+        for place, other in enumerate(others):
+            self.add(f"masks{place} = Add({mask}, {other})")
+            mask = f"masks{place}"
+        given = {"q_num_heads": heads[0], "kv_num_heads": heads[1], "is_causal": int(self.is_causal)}
+        given |= {name: value for name in ("scale", "softcap") if (value := self.call.get(name, 0.0))}
+        attributes = ", ".join(f"{name} = {value}" for name, value in given.items())
+        self.add(f"{result} = Attention <{attributes}> ({', '.join(filter(None, [*values, mask]))})")
+
+    def attended_by_head(self, values: Sequence[str], heads: Sequence[int]) -> None:
+        self.attended(values, heads, "by_head")
+        self.reshaped(self.turned("by_head", "by_token"), (0, 0, -1), "output")
+
+    def attended_after(self, pasts: Sequence[str], parts: Sequence[str], heads: Sequence[int]) -> None:
+        """The attention of ``[batch, tokens, heads, features]`` each; keys and values after those of a cache, by head,
+        are ``all_k`` and ``all_v``.
+        """
+        for side, part, past in zip("kv", parts[1:], pasts or ["", ""], strict=True):
+            now = self.turned(part, f"now_{side}")
+            self.add(f"all_{side} = Concat <axis = 2> ({past}, {now})" if past else f"all_{side} = Identity({now})")
+        if pasts:
+            self.attended_by_head([self.turned(parts[0], "queries"), "all_k", "all_v"], heads)
+        else:
+            self.attended([self.reshaped(part, (0, 0, -1), f"{part}_joined") for part in parts], heads)
+
+    def rotated(self, value: str, sizes: tuple[int, int], tables: Sequence[str], interleaved: bool) -> str:
+        """Rotary positions of the first ``sizes[0]`` of ``sizes[1]`` features; the tables are half as wide."""
+        width, features = sizes
+        x, made = value, f"{value}_rotated"
+        if width < features:
+            self.split(value, (width, features - width), f"{value}_part, {value}_rest")
+            x = f"{value}_part"
+        wide = [self.twice(table, width, f"{value}_wide_{table}", interleaved) for table in tables]
+        halves = x
+        if interleaved:
+            halves = self.reshaped(x, (0, 0, 0, width // 2, 2), f"{x}_pairs")
+        self.split(halves, (1, 1) if interleaved else (width // 2,) * 2, f"{x}_first, {x}_second")
+        self.add(f"{x}_minus = Neg({x}_second) {x}_turned = Concat <axis = -1> ({x}_minus, {x}_first)")
+        turned = self.reshaped(f"{x}_turned", (0, 0, 0, width), f"{x}_other") if interleaved else f"{x}_turned"
+        self.add(f"{x}_cos = Mul({x}, {wide[0]}) {x}_sin = Mul({turned}, {wide[1]})")
+        whole = made if x == value else f"{x}_rotated"
+        self.add(f"{whole} = Add({x}_cos, {x}_sin)")
+        if x != value:
+            self.add(f"{made} = Concat <axis = -1> ({whole}, {value}_rest)")
+        return made
+
+    def twice(self, table: str, width: int, made: str, interleaved: bool) -> str:
+        """A table with each column twice: as halves, or next to each other."""
+        if not interleaved:
+            self.add(f"{made} = Concat <axis = -1> ({table}, {table})")
+            return made
+        self.add(f"{integers(f'{made}_end', (-1,))} {made}_column = Unsqueeze({table}, {made}_end)")
+        self.add(f"{made}_both = Concat <axis = -1> ({made}_column, {made}_column)")
+        return self.reshaped(f"{made}_both", (0, 0, 0, width), made)
+
+    def looked_up(self, places: str, axes: Sequence[int]) -> list[str]:
+        """Cosines and sines of positions, with further axes."""
+        self.add(integers("further", [*axes]))
+        for name in ("cos", "sin"):
+            self.add(f"{name}_rows = Gather({name}_cache, {places}) {name} = Unsqueeze({name}_rows, further)")
+        return ["cos", "sin"]
+
+
+def _with_cast_mask(call: Call) -> str:
+    """ONNX's own Attention, with a mask of its queries' element type."""
+    if not call.has("mask") or call.type("mask").dtype in (DType.BOOL, call.type("Q").dtype):
+        return ""
+    read = ", ".join("numbers" if name == "mask" else name for name in call.operands)
+    cast = f"numbers = Cast <to = {onnx_code(call.type('Q').dtype)}> (mask)"
+    return f"{cast} {', '.join(call.results)} = Attention {call.attributes()} ({read})"
+
+
+def _self_attention(call: Call) -> str:
+    """ONNX Runtime's Attention: one product makes queries, keys and values; its cache holds keys, then values."""
+    body, heads = _Body(call), call.get("num_heads")
+    if not heads or call.has("past_sequence_length") or call.get("do_rotary") or len(call.shape("input")) != 3:
+        return ""
+    (batch, tokens, _), width = call.shape("input"), call.shape("weights")[-1]
+    keys = tokens + (call.shape("past")[3] if call.has("past") else 0)
+    body.add("product = MatMul(input, weights)")
+    if call.has("bias"):
+        body.add("projected = Add(product, bias)")
+    sizes = call.get("qkv_hidden_sizes", None) or (width // 3,) * 3
+    body.split("projected" if call.has("bias") else "product", sizes, "q, k, v")
+    if not body.masked("mask_index", (batch, tokens, keys)):
+        return ""
+    if call.get("unidirectional"):
+        body.causal(tokens, keys)
+    if not call.has("past") and not call.makes("present"):
+        body.attended("qkv", (heads, heads))
+        return body.text
+    pasts = ["past_k", "past_v"] if call.has("past") else []
+    if pasts:
+        body.split("past", (1, 1), "old_k, old_v", 0)
+        body.add(f"{integers('first', (0,))} past_k = Squeeze(old_k, first) past_v = Squeeze(old_v, first)")
+    body.attended_after(pasts, [body.in_heads(each, heads) for each in "qkv"], (heads, heads))
+    body.add(f"{integers('before', (0,))} present_k = Unsqueeze(all_k, before) present_v = Unsqueeze(all_v, before)")
+    body.add("present = Concat <axis = 0> (present_k, present_v)")
+    return body.text
+
+
+def _multi_head(call: Call) -> str:
+    """ONNX Runtime's MultiHeadAttention of projected queries, keys and values, or of keys and values by head."""
+    body, heads, names = _Body(call), call.get("num_heads"), ["query", "key", "value"]
+    if not heads or call.has("past_sequence_length", "cache_indirection") or call.makes("qk"):
+        return ""
+    if not all(map(call.has, names)) or len(call.shape("query")) != 3:
+        return ""
+    ranks = {len(call.shape(name)) for name in names[1:]}
+    by_head = ranks == {4}
+    if not by_head and ranks != {3}:
+        return ""
+    (batch, queries, width), keys = call.shape("query"), call.shape("key")[2 if by_head else 1]
+    keys += call.shape("past_key")[2] if call.has("past_key") else 0
+    if call.has("bias"):
+        sizes = (width, width, call.shape("bias")[0] - 2 * width)
+        body.split("bias", sizes, "query_bias, key_bias, value_bias")
+        biased = names[:1] if by_head else names
+        for name in biased:
+            body.add(f"{name}_sum = Add({name}, {name}_bias)")
+        names = [f"{name}_sum" if name in biased else name for name in names]
+    if not body.masked("key_padding_mask", (batch, queries, keys)):
+        return ""
+    if call.get("unidirectional"):
+        body.causal(queries, keys)
+    if by_head:
+        body.attended_by_head([body.turned(body.in_heads(names[0], heads), "queries"), *names[1:]], (heads, heads))
+        body.add("all_k = Identity(key) all_v = Identity(value)")
+    elif call.has("past_key") or call.makes("present_key", "present_value"):
+        pasts = ["past_key", "past_value"] if call.has("past_key") else []
+        body.attended_after(pasts, [body.in_heads(name, heads) for name in names], (heads, heads))
+    else:
+        body.attended(names, (heads, heads))
+        return body.text
+    body.add("present_key = Identity(all_k) present_value = Identity(all_v)")
+    return body.text
+
+
+def _grouped_queries(call: Call) -> str:
+    """ONNX Runtime's GroupQueryAttention, if every sequence fills its cache: ``seqlens_k`` is its last position."""
+    body, heads, kv_heads = _Body(call), call.get("num_heads"), call.get("kv_num_heads")
+    besides = ("head_sink", "k_scale", "v_scale", "query_seqlens")
+    unusual = call.get("smooth_softmax") or call.get("qk_output") or call.has(*besides) or call.makes("output_qk")
+    if unusual or not heads or not kv_heads or len(call.shape("query")) != 3 or call.has("key") != call.has("value"):
+        return ""
+    (_, tokens, width), names = call.shape("query"), ["query", "key", "value"]
+    past, window = call.shape("past_key")[2] if call.has("past_key") else 0, call.get("local_window_size", -1)
+    slides = call.get("sliding_window_cache")
+    if slides and past != window:
+        return ""
+    features = width // (heads if call.has("key") else heads + 2 * kv_heads)
+    if not call.has("key"):
+        names = ["q", "k", "v"]
+        body.split("query", [count * features for count in (heads, kv_heads, kv_heads)], ", ".join(names))
+    parts = [body.in_heads(name, count) for name, count in zip(names, (heads, kv_heads, kv_heads), strict=True)]
+    for place, side in enumerate("qk"):
+        if call.has(f"{side}_norm_weight"):
+            epsilon = call.get(f"{side}_norm_epsilon", call.get("qk_norm_epsilon", 1e-6))
+            norm = f"RMSNormalization <axis = -1, epsilon = {epsilon}> ({parts[place]}, {side}_norm_weight)"
+            body.add(f"{side}_normed = {norm}")
+            parts[place] = f"{side}_normed"
+    if call.get("do_rotary"):
+        places = "position_ids" if call.has("position_ids") else "places"
+        if places == "places":
+            body.add(integers(places, [*range(past, past + tokens)]))
+        tables = body.looked_up(places, (2,) if places == "position_ids" else (0, 2))
+        sizes = 2 * call.shape("cos_cache")[1], features
+        parts[:2] = [body.rotated(part, sizes, tables, bool(call.get("rotary_interleaved"))) for part in parts[:2]]
+    if call.get("causal", 1):
+        body.causal(tokens, past + tokens, window)
+    body.attended_after(["past_key", "past_value"] if past else [], parts, (heads, kv_heads))
+    if slides:  # the oldest keys leave the cache
+        body.add(f"{integers('left', (tokens,))} {integers('end', (past + tokens,))} {integers('along', (2,))}")
+        body.add("present_key = Slice(all_k, left, end, along) present_value = Slice(all_v, left, end, along)")
+    else:
+        body.add("present_key = Identity(all_k) present_value = Identity(all_v)")
+    return body.text
+
+
+def _rotary(call: Call) -> str:
+    """Rotary positions of ``[batch, tokens, heads * features]``, or of values by head."""
+    body, shape = _Body(call), call.shape("input")
+    if call.get("scale", 1.0) != 1.0 or call.get("is_packed_batching") or len(shape) not in (3, 4):
+        return ""
+    is_by_head = len(shape) == 4
+    width = call.get("rotary_embedding_dim") or 2 * call.shape("cos_cache")[-1]
+    heads = call.get("num_heads") or (shape[1] if is_by_head else shape[2] // width)
+    x, tokens, axis = ("input", shape[2], 1) if is_by_head else (body.in_heads("input", heads), shape[1], 2)
+    if not call.has("position_ids"):
+        body.add(integers("further", (axis,)))
+        body.add("cos = Unsqueeze(cos_cache, further) sin = Unsqueeze(sin_cache, further)")
+    elif call.shape("position_ids") == (1,):
+        body.add(f"{integers('from_zero', [*range(tokens)])} places = Add(position_ids, from_zero)")
+        body.looked_up("places", (0, axis))
+    else:
+        body.looked_up("position_ids", (axis,))
+    features = shape[3] if is_by_head else shape[2] // heads
+    made = body.rotated(x, (width, features), ["cos", "sin"], bool(call.get("interleaved")))
+    body.add(f"output = Identity({made})" if is_by_head else "")
+    if not is_by_head:
+        body.reshaped(made, (0, 0, -1), "output")
+    return body.text
+
+
+RUNTIME: dict[str, Written] = {
+    "Attention": (
+        "input weights bias mask_index past attention_bias past_sequence_length -> output present",
+        _self_attention,
+    ),
+    "MultiHeadAttention": (
+        "query key value bias key_padding_mask attention_bias past_key past_value past_sequence_length "
+        "cache_indirection -> output present_key present_value qk",
+        _multi_head,
+    ),
+    "GroupQueryAttention": (
+        "query key value past_key past_value seqlens_k total_sequence_length cos_cache sin_cache position_ids "
+        "attention_bias head_sink k_scale v_scale q_norm_weight k_norm_weight query_seqlens "
+        "-> output present_key present_value output_qk",
+        _grouped_queries,
+    ),
+    "RotaryEmbedding": ("input position_ids cos_cache sin_cache -> output", _rotary),
+}
+STANDARD: dict[str, Written] = {
+    "Attention": ("Q K V mask past_key past_value nonpad -> Y present_key present_value qk", _with_cast_mask),
+    "RotaryEmbedding": ("input cos_cache sin_cache position_ids -> output", _rotary),
+}

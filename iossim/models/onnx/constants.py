@@ -184,14 +184,10 @@ def constant_node(name: str, array: Array) -> NodeProto:
 
 
 def nodes_with_list(
-    op_type: str, source: str, outputs: Sequence[str], numbers: tuple[str, Sequence[int]], opset: int, **attributes: Any
+    op_type: str, source: str, outputs: Sequence[str], values: Sequence[int], **attributes: Any
 ) -> list[NodeProto]:
-    """An operator whose list of integers is an attribute below operator set 13, and an input from then on."""
-    name, values = numbers
-    if opset < WITH_LISTS:
-        attributes[name] = values
-        return [helper.make_node(op_type, [source], outputs, **attributes)]
-    made = constant_node(f"{outputs[0] or max(outputs)}.{name}", np.array(values, dtype=np.int64))
+    """An operator whose second input is a list of integers (from operator set :data:`WITH_LISTS` on)."""
+    made = constant_node(f"{outputs[0] or max(outputs)}.list", np.array(values, dtype=np.int64))
     return [made, helper.make_node(op_type, [source, made.name], outputs, **attributes)]
 
 

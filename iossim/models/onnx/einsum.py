@@ -23,7 +23,7 @@ _EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
 _Term = tuple[str, dict[str, int]]
 
 
-def einsum_written_out(node: NodeProto, name: str, known: Known, opset: int) -> list[NodeProto]:
+def einsum_written_out(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
     """The nodes that replace an Einsum; none for any other node, or for one that takes a diagonal or is not valid."""
     if node.op_type != "Einsum" or not is_standard(node.domain):
         return []
@@ -38,7 +38,7 @@ def einsum_written_out(node: NodeProto, name: str, known: Known, opset: int) -> 
     sizes = [dict(zip(each, of.shape, strict=True)) for each, of in zip(read, types, strict=True)]
     if any(len({dims.get(label, 1) for dims in sizes} - {1}) > 1 for label in chain(*read)):
         return []
-    written = _Written(name, opset)
+    written = _Written(name)
     term, *others = zip(node.input, sizes, strict=True)
     for place, other in enumerate(others, 2):
         later = {*output, *chain(*read[place:])}
@@ -79,7 +79,6 @@ class _Written:
     """The nodes of an Einsum that is being decomposed."""
 
     name: str
-    opset: int
     made: list[NodeProto] = field(default_factory=list)
 
     def joined(self, a: _Term, b: _Term, output: Sequence[str]) -> _Term:
@@ -128,7 +127,7 @@ class _Written:
         if math.prod(left.values()) == math.prod(dims.values()):
             return self._reshaped(value, [*dims.values()], [*left.values()]), left
         made = f"{self.name}.{len(self.made)}"
-        self.made += nodes_with_list("ReduceSum", value, [made], ("axes", axes), self.opset, keepdims=0)
+        self.made += nodes_with_list("ReduceSum", value, [made], axes, keepdims=0)
         return made, left
 
     def arranged(self, term: _Term, groups: Sequence[Sequence[str]]) -> str:

@@ -27,7 +27,6 @@ from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import graphs_in, operands
 from iossim.models.onnx.inlining import inlined
-from iossim.models.onnx.quantised_operators import written_out
 
 #: A smaller file is always within the limits.
 _SMALL_FILE_BYTES = 4 << 20
@@ -199,7 +198,6 @@ def read_model(path: Path) -> OnnxModel:
     opset = standard_opset(model)
     if model.functions:
         model = inlined(model, path)
-    model = written_out(model, opset)
     if opset < OLDEST_OPSET:
         model = _converted(model, path, opset)
     return OnnxModel(model, path, path.stem)

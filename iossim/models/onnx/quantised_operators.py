@@ -2,115 +2,88 @@
 
 Its quantisation tool writes them in the format *QOperator*: besides ONNX's QLinearConv and QLinearMatMul there are
 those of its domain ``com.microsoft`` (`ContribOperators.md`, microsoft/onnxruntime). After decomposition the passes for
-quantise-dequantise networks apply to these, too. QLinearMatMul is decomposed if it has one scale per
-column.
+quantise-dequantise networks apply to these, too. QLinearMatMul is decomposed if it has one scale per column.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
-from copy import deepcopy
-from functools import partial
+from iossim.models.onnx.bodies import Call, Written
 
-import onnx
-from onnx import NodeProto, helper
-
-DOMAIN = "com.microsoft"
-#: The operator set in which Softmax is along one axis (QLinearSoftmax names the one that it follows), and
-#: DequantizeLinear has an axis.
-WITH_AXES = 13
-#: Number of operands of ``QLinear`` and each operator. Operands come with scale and zero point, and so does the result.
-_OPERANDS = {"Add": 2, "Mul": 2}
-_OPERANDS |= dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1)
+_FIRST_ALONG_AXIS = 13
 
 
-def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model with such operators decomposed as far as they are known; ``opset`` is the model's own."""
-    several = {each.name for each in model.graph.initializer if opset >= WITH_AXES and math.prod(each.dims) > 1}
-    is_known = partial(_is_known, several=several)
-    if any(map(is_known, model.graph.node)):
-        taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
-        kept: list[NodeProto] = []
-        for node in model.graph.node:
-            kept += _Written(node, taken).nodes() if is_known(node) else [deepcopy(node)]
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
-    return model
+def _dequantised(name: str, axis: int | None = None) -> str:
+    along = "" if axis is None else f"<axis = {axis}>"
+    return f"{name}_f = DequantizeLinear {along} ({name}, {name}_scale, {name}_zero)"
 
 
-def _is_known(node: NodeProto, several: Collection[str]) -> bool:
-    if node.domain != DOMAIN and node.op_type == "QLinearMatMul" and len(node.input) == 8:
-        return node.input[4] in several and not {node.input[1], node.input[6]} & set(several)
-    if node.domain != DOMAIN or any(each.name == "channels_last" and each.i for each in node.attribute):
-        return False
-    opset = next((each.i for each in node.attribute if each.name == "opset"), WITH_AXES)
-    if opset < WITH_AXES:
-        return False
-    if node.op_type == "QLinearConcat":
-        return len(node.input) > 2 and len(node.input) % 3 == 2
-    if node.op_type == "QGemm":
-        return len(node.input) >= 6
-    count = _OPERANDS.get(node.op_type.removeprefix("QLinear"), 0) if node.op_type.startswith("QLinear") else 0
-    return count > 0 and len(node.input) >= 3 * count + 1
+def _computed(op_type: str, operands: str, result: str) -> Written:
+    """An operator on operands that each come with scale and zero point, as its result does."""
+
+    def body(call: Call) -> str:
+        if call.get("channels_last") or call.get("opset", _FIRST_ALONG_AXIS) < _FIRST_ALONG_AXIS:
+            return ""
+        known = [name for name in call.node.attributes if name not in ("channels_last", "opset")]
+        attributes = call.attributes(*known) if known else ""
+        read = ", ".join(f"{name}_f" for name in operands)
+        computed = f"{result}_f = {op_type} {attributes} ({read})"
+        quantised = f"{result} = QuantizeLinear({result}_f, {result}_scale, {result}_zero)"
+        return " ".join([*map(_dequantised, operands), computed, quantised])
+
+    values = " ".join(f"{name} {name}_scale {name}_zero" for name in operands)
+    return f"{values} {result}_scale {result}_zero -> {result}", body
 
 
-class _Written:
-    """The nodes that replace one node."""
+def _concat(call: Call) -> str:
+    values = [*call.operands][2:]
+    if not values or len(values) % 3:
+        return ""
+    text = [f"f{at} = DequantizeLinear({', '.join(values[at : at + 3])})" for at in range(0, len(values), 3)]
+    joined = f"joined = Concat {call.attributes('axis')} ({', '.join(f'f{at}' for at in range(0, len(values), 3))})"
+    return " ".join([*text, joined, "Y = QuantizeLinear(joined, Y_scale, Y_zero)"])
 
-    def __init__(self, node: NodeProto, taken: set[str]) -> None:
-        self.node, self.taken = node, taken
-        self.attributes = [each for each in node.attribute if each.name not in ("channels_last", "opset")]
-        self.made: list[NodeProto] = []
 
-    def nodes(self) -> list[NodeProto]:
-        inputs = list(self.node.input)
-        match self.node.op_type:
-            case "QLinearConcat":
-                operands = [self._dequantised(*inputs[at : at + 3]) for at in range(2, len(inputs), 3)]
-                self._quantised("Concat", operands, inputs[:2])
-            case "QLinearMatMul":
-                a, a_scale, a_zero, b, b_scale, b_zero, *result = inputs
-                operands = [self._dequantised(a, a_scale, a_zero), self._dequantised(b, b_scale, b_zero, axis=-1)]
-                self._quantised("MatMul", operands, result)
-            case "QGemm":
-                self._fully_connected([*inputs, *[""] * (9 - len(inputs))])
-            case known:
-                op_type = known.removeprefix("QLinear")
-                count = _OPERANDS[op_type]
-                operands = [self._dequantised(*inputs[3 * at : 3 * at + 3]) for at in range(count)]
-                self._quantised(op_type, operands, inputs[3 * count :])
-        return self.made
+def _fully_connected(call: Call) -> str:
+    """A Gemm with a bias in the scale of its sums; its result may be numbers."""
+    text = f"{_dequantised('A')} {_dequantised('B', 1 - call.get('transB'))} "
+    if call.has("C"):
+        text += "steps = Mul(A_scale, B_scale) C_f = DequantizeLinear <axis = 0> (C, steps) "
+    product = f"Gemm {call.attributes('alpha', 'transA', 'transB')} (A_f, B_f{', C_f' if call.has('C') else ''})"
+    if not call.has("y_scale"):
+        return f"{text} Y = {product}"
+    return f"{text} Y_f = {product} Y = QuantizeLinear(Y_f, y_scale, y_zero)"
 
-    def _fully_connected(self, inputs: Sequence[str]) -> None:
-        a, a_scale, a_zero, b, b_scale, b_zero, bias, *result = inputs
-        turned = any(attribute.name == "transB" and attribute.i for attribute in self.attributes)
-        operands = [self._dequantised(a, a_scale, a_zero), self._dequantised(b, b_scale, b_zero, axis=1 - turned)]
-        if bias:
-            scale = self._node("Mul", [a_scale, b_scale], "scale")
-            operands.append(self._dequantised(bias, scale, "", axis=0))
-        if result[0]:
-            self._quantised("Gemm", operands, result)
-        else:
-            self.made.append(helper.make_node("Gemm", operands, self.node.output, name=self.node.name))
-            self.made[-1].attribute.extend(self.attributes)
 
-    def _dequantised(self, whole: str, scale: str, zero: str, axis: int | None = None) -> str:
-        value = self._node("DequantizeLinear", [whole, scale, *([zero] if zero else [])], "operand")
-        if axis is not None:
-            self.made[-1].attribute.append(helper.make_attribute("axis", axis))
-        return value
+def _scaled_by_column(call: Call) -> str:
+    counts = [call.type(f"{name}_scale").elements for name in "aby"]
+    if counts[1] == 1 or (counts[0], counts[2]) != (1, 1):
+        return ""
+    text = f"{_dequantised('a')} {_dequantised('b', -1)} y_f = MatMul(a_f, b_f)"
+    return f"{text} y = QuantizeLinear(y_f, y_scale, y_zero)"
 
-    def _quantised(self, op_type: str, operands: Sequence[str], scale_and_zero: Sequence[str]) -> None:
-        result = self._node(op_type, operands, "result")
-        self.made[-1].attribute.extend(self.attributes)
-        inputs = [result, *(name for name in scale_and_zero if name)]
-        self.made.append(helper.make_node("QuantizeLinear", inputs, self.node.output, name=self.node.name))
 
-    def _node(self, op_type: str, inputs: Sequence[str], what: str) -> str:
-        value = f"{self.node.output[0]}.{what}{len(self.made)}"
-        while value in self.taken:
-            value += "_"
-        self.taken.add(value)
-        self.made.append(helper.make_node(op_type, inputs, [value], name=value))
-        return value
+def _product(dynamic: bool) -> Written:
+    """A product of integers as numbers; a ``dynamic`` one quantises its first operand."""
+
+    def body(call: Call) -> str:
+        text = "q, A_scale, A_zero = DynamicQuantizeLinear(A)" if dynamic else "q = Identity(A)"
+        text += f" A_f = DequantizeLinear(q, A_scale, A_zero) {_dequantised('B', -1)} "
+        return text + ("P = MatMul(A_f, B_f) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A_f, B_f)")
+
+    return "A B B_scale B_zero bias -> Y" if dynamic else "A B A_scale B_scale A_zero B_zero bias -> Y", body
+
+
+RUNTIME: dict[str, Written] = {
+    "QLinearConcat": ("Y_scale Y_zero * -> Y", _concat),
+    "QGemm": ("A A_scale A_zero B B_scale B_zero C y_scale y_zero -> Y", _fully_connected),
+    "MatMulIntegerToFloat": _product(dynamic=False),
+    "DynamicQuantizeMatMul": _product(dynamic=True),
+    **{f"QLinear{op_type}": _computed(op_type, "AB", "C") for op_type in ("Add", "Mul")},
+    **{
+        f"QLinear{op_type}": _computed(op_type, "X", "Y")
+        for op_type in ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax")
+    },
+}
+STANDARD: dict[str, Written] = {
+    "QLinearMatMul": ("a a_scale a_zero b b_scale b_zero y_scale y_zero -> y", _scaled_by_column)
+}

@@ -36,13 +36,13 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
-def without_empty(node: NodeProto, known: Known, opset: int) -> list[NodeProto]:
+def without_empty(node: NodeProto, known: Known) -> list[NodeProto]:
     """The nodes that replace a concat with empty terms among others, or a split into empty parts; else none."""
     if not is_standard(node.domain):
         return []
     if node.op_type == "Concat":
         return _concat_without(node, known)
-    return _split_without(node, known, opset) if node.op_type == "Split" else []
+    return _split_without(node, known) if node.op_type == "Split" else []
 
 
 def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
@@ -58,7 +58,7 @@ def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
     return [joined]
 
 
-def _split_without(node: NodeProto, known: Known, opset: int) -> list[NodeProto]:
+def _split_without(node: NodeProto, known: Known) -> list[NodeProto]:
     attributes = {attribute.name: attribute for attribute in node.attribute}
     given = node.input[1] if len(node.input) > 1 else ""
     if given in known.constants:
@@ -73,7 +73,7 @@ def _split_without(node: NodeProto, known: Known, opset: int) -> list[NodeProto]
     empty = np.zeros((*x.shape[:axis], 0, *x.shape[axis:][1:]), x.dtype.numpy)
     nodes = [constant_node(value, empty) for value, size in zip(node.output, sizes, strict=True) if not size and value]
     kept = [value for value, size in zip(node.output, sizes, strict=True) if size]
-    nodes += nodes_with_list("Split", node.input[0], kept, ("split", [*filter(None, sizes)]), opset, axis=axis)
+    nodes += nodes_with_list("Split", node.input[0], kept, [*filter(None, sizes)], axis=axis)
     nodes[-1].name = node.name
     nodes[-1].metadata_props.extend(node.metadata_props)
     return nodes
@@ -89,8 +89,7 @@ _LONGEST, _MOST_NODES = 1024, 100_000
 class Sequences:
     """The sequences of one model so far, by name."""
 
-    def __init__(self, opset: int) -> None:
-        self._opset = opset
+    def __init__(self) -> None:
         self._parts: dict[str, Parts] = {}
         self._written_out = 0
 
@@ -103,14 +102,14 @@ class Sequences:
             return True
         return any(name in self._parts for name in read)
 
-    def taken_apart(self, node: NodeProto, name: str, known: Known, where: str) -> list[NodeProto]:
+    def taken_apart(self, node: NodeProto, name: str, known: Known, opset: int, where: str) -> list[NodeProto]:
         """The nodes on plain tensors that replace a node; sequences that it makes are known from then on.
 
         Raises NotCoveredError, to follow the node's name, if that depends on data; ModelError for invalid operands.
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
-        reading = _Reading(node_view(node, name, known, self._opset), where, self._parts)
+        reading = _Reading(node_view(node, name, known, opset), where, self._parts)
         made, nodes = _READERS[node.op_type](reading)
         self._written_out += len(nodes)
         if any(len(parts or ()) > _LONGEST for parts in made.values()) or self._written_out > _MOST_NODES:
@@ -229,10 +228,10 @@ def _split(reading: _Reading) -> _Made:
         return {reading.output: ()}, []
     squeezes = not reading.given(1) and not int(reading.node.attribute("keepdims", 1))
     split_parts = [f"{part}.kept" for part in parts] if squeezes else list(parts)
-    nodes = nodes_with_list("Split", reading.given(0), split_parts, ("split", sizes), reading.node.opset, axis=axis)
+    nodes = nodes_with_list("Split", reading.given(0), split_parts, sizes, axis=axis)
     if squeezes:
         for kept, part in zip(split_parts, parts, strict=True):
-            nodes += nodes_with_list("Squeeze", kept, [part], ("axes", [axis]), reading.node.opset)
+            nodes += nodes_with_list("Squeeze", kept, [part], [axis])
     return {reading.output: parts}, nodes
 
 
@@ -255,7 +254,7 @@ def _concat(reading: _Reading) -> _Made:
     nodes = [
         node
         for part, made in zip(parts, stacked, strict=True)
-        for node in nodes_with_list("Unsqueeze", part, [made], ("axes", [axis]), reading.node.opset)
+        for node in nodes_with_list("Unsqueeze", part, [made], [axis])
     ]
     return {}, [*nodes, helper.make_node("Concat", stacked, [reading.output], reading.node.name, axis=axis)]
 

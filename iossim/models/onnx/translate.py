@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import onnx
 from onnx import NodeProto
@@ -17,12 +18,13 @@ from onnx import NodeProto
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Names, Node
-from iossim.ir.onnx_node import NONSENSE, operands
+from iossim.ir.onnx_node import NONSENSE, nodes_within, operands
 from iossim.ir.onnx_spelling import NotCoveredError
 from iossim.ir.op import Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
-from iossim.models.onnx.attentions import attention_written_out
+from iossim.models.onnx import attentions, fused_operators, quantised_operators
+from iossim.models.onnx.bodies import OPSET, Written, written_by
 from iossim.models.onnx.constants import Known, check_numbers, node_view, op_name, tensor_constant
 from iossim.models.onnx.einsum import einsum_written_out
 from iossim.models.onnx.file import is_standard, standard_opset
@@ -31,6 +33,32 @@ from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, 
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.shapes import runs_to_write_out, written_out
+
+#: Bodies of operators that are decomposed, by domain: ONNX Runtime's, and ONNX's own.
+RUNTIME_DOMAIN = "com.microsoft"
+_BODIES: dict[str, dict[str, Written]] = {
+    RUNTIME_DOMAIN: {**attentions.RUNTIME, **fused_operators.RUNTIME, **quantised_operators.RUNTIME},
+    "": {**attentions.STANDARD, **fused_operators.STANDARD, **quantised_operators.STANDARD},
+}
+
+
+@dataclass(frozen=True)
+class _OperatorSet:
+    """What reads nodes of one version of ONNX's operator set."""
+
+    opset: int
+    folder: Folder
+    foreign: ForeignReader
+    checker: Any
+
+
+#: What a user should know of operators that are decomposed, by operator.
+_REMARKS = {
+    "GroupQueryAttention": "Every sequence of a GroupQueryAttention is taken to fill its cache: lengths and masks of "
+    "padding are not read.",
+    "MatMulNBits": "Weights of a few bits (MatMulNBits) are dequantised once: products with them are priced, and run, "
+    "with weights of the network's element type.",
+}
 
 
 def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:
@@ -46,6 +74,12 @@ def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:
     return _Importer(bound, rebatching, kept).graph()
 
 
+def decomposition_remarks(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Remarks on decomposed operators of a model, a sentence each."""
+    kinds = {node.op_type for node in nodes_within(model.graph.node) if node.domain == RUNTIME_DOMAIN}
+    return tuple(remark for op_type, remark in _REMARKS.items() if op_type in kinds)
+
+
 class _Importer:
     """One walk over the nodes of a model, with the types and constants known so far."""
 
@@ -56,14 +90,10 @@ class _Importer:
         self._inputs = {name: value for name, value in inputs.items() if not is_empty(value)}
         self._weights = bound.model.weights
         self._rebatching = rebatching
-        self._opset = standard_opset(model)
-        self._folder = Folder(self._path, self._opset, kept)
-        versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
-        declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
-        self._foreign = ForeignReader({"": self._opset, **versions}, model.ir_version, declared)
-        self._checker = onnx.checker.C.CheckerContext()
-        self._checker.ir_version = model.ir_version
-        self._checker.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+        self._opset, self._kept, self._ir_version = standard_opset(model), kept, model.ir_version
+        self._versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
+        self._declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
+        self._sets: dict[int, _OperatorSet] = {}
         self._outputs = [value.name for value in model.graph.output]
         self._readers = Counter(values_read(model.graph.node))
         self._readers.update(self._outputs)
@@ -75,7 +105,7 @@ class _Importer:
         }
         self._known = Known(self._types, self._constants)
         self._nodes: list[Node] = []
-        self._sequences = Sequences(self._opset)
+        self._sequences = Sequences()
         #: Number of conditional branches taken so far, used in their names.
         self._branches = 0
         #: Number of nodes in unrolled loops so far.
@@ -101,7 +131,7 @@ class _Importer:
         for index, node in enumerate(self._proto.node):
             name = node.name or f"{node.op_type}_{index}"
             try:
-                self._read(self._with_weights_outside(node, name), name)
+                self._read(self._with_weights_outside(node, name), name, self._opset)
                 if self._rebatching:
                     self._refuse_unknown()
             except ModelError:
@@ -122,21 +152,36 @@ class _Importer:
         except GraphError as error:
             raise ModelError(f"{self._path}: {error}") from None
 
-    def _read(self, node: NodeProto, name: str) -> None:
-        """Import one node: as constants if its outputs are known now, else as an op.
+    def _set(self, node: NodeProto, opset: int) -> _OperatorSet:
+        """The operator set of a node, or a later one for an operator that it lacks.
+
+        ONNX Runtime's optimiser writes a LayerNormalization into files of any operator set.
+        """
+        if is_standard(node.domain) and onnx.defs.has(node.op_type) and not onnx.defs.has(node.op_type, opset):
+            opset = OPSET
+        if opset not in self._sets:
+            versions = {"": opset, **self._versions}
+            checker = onnx.checker.C.CheckerContext()
+            checker.ir_version, checker.opset_imports = self._ir_version, versions
+            foreign = ForeignReader(versions, self._ir_version, self._declared)
+            self._sets[opset] = _OperatorSet(opset, Folder(self._path, opset, self._kept), foreign, checker)
+        return self._sets[opset]
+
+    def _read(self, node: NodeProto, name: str, opset: int) -> None:
+        """Import one node of an operator set: as constants if its outputs are known now, else as an op.
 
         Exceptions for invalid operands become a ModelError that names the node.
         """
         where = f"{self._path}: {node.op_type} {name!r}"
         try:
-            self._read_valid(node, name, where)
+            self._read_valid(node, name, where, self._set(node, opset))
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None
         except NONSENSE as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None
 
-    def _read_valid(self, node: NodeProto, name: str, where: str) -> None:
+    def _read_valid(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> None:
         check_numbers(node, where)
         op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
         inputs = operands(node)
@@ -150,34 +195,41 @@ class _Importer:
             if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         try:
-            instead = self._instead(node, name, where)
-            if instead is not None:
-                self._read_instead(instead, name)
+            written = self._written(node, name, where, of.opset)
+            inside = self._body(node, name, where) if written is None else []
+            if written is not None or inside:
+                self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
                 return
-            known = self._folder.known_outputs(node, where, self._known)
+            known = of.folder.known_outputs(node, where, self._known)
             if known is None:
-                self._check(node, where)
-                op, data, made = self._interpreted(op_class, node, name, where)
-                self._add_op(op, data, made, node, name, where)
+                self._check(node, where, of)
+                op, data, made = self._interpreted(op_class, node, name, where, of)
+                self._add_op(op, data, made, node, name, where, of)
         except NotCoveredError as error:
             self._note_unknown(node, name, str(error))
         else:
             for value, constant in zip(node.output, known or (), strict=False):
                 self._add_constant(value, constant)
 
-    def _instead(self, node: NodeProto, name: str, where: str) -> list[NodeProto] | None:
-        """The nodes that replace a node; None if it stays. Raises NotCoveredError if that depends on data."""
+    def _written(self, node: NodeProto, name: str, where: str, opset: int) -> list[NodeProto] | None:
+        """The nodes of operator set :data:`OPSET` that replace a node; None if it stays.
+
+        Raises NotCoveredError if that depends on data.
+        """
         if self._sequences.takes(node, operands(node)):
-            return self._sequences.taken_apart(node, name, self._known, where)
+            return self._sequences.taken_apart(node, name, self._known, opset, where)
+        bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
+        written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
+        return written or einsum_written_out(node, name, self._known) or None
+
+    def _body(self, node: NodeProto, name: str, where: str) -> list[NodeProto]:
+        """The nodes of its body that replace a node which runs one; none if it stays."""
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
-        instead = without_empty(node, self._known, self._opset)
-        for written in (attention_written_out, einsum_written_out):
-            instead = instead or written(node, name, self._known, self._opset)
-        if not instead and (runs := runs_to_write_out(node, self._known, self._written_out)):
-            instead = written_out(node, runs, name, where)
-            self._written_out += len(instead)
-        return instead or None
+        runs = runs_to_write_out(node, self._known, self._written_out)
+        instead = written_out(node, runs, name, where) if runs else []
+        self._written_out += len(instead)
+        return instead
 
     def _taken_branch(self, node: NodeProto, name: str, where: str) -> list[NodeProto]:
         """The branch of an ``If`` whose condition is known."""
@@ -189,11 +241,11 @@ class _Importer:
         condition = bool(self._constants[given].load().item())
         return taken_branch(node, condition, f"{name}.{self._branches}.", where)
 
-    def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
+    def _read_instead(self, nodes: list[NodeProto], name: str, opset: int) -> None:
         """Import the nodes that replace one."""
         self._readers.update(values_read(nodes))
         for index, node in enumerate(nodes):
-            self._read(node, node.name or f"{name}.{node.op_type}_{index}")
+            self._read(node, node.name or f"{name}.{node.op_type}_{index}", opset)
 
     def _with_weights_outside(self, node: NodeProto, name: str) -> NodeProto:
         """The node with the weights of its subgraphs imported as constants, like all others."""
@@ -211,29 +263,29 @@ class _Importer:
         self._constants[name] = constant
         self._types[name] = constant.type
 
-    def _check(self, node: NodeProto, where: str) -> None:
+    def _check(self, node: NodeProto, where: str, of: _OperatorSet) -> None:
         if runs_graphs(node):
             return  # the checker would not find the values that they capture
         try:
-            onnx.checker.check_node(node, self._checker)
+            onnx.checker.check_node(node, of.checker)
         except onnx.checker.ValidationError as error:
             if onnx.defs.has(node.op_type, node.domain):
                 raise ModelError(f"{where} is not valid: {first_line(error)}") from None
 
     def _interpreted(
-        self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
+        self, op_class: type[Op] | None, node: NodeProto, name: str, where: str, of: _OperatorSet
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
         """A node as an op, with its data inputs and output types; raises NotCoveredError if it is none."""
         uncovered: NotCoveredError | None = None
         if op_class is not None:
             try:
-                return self._own(op_class, node, name)
+                return self._own(op_class, node, name, of.opset)
             except NotCoveredError as error:
                 uncovered = error
             except ModelError as error:
                 raise ModelError(f"{self._path}: {error}") from None
         try:
-            op = self._foreign.read(node, self._known)
+            op = of.foreign.read(node, self._known)
         except NotCoveredError:
             if uncovered is not None:
                 raise ModelError(f"{self._path}: {uncovered}") from None
@@ -244,14 +296,14 @@ class _Importer:
         return op, data, op.infer(self._known.types_of(data))
 
     def _own(
-        self, op_class: type[Op], node: NodeProto, name: str
+        self, op_class: type[Op], node: NodeProto, name: str, opset: int
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
         varies = not self._varying.isdisjoint(node.input)
         adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and varies else None
         if adapted:
             op, data = adapted.op, adapted.inputs
         else:
-            op, data = op_class.from_onnx(node_view(node, name, self._known, self._opset))
+            op, data = op_class.from_onnx(node_view(node, name, self._known, opset))
         made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
@@ -265,14 +317,21 @@ class _Importer:
         return op, data, made
 
     def _add_op(
-        self, op: Op, data: tuple[str, ...], made: Sequence[TensorType], node: NodeProto, name: str, where: str
+        self,
+        op: Op,
+        data: tuple[str, ...],
+        made: Sequence[TensorType],
+        node: NodeProto,
+        name: str,
+        where: str,
+        of: _OperatorSet,
     ) -> None:
         if isinstance(op, Foreign):
             named = [value for value in node.output if value]
         else:
             named = [*node.output, *[""] * len(made)][: len(made)]
         if any(map(is_empty, made)) and may_make_empty(op, self._known.types_of(data)):
-            self._add_empty(named, made, node, name, where)
+            self._add_empty(named, made, node, name, where, of)
             return
         outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
         varying = not self._varying.isdisjoint(data)
@@ -287,7 +346,7 @@ class _Importer:
         self._nodes.append(Node(op_name(node, name), op, data, outputs))
 
     def _add_empty(
-        self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str
+        self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str, of: _OperatorSet
     ) -> None:
         """Import a node with empty outputs: those are known, and its other outputs get a node of their own."""
         rest = deepcopy(node)
@@ -296,9 +355,9 @@ class _Importer:
                 self._add_constant(value, FilledConstant(made[named.index(value)]))
                 rest.output[place] = ""
         if any(rest.output):
-            op = self._foreign.read(rest, self._known)
+            op = of.foreign.read(rest, self._known)
             data = operands(rest)
-            self._add_op(op, data, op.infer(self._known.types_of(data)), rest, name, where)
+            self._add_op(op, data, op.infer(self._known.types_of(data)), rest, name, where, of)
 
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
@@ -307,7 +366,9 @@ class _Importer:
 
     def _refuse_unknown(self) -> None:
         if self._unknown_ops:
+            remedy = "export the model without them"
+            if any(each.startswith(f"{RUNTIME_DOMAIN}.nchwc.") for each in self._unknown_ops):
+                remedy = "ONNX Runtime reordered its weights for one processor: optimise at most to ORT_ENABLE_EXTENDED"
             raise ModelError(
-                f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; "
-                "export the model without them"
+                f"{self._path} has operators that iossim cannot take: {listed(self._unknown_ops)}; {remedy}"
             )

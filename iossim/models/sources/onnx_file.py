@@ -54,7 +54,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.export import given_units, has_units
     from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.inputs import bind
-    from iossim.models.onnx.translate import translate
+    from iossim.models.onnx.translate import decomposition_remarks, translate
     from iossim.models.passes.integer_products import integer_remarks
     from iossim.models.passes.pipeline import apply_plugins, canonicalise, spelt_remarks
     from iossim.models.passes.softmax_recognition import check_remarks
@@ -70,7 +70,12 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     canonical = graph if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
-    recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
+    recognised = (
+        *decomposition_remarks(model.proto),
+        *check_remarks(graph, canonical),
+        *spelt_remarks(graph, canonical),
+        *integer_remarks(canonical),
+    )
     remarks = (*bound.remarks, *_absent_remarks(graph), *recognised)
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)

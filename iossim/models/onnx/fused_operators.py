@@ -1,0 +1,224 @@
+"""ONNX Runtime's fused operators, decomposed: what its graph and transformer optimisers make of ONNX's own.
+
+They are of its domain ``com.microsoft``, or, for one that ONNX did not have, of ONNX's (`ContribOperators.md`,
+microsoft/onnxruntime). Weights of a few bits are dequantised: products with them are priced and computed in the element
+type of their operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iossim.ir.types import DType
+from iossim.models.onnx.bodies import Call, Written, integers, number
+
+_CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+def _activation(kind: str, given: Sequence[float], x: str) -> str:
+    """Text that makes ``Y``; none if the activation is of another kind."""
+    match kind, [*given]:
+        case "", _:
+            return f"Y = Identity({x})"
+        case (("Relu" | "Sigmoid" | "Tanh"), _):
+            return f"Y = {kind}({x})"
+        case "LeakyRelu", [alpha, *_]:
+            return f"Y = LeakyRelu <alpha = {alpha}> ({x})"
+        case "HardSigmoid", [alpha, beta, *_]:
+            return f"Y = HardSigmoid <alpha = {alpha}, beta = {beta}> ({x})"
+        case "Clip", [low, high, *_]:
+            return f"{number('low', low, x)} {number('high', high, x)} Y = Clip({x}, low, high)"
+    return ""
+
+
+def _convolution(call: Call) -> str:
+    activation = _activation(call.get("activation", ""), call.get("activation_params", ()), "S")
+    term = "S = Add(C, Z)" if call.has("Z") else "S = Identity(C)"
+    return activation and f"C = Conv {call.attributes(*_CONVOLUTION)} (X, W, B) {term} {activation}"
+
+
+def _gemm(call: Call) -> str:
+    given = [call.get(f"activation_{name}", 0.0) for name in ("alpha", "beta", "gamma")]
+    activation = _activation(call.get("activation", ""), given, "S")
+    return activation and f"S = Gemm {call.attributes('alpha', 'beta', 'transA', 'transB')} (A, B, C) {activation}"
+
+
+def _product(call: Call) -> str:
+    """A product of transposed operands; ``transBatch`` puts the first axis before the last one."""
+    text, factors = "", ""
+    for name in "AB":
+        *batch, rows, columns = range(len(call.shape(name))) if len(call.shape(name)) > 1 else (0, 0)
+        if call.get(f"transBatch{name}") and batch:
+            batch, rows = [*batch[1:], rows], batch[0]
+        order = [*batch, *((columns, rows) if call.get(f"trans{name}") else (rows, columns))]
+        turns = len(call.shape(name)) > 1 and order != sorted(order)
+        factors += f"{name}_t, " if turns else f"{name}, "
+        text += f"{name}_t = Transpose <perm = {order}> ({name}) " if turns else ""
+    alpha = call.get("alpha", 1.0)
+    if alpha == 1.0:
+        return f"{text} Y = MatMul({factors[:-2]})"
+    return f"{text} P = MatMul({factors[:-2]}) {number('alpha', alpha, 'P')} Y = Mul(P, alpha)"
+
+
+def _gelu(call: Call) -> str:
+    x, text = ("S", "S = Add(X, bias)") if call.has("bias") else ("X", "")
+    return f'{text} Y = Gelu <approximate = "tanh"> ({x})'
+
+
+def _split_gelu(call: Call) -> str:
+    half = call.shape("X")[-1] // 2
+    return f"S = Add(X, bias) {integers('halves', (half, half))} L, R = Split <axis = -1> (S, halves) " + (
+        "G = Gelu(R) Y = Mul(L, G)"
+    )
+
+
+def _norm_of_sum(norm: str) -> Written:
+    """A norm after the sum of two values, and maybe of a bias; the sum is a result, too."""
+
+    def body(call: Call) -> str:
+        if call.makes("mean", "inv_std_var"):
+            return ""
+        total, wide = call.results.get("input_skip_bias_sum"), "skip" if not call.has("bias") else "biased"
+        text = "" if wide == "skip" else "biased = Add(skip, bias)"
+        term = "input_skip_bias_sum" if total else "total"
+        rest = ", beta" if norm == "LayerNormalization" else ""
+        epsilon = call.get("epsilon", 1e-12)
+        return (
+            f"{text} {term} = Add(input, {wide}) output = {norm} <axis = -1, epsilon = {epsilon}> ({term}, gamma{rest})"
+        )
+
+    beta = " beta" if norm == "LayerNormalization" else ""
+    return f"input skip gamma{beta} bias -> output mean inv_std_var input_skip_bias_sum", body
+
+
+def _embedding_norm(call: Call) -> str:
+    """Sum of looked up words, positions and segments, and its norm; the number of words that a mask shows."""
+    batch, tokens = call.shape("input_ids")
+    text = "words = Gather(word_embedding, input_ids) "
+    places = "position_ids"
+    if not call.has(places):
+        places, text = "places", text + integers("places", [*range(tokens)])
+    text += f" positions = Gather(position_embedding, {places}) "
+    total = "embedding_sum" if call.makes("embedding_sum") else "total"
+    if call.has("segment_ids"):
+        text += "both = Add(words, positions) segments = Gather(segment_embedding, segment_ids) "
+        text += f"{total} = Add(both, segments) "
+    else:
+        text += f"{total} = Add(words, positions) "
+    if call.makes("mask_index") and call.has("mask"):
+        text += f"{integers('along', (1,))} mask_index = ReduceSum <keepdims = 0> (mask, along) "
+    elif call.makes("mask_index"):
+        text += f"{integers('none', [0] * batch)} mask_index = Cast <to = 6> (none) "
+    return (
+        f"{text} output = LayerNormalization <axis = -1, epsilon = {call.get('epsilon', 1e-12)}> ({total}, gamma, beta)"
+    )
+
+
+def _group_norm(call: Call) -> str:
+    """A group norm of images, channels last by default, and maybe a SiLU; ``S`` is the sum before it."""
+    text, x = "", "X"
+    if call.has("skip"):
+        skip = "skip"
+        if len(call.shape("skip")) == 2:
+            text, skip = f"{integers('inner', (1, 2) if call.get('channels_last', 1) else (2, 3))} ", "wide"
+            text += "wide = Unsqueeze(skip, inner) "
+        if call.has("bias"):
+            if not call.get("channels_last", 1):
+                return ""
+            text, skip = f"{text} biased = Add({skip}, bias) ", "biased"
+        text, x = f"{text} S = Add(X, {skip}) ", "S"
+    norm = f"GroupNormalization <num_groups = {call.get('groups')}, epsilon = {call.get('epsilon', 1e-5)}>"
+    first, last = ("T", "N") if call.get("channels_last", 1) else (x, "Y")
+    text += f"T = Transpose <perm = [0, 3, 1, 2]> ({x}) " if first == "T" else ""
+    normed = "normed" if call.get("activation") else last
+    text += f"{normed} = {norm} ({first}, gamma, beta) "
+    text += f"gate = Sigmoid(normed) {last} = Mul(normed, gate) " if call.get("activation") else ""
+    return text + ("Y = Transpose <perm = [0, 2, 3, 1]> (N)" if last == "N" else "")
+
+
+def _digits(packed: str, bits: int, shape: Sequence[int]) -> str:
+    """Text that makes ``packed_d``: the numbers of ``bits`` in each byte, lowest first, as fp32 of a shape."""
+    text, rest = f"{packed}_0 = Cast <to = 1> ({packed}) ", f"{packed}_0"
+    text += f"{packed}_b = Constant <value_float = {2.0**bits}> () {integers(f'{packed}_e', (-1,))} "
+    parts: list[str] = []
+    for place in range(8 // bits):
+        name = f"{packed}_{place}"
+        text += f"{name}q = Div({rest}, {packed}_b) {name}h = Floor({name}q) {name}m = Mul({name}h, {packed}_b) "
+        text += f"{name}l = Sub({rest}, {name}m) {name}u = Unsqueeze({name}l, {packed}_e) "
+        parts, rest = [*parts, f"{name}u"], f"{name}h"
+    text += f"{packed}_a = Concat <axis = -1> ({', '.join(parts)}) {integers(f'{packed}_s', shape)} "
+    return f"{text} {packed}_d = Reshape({packed}_a, {packed}_s)"
+
+
+def _dequantised(call: Call, packed: str, bits: int, rows: int, blocks: int, size: int) -> str:
+    """Text that makes ``W``, ``[rows, blocks * size]`` in fp32, from packed blocks with scales and zero points."""
+    text = f"{_digits(packed, bits, (rows, blocks, size))} {integers('each', (rows, blocks, 1))} "
+    zero = f"Z = Constant <value_float = {2.0 ** (bits - 1)}> ()"
+    if call.has("zero_points") and call.type("zero_points").dtype is DType.UINT8:
+        per_row = -(-blocks * bits // 8) * 8 // bits
+        zero = f"{_digits('zero_points', bits, (rows, per_row))} {integers('low', (0,))} {integers('high', (blocks,))} "
+        zero += "along = Constant <value_ints = [1]> () kept = Slice(zero_points_d, low, high, along) "
+        zero += "Z = Reshape(kept, each)"
+    elif call.has("zero_points"):
+        zero = "zeros = Cast <to = 1> (zero_points) Z = Reshape(zeros, each)"
+    text += f"{zero} steps = Cast <to = 1> (scales) scale = Reshape(steps, each) {integers('flat', (rows, -1))} "
+    return f"{text} D = Sub({packed}_d, Z) E = Mul(D, scale) W = Reshape(E, flat)"
+
+
+def _product_with_few_bits(call: Call) -> str:
+    bits, block, k, n = (call.get(name) for name in ("bits", "block_size", "K", "N"))
+    if bits not in (2, 4, 8) or not block or call.has("g_idx"):
+        return ""
+    text = _dequantised(call, "B", bits, n, -(-k // block), block)
+    whole = f"{integers('start', (0,))} {integers('end', (k,))} {integers('axis', (1,))} V = Slice(W, start, end, axis)"
+    text += f" {whole} T = Transpose <perm = [1, 0]> (V) weight = CastLike(T, A) "
+    return text + ("P = MatMul(A, weight) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A, weight)")
+
+
+def _rows_with_few_bits(call: Call) -> str:
+    """Rows of a table in blocks along its last axis."""
+    rows, *rest = call.shape("data")
+    bits, block, axis = call.get("bits", 4), call.get("block_size", 128), call.get("quantize_axis", 1)
+    is_packed = call.type("data").dtype is DType.UINT8
+    if not is_packed or call.get("gather_axis") or len(rest) != 1 or axis not in (1, -1) or rest[0] * 8 // bits % block:
+        return ""
+    text = _dequantised(call, "data", bits, rows, rest[0] * 8 // bits // block, block)
+    return f"{text} table = CastLike(W, scales) output = Gather(table, indices)"
+
+
+#: By operator: of ONNX Runtime's domain, and of ONNX's own.
+RUNTIME: dict[str, Written] = {
+    "FusedConv": ("X W B Z -> Y", _convolution),
+    "NhwcConv": (
+        "X W B -> Y",
+        lambda call: (
+            "x = Transpose <perm = [0, 3, 1, 2]> (X) w = Transpose <perm = [0, 3, 1, 2]> (W) "
+            f"y = Conv {call.attributes(*_CONVOLUTION)} (x, w, B) Y = Transpose <perm = [0, 2, 3, 1]> (y)"
+        ),
+    ),
+    "FusedGemm": ("A B C -> Y", _gemm),
+    "FusedMatMul": ("A B -> Y", _product),
+    "TransposeMatMul": ("A B -> Y", _product),
+    "MatMulNBits": ("A B scales zero_points g_idx bias -> Y", _product_with_few_bits),
+    "GatherBlockQuantized": ("data indices scales zero_points -> output", _rows_with_few_bits),
+    "Gelu": ("X -> Y", "Y = Gelu(X)"),
+    "BiasGelu": ("A B -> C", "S = Add(A, B) C = Gelu(S)"),
+    "FastGelu": ("X bias -> Y", _gelu),
+    "QuickGelu": ("X -> Y", lambda call: f"Y = Swish <alpha = {call.get('alpha', 1.702)}> (X)"),
+    "BiasSplitGelu": ("X bias -> Y", _split_gelu),
+    "BiasAdd": ("X bias skip -> Y", "S = Add(X, bias) Y = Add(S, skip)"),
+    "SkipLayerNormalization": _norm_of_sum("LayerNormalization"),
+    "SkipSimplifiedLayerNormalization": _norm_of_sum("RMSNormalization"),
+    "EmbedLayerNormalization": (
+        "input_ids segment_ids word_embedding position_embedding segment_embedding gamma beta mask position_ids "
+        "-> output mask_index embedding_sum",
+        _embedding_norm,
+    ),
+    "GroupNorm": ("X gamma beta -> Y", _group_norm),
+    "SkipGroupNorm": ("X gamma beta skip bias -> Y S", _group_norm),
+    "SimplifiedLayerNormalization": (
+        "X scale -> Y",
+        lambda call: f"Y = RMSNormalization {call.attributes('axis', 'epsilon')} (X, scale)",
+    ),
+}
+STANDARD = {name: RUNTIME[name] for name in ("SimplifiedLayerNormalization",)}
