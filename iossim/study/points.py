@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -64,6 +65,22 @@ class Point:
         """Kind of its study; None if its device is a GPU or processor."""
         return kind_among(lambda axis: [getattr(self, axis)])
 
+    @property
+    def file_stem(self) -> str:
+        """A unique name of its files that identifies it; usual values are left out."""
+        unusual = ((axis, label) for axis, label in self.labels.items() if label != AXES[axis].usual)
+        told = [f"b{label}" if axis == "batch" else str(label) for axis, label in unusual]
+        return f"{self.index:04d}-{slug('-'.join(told))[:120].strip('-')}"
+
+
+def slug(text: str) -> str:
+    """A text as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.=+]+", "-", text).strip("-.")
+
+
+def hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
 
 def points_of(scenario: Scenario) -> tuple[Point, ...]:
     """Points in order: in a grid the last axis varies fastest.
@@ -75,7 +92,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     prints = _Fingerprints()
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
     texts = (json.dumps([*common, *prints.of(point)], sort_keys=True) for point in points)
-    keys = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts)
+    keys = (hash_of(text.encode()) for text in texts)
     return tuple(replace(point, seed=scenario.seed, key=key) for point, key in zip(points, keys, strict=True))
 
 
