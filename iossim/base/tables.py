@@ -108,11 +108,13 @@ def keyed_table(
     return records_table(title, rows, columns)
 
 
-def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
-    """A table with a column for each key of the first row, which a package's ``tables.yaml`` describes under a name."""
+def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]], **more: Any) -> Table:
+    """A table with a column for each key of the first row, which a package's ``tables.yaml`` describes under a name;
+    ``more`` are options of columns that differ from table to table.
+    """
     from iossim.base.shipped_yaml import shipped
 
-    options = shipped(package, "tables.yaml")[name]
+    options = shipped(package, "tables.yaml")[name] | more
     columns = [Column(key, **options.get(key, {})) for key in (rows[0] if rows else ())]
     return records_table(title, rows, columns)
 

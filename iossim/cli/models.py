@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import command
@@ -81,18 +81,9 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     if not whole and len(rows) > _ROWS_READ:
         parts.append(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
         # These are the rows with the most independent units, then with the most units, in the network's order.
-        largest = sorted(rows, key=lambda row: (-row.width, -row.kinds.total()))[:_ROWS_SHOWN]
+        largest = sorted(rows, key=lambda row: (-row["width"], -row["units"]))[:_ROWS_SHOWN]
         shown, most_kinds = [row for row in rows if row in largest], _KINDS_SHOWN
-    records = [
-        {
-            "block": row.block,
-            "blocks": row.blocks,
-            "units": row.kinds.total(),
-            "width": row.width,
-            "kinds": _listed(row.kinds, most_kinds),
-        }
-        for row in shown
-    ]
+    records = [{**row, "kinds": _listed(row["kinds"], most_kinds)} for row in shown]
     parts += table("", records, wraps=("kinds",), shortens=("block",))
     if len(shown) < len(rows):
         parts.append(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows them all, with all kinds")
@@ -159,26 +150,19 @@ def _worth(found: Summary) -> str:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """A run of equal blocks, or of single units, in summary."""
-
-    block: str
-    blocks: int
-    width: int
-    kinds: Counter[str]
-
-
-def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
+def _rows(network: Network, widths: Sequence[int]) -> list[dict[str, Any]]:
     """Blocks of a network in order; runs of equal ones share a row, as do runs of single units."""
     kinds = [Counter(network.units[unit].kind for unit in block.units) for block in network.blocks]
     places = range(len(network.blocks))
-    rows: list[_Row] = []
+    rows: list[dict[str, Any]] = []
     for _, group in groupby(places, lambda place: None if kinds[place].total() == 1 else (widths[place], kinds[place])):
         run = list(group)
         first, last = network.blocks[run[0]].name, network.blocks[run[-1]].name
         units = sum((kinds[place] for place in run), Counter[str]())
-        rows.append(_Row(first if len(run) == 1 else f"{first} to {last}", len(run), widths[run[0]], units))
+        name = first if len(run) == 1 else f"{first} to {last}"
+        rows.append(
+            {"block": name, "blocks": len(run), "units": units.total(), "width": widths[run[0]], "kinds": units}
+        )
     return rows
 
 

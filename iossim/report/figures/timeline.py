@@ -18,6 +18,7 @@ from iossim.hardware.lowering.unit_summary import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.graph import WAIT
 from iossim.report.figures.vega import HALO, colour_scale, described, need_altair, only
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
@@ -74,7 +75,10 @@ def timeline_records(
 
 
 def lanes(
-    colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None, title: str = "stream"
+    colours: Mapping[str, str],
+    domain_ms: tuple[float, float] | None = None,
+    title: str = "stream",
+    has_waits: bool = False,
 ) -> dict[str, Any]:
     """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``; ``title`` is that of the lanes.
 
@@ -93,6 +97,8 @@ def lanes(
         "lanes",
         is_page=is_page,
         is_picture=not is_page,
+        has_waits=has_waits,
+        wait=WAIT,
         band=BAND,
         white=None if is_page else "#ffffff",
         band_stroke=None if is_page else 1,
