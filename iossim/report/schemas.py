@@ -104,30 +104,11 @@ def _measurement() -> Schema:
     for columns, kinds in by_columns.items():
         spellings = [name for kind in kinds for name in (kind.name, *kind.aliases)]
         operators[kinds[0].name] = _operator(spellings, columns)
-    known: Schema = {
-        "latency_us": {"type": "number", "exclusiveMinimum": 0},
-        "spread_us": {"type": ["number", "null"], "minimum": 0},
-        "samples": {"type": ["integer", "null"], "minimum": 0},
-        "row": {"type": ["integer", "null"], "minimum": 0},
-        "precision": {"enum": [str(precision) for precision in Precision]},
-    }
-    extent = list_of(COUNT) | {"minItems": 3, "maxItems": 3}
-    any_operator = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in operators]}
-    alone = {
-        "algorithm": TEXT,
-        "kernels": list_of(TEXT),
-        "grid": extent,
-        "block": extent,
-        "is_cold": {"type": "boolean"},
-    }
-    measurement = {"type": "object", "properties": known | alone, "required": ["op", "latency_us"], **any_operator}
-    groups = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": any_operator}}
-    stage = {
-        "type": "object",
-        "properties": known | {"stage": groups, "serial_us": {"type": ["number", "null"], "minimum": 0}},
-        "required": ["stage", "latency_us"],
-    }
-    lines = {"measurement": measurement, "stage": stage}
+    lines = _written("measurement")
+    either = [{"$ref": f"#/$defs/{name}"} for name in operators]
+    for line in lines.values():
+        line["properties"]["precision"] = {"enum": [str(precision) for precision in Precision]}
+    lines["measurement"]["oneOf"] = lines["stage"]["properties"]["stage"]["items"]["items"]["oneOf"] = either
     return described(_measurement) | {
         "$defs": {**definitions, "header": header, **operators, **lines},
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", *lines)],

@@ -24,12 +24,11 @@ from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.scenario import PointValues, Scenario
+from iossim.study.scenario_paths import file_of_cost_model
 from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
-#: Cost models whose argument is a file.
-FILE_COST_MODELS = ("table", "replay")
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
 
@@ -241,14 +240,6 @@ class _Fingerprints:
 def _device_print(device: str, changes: tuple[tuple[str, float], ...], kind: StudyKind | None) -> list[str]:
     profile = device_of_kind(kind, Device(device=device, set=dict(changes)))
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
-
-
-def file_of_cost_model(spec: str) -> str:
-    """File that a cost model reads, for a replay without the context after ``#``; empty where it reads none."""
-    name, _, argument = spec.partition(":")
-    if name not in FILE_COST_MODELS:
-        return ""
-    return argument.rpartition("#")[0] or argument if name == "replay" else argument
 
 
 def _rules_print(names: str, unproved: bool) -> list[str]:

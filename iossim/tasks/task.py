@@ -198,7 +198,7 @@ class Task:
         if self._is_measured:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
-            from iossim.tasks.estimates import estimating_model  # most prices are not measured
+            from iossim.tasks.own_prices import estimating_model  # most prices are not measured
 
             estimate = estimating_model(self.prices, self.device, self.network.precision)
             from iossim.search.measured.schedule import schedule_measured  # most searches do not use it
