@@ -19,7 +19,7 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.graph import WAIT
-from iossim.report.figures.vega import HALO, colour_scale, described, need_altair, only
+from iossim.report.figures.vega import colour_scale, described
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -85,7 +85,7 @@ def lanes(
     Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
     """
     is_page = domain_ms is None
-    x, middle = (_time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
+    x, middle = (time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
     numbers = [{"filter": "datum.what == 'stage'"}]
     if is_page:
         # The width is unknown. On a phone, neighbouring numbers of two digits would overlap.
@@ -108,26 +108,13 @@ def lanes(
         colours=colour_scale(colours),
         kinds=list(colours),
         x=x,
-        y=_stream_channel(title),
+        y=stream_channel(title),
         middle=middle,
         label_size=LABEL_PIXELS,
         block_size=BLOCK_PIXELS,
         number_size=NUMBER_PIXELS,
         numbers=[*numbers, {"calculate": "(datum.start_ms + datum.end_ms) / 2", "as": "middle"}],
     )
-
-
-#: Height of a text above the lanes' top, as a Vega expression.
-_ABOVE = {"expr": "-datum.above"}
-
-
-def texts_above(chart: Any, size: float, x: Any, text: str, **look: Any) -> list[Any]:
-    """Texts at the height above the lanes given by their cell ``above``, each over a shadow that keeps rules away."""
-    top = need_altair().value(0)
-    return [
-        chart.mark_text(baseline="bottom", fontSize=size, dy=_ABOVE, **look, **more).encode(x=x, y=top, text=text)
-        for more in ({"style": HALO}, {})
-    ]
 
 
 def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
@@ -151,7 +138,7 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
         __package__,
         "occupancy",
         is_page=is_page,
-        x=_time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
+        x=time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
         busy=BUSY,
         warps=WARPS,
         height=_STRIP_PIXELS if is_page else LOW_STRIP_PIXELS,
@@ -168,16 +155,6 @@ def fitting_label(texts: Sequence[str], pixels: float) -> str:
 
 def text_pixels(text: str, size: float) -> float:
     return len(text) * size * _LETTER_WIDTH
-
-
-def label_layers(x: Any, y: Any) -> list[Any]:
-    """The records that are labels, each in its colour."""
-    return [
-        only("label").transform_filter(f"datum.colour == '{colour}'")
-        .mark_text(fontSize=LABEL_PIXELS, color=colour)
-        .encode(x=x, y=y, text="text:N")
-        for colour in ("black", "white")
-    ]  # fmt: skip
 
 
 def colours_by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
@@ -269,12 +246,8 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     ]
 
 
-def stream_axis(alt: Any) -> Any:
-    """Vertical axis: one lane per stream."""
-    return alt.Y(**_stream_channel("stream"))
-
-
-def _stream_channel(title: str) -> dict[str, Any]:
+def stream_channel(title: str) -> dict[str, Any]:
+    """Vertical channel: one lane per stream."""
     axis = {"grid": False, "maxExtent": LABELS_PIXELS, "minExtent": LABELS_PIXELS}
     scale = {"paddingInner": 0.16, "paddingOuter": 0.16}
     return {"axis": axis, "field": "stream", "scale": scale, "title": title, "type": "ordinal"}
@@ -285,11 +258,10 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
     return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
-def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
-    return alt.X(**_time_channel(key, title, domain_ms, labels))
-
-
-def _time_channel(key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool) -> dict[str, Any]:
+def time_channel(
+    key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True
+) -> dict[str, Any]:
+    """Horizontal channel of a time in ms, over ``domain_ms`` or from 0."""
     scale = {"nice": False, "zero": True} if domain_ms is None else {"domain": list(domain_ms), "nice": False}
     ticks = {} if domain_ms is None else {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}
     axis = {"grid": False, **ticks, "labels": labels, "ticks": labels}
