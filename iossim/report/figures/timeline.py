@@ -32,8 +32,6 @@ LABELS_PIXELS = 62
 NUMBER_PIXELS, BLOCK_PIXELS = 9, 10
 #: Height of a line of them, relative to the font size.
 LINE_PIXELS = 1.25
-#: A narrower stage has no number on a page, whose width changes; tooltips and the table have it.
-_NUMBER_ROOM_PIXELS = 6
 BAND, GAP, MERGED = "#eef0f2", "#c4c4c4", "#10151a"
 #: Font size of kernels' labels, and the mean width of a letter relative to it, in the font of pictures.
 LABEL_PIXELS = 7.8
@@ -86,12 +84,6 @@ def lanes(
     """
     is_page = domain_ms is None
     x, middle = (time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
-    numbers = [{"filter": "datum.what == 'stage'"}]
-    if is_page:
-        # The width is unknown. On a phone, neighbouring numbers of two digits would overlap.
-        room = f"{_NUMBER_ROOM_PIXELS} * (datum.stage > 9 ? 2 : 1)"
-        numbers += [{"filter": f"datum.time_ms / datum.end_of_both_ms * width > {room}"}]
-        numbers += [{"calculate": "2", "as": "above"}]
     return described(
         __package__,
         "lanes",
@@ -113,7 +105,6 @@ def lanes(
         label_size=LABEL_PIXELS,
         block_size=BLOCK_PIXELS,
         number_size=NUMBER_PIXELS,
-        numbers=[*numbers, {"calculate": "(datum.start_ms + datum.end_ms) / 2", "as": "middle"}],
     )
 
 
