@@ -13,7 +13,7 @@ with ``~`` may be missing and the key ``*`` gives the form of all others. Object
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,6 @@ SIZE: Schema = {"type": "integer", "minimum": 0}
 COUNT: Schema = {"type": "integer", "minimum": 1}
 TIME_US: Schema = {"type": "number", "minimum": 0}
 TEXT: Schema = {"type": "string"}
-
-
-def schema_names() -> list[str]:
-    return SCHEMAS.names()
 
 
 def schema(name: str) -> Schema:
@@ -113,10 +109,6 @@ def _measurement() -> Schema:
         "$defs": {**definitions, "header": header, **operators, **lines},
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", *lines)],
     }
-
-
-def _check() -> Schema:
-    return _written("check")
 
 
 def _rule() -> Schema:
@@ -221,7 +213,7 @@ _SCHEMAS: dict[str, Titled] = {
     "table": ("A table of stage prices for iossim (JSON)", _table),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
-    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),
+    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", partial(_written, "check")),
 }
 
 

@@ -59,7 +59,7 @@ def stage_extents(schedule: Schedule, spans: Sequence[Span]) -> list[StageExtent
     for span in spans:
         start_us, end_us = bounds.get(span.stage, (span.start_us, span.end_us))
         bounds[span.stage] = (min(start_us, span.start_us), max(end_us, span.end_us))
-    stages = [(block.name, stage) for block in schedule.blocks for stage in block.stages]
+    stages = schedule.named_stages
     return [StageExtent(number, *stages[number], *bounds[number]) for number in sorted(bounds)]
 
 
