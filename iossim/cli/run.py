@@ -90,11 +90,6 @@ def run(
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")
         tell_written([plan])
-    memory = {
-        "arena_bytes": found.arena_bytes,
-        "lower_bound_bytes": memory_lower_bound_bytes(found),
-        "unshared_bytes": found.storage_bytes,
-    }
     most = tolerance(network, Precision.named(saved.precision))
     is_finite = None if off is None else not isinf(off.relative)
     document = {
@@ -105,7 +100,11 @@ def run(
         "output_tolerance": most,
         "outputs_differ_most": str(off) if off is not None and off.relative > most else None,
         "outputs_finite": is_finite,
-        "memory": memory,
+        "memory": {
+            "arena_bytes": found.arena_bytes,
+            "lower_bound_bytes": memory_lower_bound_bytes(found),
+            "unshared_bytes": found.storage_bytes,
+        },
         "runs": [row.to_json() for row in rows],
         "stages": None if by_stage is None else [asdict(row) for row in by_stage],
         "median_stage_error_percent": None if by_stage is None else median_stage_error_percent(by_stage),

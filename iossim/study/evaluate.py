@@ -210,8 +210,7 @@ def _done(
     task: PointTask, rows: list[Row], search_s: dict[str, float], texts: Texts, failures: Failures
 ) -> tuple[PointDone, Texts]:
     files = {name: hash_of(text.encode()) for name, text in texts.items()}
-    traced = task.trace is not None
-    entry = PointDone(key=task.point.key, rows=rows, files=files, traces=traced, search_s=search_s)
+    entry = PointDone(key=task.point.key, rows=rows, files=files, traces=task.trace is not None, search_s=search_s)
     return entry, texts | failures.tracebacks
 
 
