@@ -64,10 +64,10 @@ def load(
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the
     arguments of its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch``
     sets another leading dimension. Inputs are named after the arguments, outputs after the keys of a returned dict.
-    The module must be in eval mode, since dropout and batch norms behave differently in training, and no schedule is
-    for that. Its weights are not copied: leave them unchanged while the network is in use. A schedule of such a network
-    does not record where to load it from, so that reading the schedule needs ``network=``, or a file: with
-    ``onnx_file`` the module is exported there, as ONNX, and the network is that file's.
+    The module must be in eval mode, since dropout and batch norms behave differently in training, and schedules are of
+    inference (``training`` adds gradients to it). Its weights are not copied: leave them unchanged while the network is
+    in use. A schedule of such a network does not record where to load it from, so that reading the schedule needs
+    ``network=``, or a file: with ``onnx_file`` the module is exported there, as ONNX, and the network is that file's.
 
     Raises ModelError, OptionError or GraphError.
     """
@@ -105,7 +105,7 @@ def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | Non
     """
     if source_of(source.model) in ("ios_file", "onnx_file") and not os.path.isfile(source.model):
         raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
-    from iossim.models.source_options import options_of  # most networks are loaded once
+    from iossim.models.source_options import options_of  # few networks are loaded again
 
     options = options_of(source)
     return _loaded(
