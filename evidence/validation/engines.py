@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -148,41 +149,31 @@ def compare_prices(
     ``progress`` is called with finished and total stages.
     """
     analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
-    problems: dict[str, ScheduleProblem] = {}
-    for block in network.blocks:
-        problem = ScheduleProblem.of_block(network, block)
-        problems.setdefault(problem.key, problem)
-    stages = [(problem, mask) for problem in problems.values() for mask in distinct_stages(problem, space).tolist()]
-    total = len(stages)
+    blocks = (ScheduleProblem.of_block(network, block) for block in network.blocks)
+    problems = {problem.key: problem for problem in blocks}.values()
+    masks = [distinct_stages(problem, space) for problem in problems]
+    total = priced = sum(map(len, masks))
     if sample is not None and sample < total:
-        chosen = np.random.default_rng(seed).choice(total, sample, replace=False)
-        stages = [stages[index] for index in sorted(chosen.tolist())]
-    done = 0
-
-    def told() -> None:
-        nonlocal done
-        done += 1
-        progress(min(done, len(stages)), len(stages))
-
-    events = EventDrivenStages(network, analytic, told)
-    events_us: list[float] = []
-    analytic_us: list[float] = []
-    groups: list[int] = []
-    for problem in problems.values():
-        masks = np.array([mask for own, mask in stages if own is problem], dtype=np.uint64)
-        if len(masks):
-            batch = StageBatch.concurrent(problem, masks)
-            events_us += events.price_stages(batch).tolist()
-            analytic_us += analytic.price_stages(batch).tolist()
-            groups += [len(problem.groups(mask)) for mask in masks.tolist()]
-    optima = _optima(network, analytic, events, space) if len(stages) == total else (None, None)
+        priced = sample
+        chosen = np.zeros(total, dtype=np.bool_)
+        chosen[np.random.default_rng(seed).choice(total, sample, replace=False)] = True
+        parts = np.split(chosen, np.cumsum([len(own) for own in masks])[:-1])
+        masks = [own[part] for own, part in zip(masks, parts, strict=True)]
+    done = count(1)
+    events = EventDrivenStages(network, analytic, lambda: progress(min(next(done), priced), priced))
+    batches = [StageBatch.concurrent(*each) for each in zip(problems, masks, strict=True) if len(each[1])]
+    events_us, analytic_us = (
+        np.concatenate([model.price_stages(batch) for batch in batches]) for model in (events, analytic)
+    )
+    groups = [len(batch.problem.groups(mask)) for batch in batches for mask, _ in batch.stages()]
+    optima = _optima(network, analytic, events, space) if priced == total else (None, None)
     return EngineAgreement(
         network.name,
         profile.name,
         total,
         np.array(groups, dtype=np.int64),
-        np.array(analytic_us),
-        np.array(events_us),
+        analytic_us,
+        events_us,
         optima[0],
         optima[1],
         analytic.engine,

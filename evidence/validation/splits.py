@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
-from evidence.validation.families import KERNEL_FAMILIES
 from evidence.validation.roofline import CalibratedRoofline, Roofs
 from iossim.calibration.accuracy import Accuracy, bands_by_kind, coverage, width
 from iossim.calibration.nuisances import fit_overhead
@@ -35,6 +34,13 @@ Progress = Callable[[int, int], None]
 LARGEST_PART = 0.2
 #: Kinds of a data set with fewer rows are not split by size.
 FEWEST_ROWS = 50
+#: Kinds (keys of bands) with similar kernels, by the family that a fit leaves out.
+KERNEL_FAMILIES: Mapping[str, frozenset[str]] = {
+    "convolutions": frozenset({"conv", "depthwise", "conv_transpose"}),
+    "products": frozenset({"linear", "gemm", "bmm"}),
+    "element-wise": frozenset({"add", "mul", "relu", "gelu", "tanh"}),
+    "normalisations": frozenset({"softmax", "layer_norm"}),
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -266,13 +266,9 @@ def test_rows_are_operators_from_flushed_caches(tmp_path: Path) -> None:
     assert titles == ["table of operators of networks by Nsight Compute, with durations in ns"]
 
 
-def test_an_operator_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    path = kernel_table(tmp_path, [*ROWS, ROWS[0].replace(",conv,", ",upsample,")])
+def test_a_table_of_two_boards_has_a_set_of_each_and_no_operator_that_is_not_known(tmp_path: Path) -> None:
     with pytest.raises(MeasurementError, match="op 'upsample' of fp32 is unknown"):
-        read_measurements(path)
-
-
-def test_a_table_of_two_boards_has_a_set_of_each(tmp_path: Path) -> None:
+        read_measurements(kernel_table(tmp_path, [*ROWS, ROWS[0].replace(",conv,", ",upsample,")]))
     path = kernel_table(tmp_path, 2 * ROWS)
     path.write_text(path.read_text().replace(BOARD, "NVIDIA Tesla T4", len(ROWS)))
     assert [(one.device, len(one.measurements)) for one in read_measurement_sets(path)] == [("t4", 5), ("v100-sxm2", 5)]
