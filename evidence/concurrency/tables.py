@@ -29,18 +29,17 @@ def concurrency_data() -> Path:
     return shared_data() / "concurrency"
 
 
-def rows_of(path: Path) -> list[NumberedRow]:
-    """Rows of a table, with their lines; raises MeasurementError for a row whose width differs from the header's."""
+def read_rows(path: Path, read: Callable[[NumberedRow], T]) -> list[T]:
+    """Results of ``read`` for each row; raises MeasurementError naming the line of one that it cannot read, or that is
+    not as wide as the header.
+    """
+    if not path.exists():
+        raise unusable(path, "there is no such table; name the folder of the tables with IOSSIM_SHARED")
     table = parse_table(read_file(path), path)
     for reason, lines in table.sieve.dropped.items():
         raise unusable(path, f"line {lines[0]}: {reason}; correct the line")
-    return table.rows
-
-
-def read_rows(path: Path, read: Callable[[NumberedRow], T]) -> list[T]:
-    """Results of ``read`` for each row; raises MeasurementError naming the line of one that it cannot read."""
     found = []
-    for row in rows_of(path):
+    for row in table.rows:
         try:
             found.append(read(row))
         except RowError as error:

@@ -82,7 +82,7 @@ def test_times_are_in_microseconds(tmp_path: Path) -> None:
 def test_a_bad_row_is_named_by_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "costs.csv"
     path.write_text(HEAD + "A,x,a launch,3,us\n" + line + "\n")
-    with pytest.raises(MeasurementError, match=r"costs.csv, line 3: .* correct the line"):
+    with pytest.raises(MeasurementError, match=r"costs.csv: line 3: .* correct the line"):
         read_launch_costs(path)
 
 
