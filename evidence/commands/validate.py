@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
+from iossim.cli.outputs import TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
 
@@ -27,6 +26,8 @@ def validate(
 
     Operators are judged on held-out data: shapes by their hash, the largest shapes, and whole devices.
     """
+    from evidence.tables.accuracy_tables import accuracy_tables
+    from evidence.tables.figures import accuracy_figures
     from evidence.validation.report import validate as recompute
     from iossim.hardware.load import device as load_device
 
@@ -38,15 +39,6 @@ def validate(
 
     def files() -> dict[str, Writer]:
         made = {"validation.json": json_file(report.to_json())}
-        if wants_plot(plot):
-            from evidence.tables.figures import accuracy_figures
+        return made | (pictures(*accuracy_figures(report)) if wants_plot(plot) else {})
 
-            made |= pictures(*accuracy_figures(report))
-        return made
-
-    def parts() -> Iterator[Part]:
-        from evidence.tables.accuracy_tables import accuracy_tables
-
-        yield accuracy_tables(report)
-
-    present(report.to_json, parts(), as_json, out=out, files=files)
+    present(report.to_json, [accuracy_tables(report)], as_json, out=out, files=files)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from evidence.concurrency.corun_cases import CorunCase, simulated
 from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -90,12 +91,7 @@ class CorunFit:
         return found
 
 
-def tabulate(
-    make: MakeCases,
-    profile: DeviceProfile,
-    knob: Knob | None,
-    told: Callable[[int, int], None] = lambda done, total: None,
-) -> CorunFit:
+def tabulate(make: MakeCases, profile: DeviceProfile, knob: Knob | None, told: Progress = ignore) -> CorunFit:
     """Simulate every case at every value of the knob, and at the profile's own."""
     if knob is None:
         cases = tuple(make(profile))
@@ -106,12 +102,12 @@ def tabulate(
     for done, value in enumerate(values):
         tried = with_values(profile, {knob.name: value})
         cases = tuple(make(tried))
-        rows.append(_simulated(cases, tried, lambda done, total: None))
+        rows.append(_simulated(cases, tried, ignore))
         told(done + 1, len(values))
     return CorunFit(cases, Knob(knob.name, values, knob.untold), np.array(rows), values.index(own))
 
 
-def _simulated(cases: Sequence[CorunCase], profile: DeviceProfile, told: Callable[[int, int], None]) -> Floats:
+def _simulated(cases: Sequence[CorunCase], profile: DeviceProfile, told: Progress) -> Floats:
     ratios: list[float] = []
     for done, case in enumerate(cases):
         ratios += simulated(case, profile)

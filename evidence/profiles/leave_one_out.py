@@ -13,7 +13,7 @@ found here, and the launch costs from the profile of the one device with publish
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,10 @@ from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, PROCESS_GAIN, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Progress = Callable[[int, int], None]
 
 #: Number of samples for the shipped errors.
 SHIPPED_SAMPLES = 20
@@ -135,9 +135,7 @@ def leave_one_out(sets: Sequence[DeviceSet], samples: int = 0) -> LeaveOneOut:
     return leave_out_each(chips([lowered(*one) for one in sets]), samples)
 
 
-def leave_out_each(
-    found: Sequence[Chip], samples: int = 0, seed: int = 0, progress: Progress = lambda done, total: None
-) -> LeaveOneOut:
+def leave_out_each(found: Sequence[Chip], samples: int = 0, seed: int = 0, progress: Progress = ignore) -> LeaveOneOut:
     """Leave out each of the chips, whose operators are lowered already."""
     sources: dict[str, SourceDevice] = {}
     able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]

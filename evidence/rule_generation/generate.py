@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from evidence.rule_generation.candidates import equation, match
@@ -11,11 +10,8 @@ from evidence.rule_generation.enumeration import enumerate_terms
 from evidence.rule_generation.equations import Equation, generalised, holds
 from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, describe
+from iossim.search.scheduler import StartProgress, silent
 from iossim.transforms.rewriting.rule import Rule
-
-#: Called with a label of the stage that starts; the result is called with the finished and the total work.
-Stages = Callable[[str], Callable[[int, int], None]]
-
 
 #: The stages of generation, by the name of the count of candidates that each leaves.
 STAGES = {
@@ -39,9 +35,7 @@ class Generated:
     counts: dict[str, int]
 
 
-def generate(
-    vocabulary: Vocabulary, size: int, seed: int = 0, stages: Stages = lambda label: lambda done, total: None
-) -> Generated:
+def generate(vocabulary: Vocabulary, size: int, seed: int = 0, stages: StartProgress = silent) -> Generated:
     """Rules between graphs of up to ``size`` ops; ``seed`` draws the inputs that distinguish graphs."""
     terms = enumerate_terms(vocabulary, size, seed, stages("enumerate"))
     matched = match(terms)

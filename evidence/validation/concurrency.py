@@ -27,10 +27,10 @@ from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Progress = Callable[[int, int], None]
 
 #: A simulated ratio this near to the measured one is right.
 RIGHT = 0.10
@@ -207,7 +207,7 @@ class ConcurrencyEvaluation:
 
 
 def evaluate_concurrency(
-    folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = lambda done, total: None
+    folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = ignore
 ) -> tuple[ConcurrencyEvaluation | None, tuple[str, ...]]:
     """Simulate the tables of a folder for these devices, by default for all, None if there are none; and notes, one
     line each.

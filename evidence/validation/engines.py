@@ -26,10 +26,9 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import reprice
 from iossim.search.counting import distinct_stages
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import schedule
+from iossim.search.scheduler import Progress, ignore, schedule
 
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 #: Devices and network that are compared by default.
 DEVICES = ("v100-sxm2", "a100-sxm-40gb", "t4")
@@ -140,7 +139,7 @@ def compare_prices(
     sample: int | None = None,
     seed: int = 0,
     space: StageSpace = SPACE,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = ignore,
     engine: str = Engine.PAPER,
 ) -> EngineAgreement:
     """Price the distinct stages of a network's blocks by both simulators, as ``engine`` runs them.

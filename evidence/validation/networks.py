@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
@@ -21,12 +21,10 @@ from iossim.prediction.published import SEQUENTIAL, is_pinned, published_figures
 from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.scheduler import schedule, scheduler_names
+from iossim.search.scheduler import Progress, ignore, schedule, scheduler_names
 
 #: Two published latencies that differ by more than this are in a known order; repeats differ by less, or nearly.
 NOISE = 0.03
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +238,7 @@ def published_devices() -> tuple[str, ...]:
 
 
 def evaluate_networks(
-    profile: DeviceProfile, figures: Mapping[str, Any] | None = None, progress: Progress = lambda done, total: None
+    profile: DeviceProfile, figures: Mapping[str, Any] | None = None, progress: Progress = ignore
 ) -> NetworkEvaluation:
     """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
 

@@ -21,20 +21,12 @@ from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
 from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
-from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.validation import (
-    OperatorEvaluation,
-    Validation,
-    evaluate_recording,
-    evaluate_stages,
-    held_out_fraction,
-    quoted_otherwise,
-)
+from iossim.calibration.validation import Validation, evaluate_by_kind, evaluate_stages, lowered_sets, quoted_otherwise
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement_set import DataSets
 from iossim.models.load import load
-from iossim.search.scheduler import StartProgress
+from iossim.search.scheduler import StartProgress, silent
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
 #: Ways of holding operators out; by default without families, and quickly by hashes alone.
@@ -81,7 +73,7 @@ def validate(
     places: Sequence[Path] | None = None,
     parts: Sequence[str] | None = None,
     quick: bool = False,
-    progress: StartProgress = lambda label: lambda done, total: None,
+    progress: StartProgress = silent,
     splits: Sequence[str] | None = None,
 ) -> ValidationReport:
     """Recompute every figure; raises OptionError or MeasurementError for unusable input.
@@ -147,17 +139,8 @@ def validate(
 
 def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> ValidationReport:
     """Operators and stages of data sets, with the notes on these."""
-    told = progress("operators")
-    recordings: list[Recording] = []
-    by_hash: list[OperatorEvaluation] = []
-    for done, (measured, profile) in enumerate(data.sets):
-        if measured.measurements:
-            recordings.append(lowered(measured, profile, held_out_fraction(profile)))
-            cold_rows = sum(row.is_cold for row in measured.measurements)
-            whole = evaluate_recording(recordings[-1], cold_rows, roofline_us) if "hash" in splits else None
-            by_hash += [] if whole is None else [whole.of_kind(*kind) for kind in whole.kinds]
-        told(done + 1, len(data.sets))
-    by_hash.sort(key=lambda each: each.device)
+    recordings = lowered_sets(data, progress("operators"))
+    by_hash = evaluate_by_kind(recordings, roofline_us) if "hash" in splits else []
     notes = [*data.notes, *quoted_otherwise(by_hash, data)]
     found = chips(recordings)
     rows: list[SplitRows] = []

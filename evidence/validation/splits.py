@@ -25,10 +25,10 @@ from iossim.calibration.recording import Recording, work
 from iossim.hardware.profile import with_values
 from iossim.hardware.provenance import Provenance
 from iossim.prediction.bands import kind_of, measured_over_predicted
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Progress = Callable[[int, int], None]
 
 #: Fraction of the rows of a kind that counts as largest.
 LARGEST_PART = 0.2
@@ -105,7 +105,7 @@ class SplitRows:
         }
 
 
-def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
+def split_by_size(found: Sequence[Chip], progress: Progress = ignore) -> tuple[SplitRows, ...]:
     """Inside and largest rows of each kind with enough rows, by a fit without the largest."""
     rows: list[SplitRows] = []
     for done, chip in enumerate(found):
@@ -134,7 +134,7 @@ def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total
     return tuple(sorted(rows, key=lambda row: (row.device, row.data_set, row.key)))
 
 
-def split_by_family(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
+def split_by_family(found: Sequence[Chip], progress: Progress = ignore) -> tuple[SplitRows, ...]:
     """Held-out rows of each family on each chip, by a fit without the family."""
     rows: list[SplitRows] = []
     for done, chip in enumerate(found):

@@ -5,7 +5,7 @@ A run whose outputs were wrong is named, and its times are not reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,7 @@ from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
 from iossim.search.assemble import reprice_any
-
-Progress = Callable[[int, int], None]
+from iossim.search.scheduler import Progress, ignore
 
 #: Baseline of speed-ups.
 BASE = "sequential"
@@ -127,9 +126,7 @@ def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfil
 
 
 def evaluate_all(
-    places: Sequence[Path],
-    profiles: Sequence[DeviceProfile] | None = None,
-    progress: Progress = lambda done, total: None,
+    places: Sequence[Path], profiles: Sequence[DeviceProfile] | None = None, progress: Progress = ignore
 ) -> tuple[tuple[MeasuredEvaluation, ...], tuple[str, ...]]:
     """Every file of measured networks of these devices, by default of those that ship; and notes, one line each.
 
