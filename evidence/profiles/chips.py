@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Residuals, device_times
+from iossim.calibration.accuracy import Residuals, without_nuisances
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, default_weight, thinned
@@ -162,8 +162,8 @@ def priced(
     chosen = chosen & ~is_hidden
     if not chosen.any():
         return []
-    samples = recording.where(chosen)
-    predicted_us, measured_us = device_times(samples, profile, overhead)
+    samples, predicted_us = recording.where(chosen), predicted_us[chosen]
+    measured_us = without_nuisances(samples, predicted_us, overhead)
     host_us, slowed_us = nuisances_us(samples, overhead)
     share = predicted_us / (predicted_us + slowed_us)
     nuisance_us = samples.latency_us - (samples.latency_us - host_us) * share

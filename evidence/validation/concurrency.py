@@ -25,8 +25,8 @@ from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
-from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
+from iossim.measurements.measurement_set import profile_named
 from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
@@ -214,19 +214,17 @@ def evaluate_concurrency(
 
     Missing tables are left out, and noted. Raises MeasurementError for an unreadable one.
     """
-    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     notes: list[str] = []
     steps = iter(range(1, 1 + len(_PAIRS) + len(_MICROBENCHMARKS) + 1))
 
     def places(tables: Sequence[_Table]) -> Iterator[tuple[_Table, Path, DeviceProfile]]:
         """Tables of chosen devices that are there."""
         for table in tables:
-            path = folder / table.file
-            if chosen is None or table.device in chosen:
-                if path.exists():
-                    yield table, path, device(table.device) if chosen is None else chosen[table.device]
-                else:
-                    notes.append(f"no measurements at {path}: kernels side by side on {table.device} are left out")
+            path, profile = folder / table.file, profile_named(table.device, profiles)
+            if profile is not None and path.exists():
+                yield table, path, profile
+            elif profile is not None:
+                notes.append(f"no measurements at {path}: kernels side by side on {table.device} are left out")
             progress(next(steps), len(_PAIRS) + len(_MICROBENCHMARKS) + 1)
 
     fits, micro = (

@@ -138,7 +138,6 @@ def compare_prices(
     profile: DeviceProfile,
     sample: int | None = None,
     seed: int = 0,
-    space: StageSpace = SPACE,
     progress: Progress = ignore,
     engine: str = Engine.PAPER,
 ) -> EngineAgreement:
@@ -150,7 +149,7 @@ def compare_prices(
     analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
     blocks = (ScheduleProblem.of_block(network, block) for block in network.blocks)
     problems = {problem.key: problem for problem in blocks}.values()
-    masks = [distinct_stages(problem, space) for problem in problems]
+    masks = [distinct_stages(problem, SPACE) for problem in problems]
     total = priced = sum(map(len, masks))
     if sample is not None and sample < total:
         priced = sample
@@ -165,7 +164,7 @@ def compare_prices(
         np.concatenate([model.price_stages(batch) for batch in batches]) for model in (events, analytic)
     )
     groups = [len(batch.problem.groups(mask)) for batch in batches for mask, _ in batch.stages()]
-    optima = _optima(network, analytic, events, space) if priced == total else (None, None)
+    optima = _optima(network, analytic, events) if priced == total else (None, None)
     return EngineAgreement(
         network.name,
         profile.name,
@@ -179,11 +178,9 @@ def compare_prices(
     )
 
 
-def _optima(
-    network: Network, analytic: SimulatorCostModel, events: EventDrivenStages, space: StageSpace
-) -> tuple[float, float]:
+def _optima(network: Network, analytic: SimulatorCostModel, events: EventDrivenStages) -> tuple[float, float]:
     """Relative excess of each engine's best schedule over the other's, at the other's prices."""
-    options = SearchOptions(space)
+    options = SearchOptions(SPACE)
     best_analytic = schedule(network, analytic, _SCHEDULER, options)
     best_events = schedule(network, events, _SCHEDULER, options)
     return (

@@ -47,11 +47,11 @@ from evidence.concurrency.sm_shares import (
 from evidence.validation.concurrency import RatioErrors
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import StepCandidates, lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
+from iossim.measurements.measurement_set import profile_named
 from iossim.models.load import load
 
 Floats = NDArray[np.float64]
@@ -142,29 +142,25 @@ def evaluate_shares(
 
     Networks are judged at ``batches``, by default all. Raises MeasurementError for an unreadable table.
     """
-    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
-
-    def profile_of(name: str) -> DeviceProfile | None:
-        return device(name) if chosen is None else chosen.get(name)
-
     curves: tuple[CurveErrors, ...] = ()
     rates: list[BandwidthCurve] = []
     networks: tuple[NetworkShareErrors, ...] = ()
     pairs: NetworkPairErrors | None = None
-    profile = profile_of(CURVES_DEVICE)
+    profile = profile_named(CURVES_DEVICE, profiles)
     if profile is not None and (path := folder / CURVES_FILE).is_file():
         read = read_curves(path)
         curves = tuple(evaluate_curve(curve, profile) for curve in read)
         rates += fastest_draw(read, CURVES_DEVICE)
     rates += read_bandwidths(path) if (path := folder / RATES_FILE).is_file() else []
     rates += block_bandwidth(read_rtx_5090(path)) if (path := folder / RTX_5090_FILE).is_file() else []
-    reaches = [evaluate_reach(rate, profile) for rate in rates if (profile := profile_of(rate.device)) is not None]
-    profile = profile_of(NETWORKS_DEVICE)
+    reaches = [
+        evaluate_reach(rate, profile) for rate in rates if (profile := profile_named(rate.device, profiles)) is not None
+    ]
+    profile = profile_named(NETWORKS_DEVICE, profiles)
     if profile is not None and (path := folder / NETWORKS_FILE).is_file():
         prices = NetworkPrices(profile)
         shares = read_network_shares(path)
-        own = shares if batches is None else shares[shares["batch"].isin(batches)]
-        networks = evaluate_networks(own, prices)
+        networks = evaluate_networks(shares if batches is None else shares[shares["batch"].isin(batches)], prices)
         if (path := folder / PAIRS_FILE).is_file():
             pairs = evaluate_pairs(read_network_pairs(path), shares, prices.kernels)
     return ShareEvaluation(curves, tuple(reaches), networks, pairs)
