@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def evaluate_concurrency(
     Missing tables are left out, and noted. Raises MeasurementError for an unreadable one.
     """
     notes: list[str] = []
-    steps = iter(range(1, 1 + len(_PAIRS) + len(_MICROBENCHMARKS) + 1))
+    done, total = count(1), len(_PAIRS) + len(_MICROBENCHMARKS) + 1
 
     def places(tables: Sequence[_Table]) -> Iterator[tuple[_Table, Path, DeviceProfile]]:
         """Tables of chosen devices that are there."""
@@ -225,7 +226,7 @@ def evaluate_concurrency(
                 yield table, path, profile
             elif profile is not None:
                 notes.append(f"no measurements at {path}: kernels side by side on {table.device} are left out")
-            progress(next(steps), len(_PAIRS) + len(_MICROBENCHMARKS) + 1)
+            progress(next(done), total)
 
     fits, micro = (
         [tabulate(partial(table.make, path), profile, table.knob) for table, path, profile in places(tables)]
