@@ -43,10 +43,6 @@ class Chip:
     def name(self) -> str:
         return self.profiles[0].name
 
-    @property
-    def rows(self) -> int:
-        return sum(len(one.keys) for one in self.recordings)
-
 
 @dataclass(frozen=True, eq=False)
 class RowsFit:
