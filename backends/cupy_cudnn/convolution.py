@@ -6,10 +6,10 @@ followed by a bias, but they have that convolution in every form.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
@@ -32,6 +32,20 @@ class TensorLayout:
     strides: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """What a library computes of a result: a function of it, and maybe of an operand that is broadcast to it."""
+
+    function: str
+    operand: TensorLayout | None = None
+    dtype: DType = DType.FLOAT32
+
+
+def _operands_of(steps: Iterable[Follows]) -> Iterator[str]:
+    """The names of the operands of steps, by their places among those."""
+    return (f"e{index}" for index, step in enumerate(steps) if step.operand is not None)
+
+
 class _Asked:
     """One call of cuDNN: all that its choice of an algorithm depends on. Equal ones run alike."""
 
@@ -49,7 +63,7 @@ class _Asked:
 
     @property
     def compiles_activation(self) -> bool:
-        """True where cuDNN compiles a kernel for the activation: it ships none for others than ReLU."""
+        """True where cuDNN compiles a kernel for what follows on the sums: it ships none for more than ReLU."""
         return False
 
 
@@ -59,7 +73,7 @@ def _in_words(text: str, one: TensorLayout, other: TensorLayout, dtype: DType) -
 
 @dataclass(frozen=True, slots=True)
 class Convolution(_Asked):
-    """``y = act(conv(x, w) + z + bias)``.
+    """``y = act(conv(x, w) + z + bias)``, and ``then`` what follows on that.
 
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
@@ -80,14 +94,15 @@ class Convolution(_Asked):
     z: TensorLayout | None = None
     dtype: DType = DType.FLOAT32
     last: bool = False
+    then: tuple[Follows, ...] = ()
 
     @property
     def plain(self) -> Self:
-        return replace(self, bias=False, activation="", z=None)
+        return replace(self, bias=False, activation="", z=None, then=())
 
     @property
     def compiles_activation(self) -> bool:
-        return self.activation not in PRECOMPILED
+        return self.activation not in PRECOMPILED or bool(self.then)
 
     @property
     def is_depthwise(self) -> bool:
@@ -96,7 +111,7 @@ class Convolution(_Asked):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
+        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), *_operands_of(self.then), "y")
 
     def __str__(self) -> str:
         return _in_words(self.called, self.x, self.w, self.dtype)
@@ -118,15 +133,24 @@ class BackwardData(Convolution):
 
 @dataclass(frozen=True, slots=True)
 class Product(_Asked):
-    """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, with sums of fp32.
+    """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, and ``then`` what follows on that.
 
-    A stack of one is multiplied by each of the other.
+    Sums are of fp32. A stack of one is multiplied by each of the other.
     """
 
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
     dtype: DType
+    then: tuple[Follows, ...] = ()
+
+    @property
+    def plain(self) -> Self:
+        return replace(self, then=())
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "w", *_operands_of(self.then), "y")
 
     def __str__(self) -> str:
         return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)
@@ -223,10 +247,28 @@ def fused_or_apart(
     return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked, *after)})
 
 
-def product_of(views: Mapping[str, View]) -> Product:
+class LibraryStep(NamedTuple):
+    """A function of a result, and maybe of an operand, as :class:`Follows` describes it."""
+
+    function: str
+    operand: View | None = None
+
+
+def _following(steps: Sequence[LibraryStep], layout: Callable[[View], TensorLayout]) -> tuple[Follows, ...]:
+    return tuple(
+        Follows(function) if view is None else Follows(function, layout(view), view.dtype) for function, view in steps
+    )
+
+
+def layout_of(view: View, last: bool) -> TensorLayout:
+    """An image, or the filters, as cuDNN is told of them."""
+    return TensorLayout(view.planar.shape, view.planar.image_strides(last))
+
+
+def product_of(views: Mapping[str, View], then: Sequence[LibraryStep] = ()) -> Product:
     """The description of a product of views of one rank, three at least."""
     x, w, y = (TensorLayout(views[name].shape, views[name].strides) for name in ("x", "w", "y"))
-    return Product(x, w, y, views["y"].dtype)
+    return Product(x, w, y, views["y"].dtype, _following(then, lambda view: TensorLayout(view.shape, view.strides)))
 
 
 def activation_name(op: Op | None) -> str | None:
@@ -243,7 +285,12 @@ def activation_name(op: Op | None) -> str | None:
 
 
 def convolution_of(
-    op: Conv | ConvTranspose, views: Mapping[str, View], *, activation: str = "", last: bool
+    op: Conv | ConvTranspose,
+    views: Mapping[str, View],
+    *,
+    activation: str = "",
+    then: Sequence[LibraryStep] = (),
+    last: bool,
 ) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
@@ -252,8 +299,7 @@ def convolution_of(
     one, none = ((1,), (0,)) if rank == 1 else ((), ())  # cuDNN's images have two spatial dimensions at least
 
     def layout(name: str) -> TensorLayout:
-        view = views[name].planar
-        return TensorLayout(view.shape, view.image_strides(last))
+        return layout_of(views[name], last)
 
     return (BackwardData if isinstance(op, ConvTranspose) else Convolution)(
         layout("x"),
@@ -268,4 +314,5 @@ def convolution_of(
         layout("z") if "z" in views else None,
         views["x"].dtype,
         last,
+        _following(then, lambda view: layout_of(view, last)),
     )

@@ -30,7 +30,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.types import DType, Precision
 
 #: What each operand is called in the variant pack.
-UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
+UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9} | {f"e{n}": 10 + n for n in range(90)}
 #: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
 ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish")} | {"gelu_tanh": "gelu_approx_tanh"}
 #: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
@@ -215,10 +215,9 @@ class CudnnGraphs:
             **self._device,
         )
 
-        def tensor(name: str, layout: TensorLayout) -> Any:
-            return graph.tensor(
-                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=stored, uid=UIDS[name]
-            )
+        def tensor(name: str, layout: TensorLayout, dtype: DType = asked.dtype) -> Any:
+            lies = {"dim": list(layout.shape), "stride": list(layout.strides), "data_type": self._types[dtype]}
+            return graph.tensor(name=name, uid=UIDS[name], **lies)
 
         match asked:
             case Product():
@@ -230,6 +229,10 @@ class CudnnGraphs:
                 y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
             case Convolution():
                 y = _convolved(graph, tensor, asked, sums)
+        for index, step in enumerate(() if isinstance(asked, FusedAttention) else asked.then):
+            function, y = getattr(graph, ACTIVATIONS.get(step.function, step.function)), _shaped(y, asked.y)
+            other = None if step.operand is None else tensor(f"e{index}", step.operand, step.dtype)
+            y = function(input=y) if other is None else function(a=y, b=other)
         result = _shaped(y, asked.y).set_output(True)
         result.set_data_type(made if is_whole else stored).set_uid(UIDS["y"])
         return graph
@@ -238,7 +241,7 @@ class CudnnGraphs:
         return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
 
 
-def _convolved(graph: Any, tensor: Callable[[str, TensorLayout], Any], asked: Convolution, sums: Any) -> Any:
+def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:
     """The result of a convolution and of what follows on it; ``tensor`` adds an operand of a name to the graph."""
     of_y, x, w = asked.y, tensor("x", asked.x), tensor("w", asked.w)
     window = {
