@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
-from iossim.backends.cupy_cudnn.views import KernelCall, View
+from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed
+from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
@@ -32,18 +33,76 @@ class TensorLayout:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Follows:
-    """What a library computes of a result: a function of it, and maybe of an operand that is broadcast to it."""
-
-    function: str
-    operand: TensorLayout | None = None
-    dtype: DType = DType.FLOAT32
+#: What a library computes of a result: a function of it, and maybe of an operand of a type, broadcast to it.
+Follows = tuple[str, TensorLayout | None, DType | None]
+#: The same of views.
+LibraryStep = tuple[str, View | None]
 
 
-def _operands_of(steps: Iterable[Follows]) -> Iterator[str]:
-    """The names of the operands of steps, by their places among those."""
-    return (f"e{index}" for index, step in enumerate(steps) if step.operand is not None)
+def operands_of(steps: Iterable[LibraryStep]) -> dict[str, View]:
+    """The operands of steps, under the names of their places among those."""
+    return {f"e{index}": view for index, (_, view) in enumerate(steps) if view is not None}
+
+
+class Epilogue(NamedTuple):
+    """What follows on the sums of a convolution or product, ``a0``: an expression in them and in operands, from ``a1``
+    on, that are broadcast to the result; and the same as steps of a library, None where there are no such steps.
+    """
+
+    computed: Computed
+    steps: tuple[LibraryStep, ...] | None
+
+    @property
+    def is_none(self) -> bool:
+        return self == NOTHING
+
+    def moved(self, move: Callable[[View], View]) -> Epilogue:
+        """The same with its operands elsewhere, or under another shape."""
+        steps = self.steps and tuple((name, view and move(view)) for name, view in self.steps)
+        return Epilogue(Computed(self.computed.expression, tuple(map(move, self.computed.operands))), steps)
+
+
+NOTHING = Epilogue(AS_IT_IS, ())
+
+
+class InCall(NamedTuple):
+    """An epilogue as cuDNN is asked for it: operands by name, an activation behind bias and residual, and the rest."""
+
+    operands: dict[str, View]
+    activation: str
+    then: tuple[LibraryStep, ...]
+
+
+def in_call_of(epilogue: Epilogue) -> InCall:
+    """The steps of an epilogue of images; those that cuDNN ships kernels for come first."""
+    left, operands, activation = list(epilogue.steps or ()), dict[str, View](), ""
+    while left and left[0][0] == "add" and (view := left[0][1]) is not None:
+        if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
+            operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
+        elif "z" not in operands and view.narrow.elements == view.elements:
+            operands["z"] = view
+        else:
+            break
+        del left[0]
+    if left and left[0][1] is None:
+        activation = left.pop(0)[0]
+    then = tuple((name, view and view.narrow) for name, view in left)
+    return InCall(operands | operands_of(then), activation, then)
+
+
+def stacked(epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep]:
+    """The steps of an epilogue with each operand as one stack of matrices; none where one has no such form."""
+    found: list[LibraryStep] = []
+    for name, view in epilogue.steps or ():
+        one = view and view.as_stack(stack)
+        if view is not None and (one is None or one.offset_bytes % CUDNN_ALIGNMENT_BYTES):
+            return []
+        found.append((name, one and one.narrow))
+    return found
+
+
+def _names(steps: Iterable[Follows]) -> Iterator[str]:
+    return (f"e{index}" for index, (_, operand, _) in enumerate(steps) if operand is not None)
 
 
 class _Asked:
@@ -111,7 +170,7 @@ class Convolution(_Asked):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), *_operands_of(self.then), "y")
+        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), *_names(self.then), "y")
 
     def __str__(self) -> str:
         return _in_words(self.called, self.x, self.w, self.dtype)
@@ -150,7 +209,7 @@ class Product(_Asked):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *_operands_of(self.then), "y")
+        return ("x", "w", *_names(self.then), "y")
 
     def __str__(self) -> str:
         return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)
@@ -247,17 +306,8 @@ def fused_or_apart(
     return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked, *after)})
 
 
-class LibraryStep(NamedTuple):
-    """A function of a result, and maybe of an operand, as :class:`Follows` describes it."""
-
-    function: str
-    operand: View | None = None
-
-
-def _following(steps: Sequence[LibraryStep], layout: Callable[[View], TensorLayout]) -> tuple[Follows, ...]:
-    return tuple(
-        Follows(function) if view is None else Follows(function, layout(view), view.dtype) for function, view in steps
-    )
+def _following(steps: Iterable[LibraryStep], layout: Callable[[View], TensorLayout]) -> tuple[Follows, ...]:
+    return tuple((name, *((None, None) if view is None else (layout(view), view.dtype))) for name, view in steps)
 
 
 def layout_of(view: View, last: bool) -> TensorLayout:

@@ -215,8 +215,12 @@ class CudnnGraphs:
             **self._device,
         )
 
-        def tensor(name: str, layout: TensorLayout, dtype: DType = asked.dtype) -> Any:
-            lies = {"dim": list(layout.shape), "stride": list(layout.strides), "data_type": self._types[dtype]}
+        def tensor(name: str, layout: TensorLayout, dtype: DType | None = None) -> Any:
+            lies = {
+                "dim": list(layout.shape),
+                "stride": list(layout.strides),
+                "data_type": self._types[dtype or asked.dtype],
+            }
             return graph.tensor(name=name, uid=UIDS[name], **lies)
 
         match asked:
@@ -229,10 +233,10 @@ class CudnnGraphs:
                 y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
             case Convolution():
                 y = _convolved(graph, tensor, asked, sums)
-        for index, step in enumerate(() if isinstance(asked, FusedAttention) else asked.then):
-            function, y = getattr(graph, ACTIVATIONS.get(step.function, step.function)), _shaped(y, asked.y)
-            other = None if step.operand is None else tensor(f"e{index}", step.operand, step.dtype)
-            y = function(input=y) if other is None else function(a=y, b=other)
+        for name, function, operand, dtype in () if isinstance(asked, FusedAttention) else _following(asked):
+            y = _shaped(y, asked.y)
+            given = {"a": y, "b": tensor(name, operand, dtype)} if operand else {"input": y}
+            y = getattr(graph, ACTIVATIONS.get(function, function))(**given)
         result = _shaped(y, asked.y).set_output(True)
         result.set_data_type(made if is_whole else stored).set_uid(UIDS["y"])
         return graph
@@ -242,8 +246,8 @@ class CudnnGraphs:
 
 
 def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:
-    """The result of a convolution and of what follows on it; ``tensor`` adds an operand of a name to the graph."""
-    of_y, x, w = asked.y, tensor("x", asked.x), tensor("w", asked.w)
+    """The result of a convolution; ``tensor`` adds an operand of a name to the graph."""
+    x, w = tensor("x", asked.x), tensor("w", asked.w)
     window = {
         "pre_padding": list(asked.pad_before),
         "post_padding": list(asked.pad_after),
@@ -252,18 +256,21 @@ def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums:
         "compute_data_type": sums,
     }
     if isinstance(asked, BackwardData):
-        y = graph.conv_dgrad(loss=x, filter=w, **window)
-    else:
-        y = graph.conv_fprop(image=x, weight=w, **window)
-    if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
-        y = graph.add(a=_shaped(y, of_y), b=tensor("z", asked.z))
-    if asked.bias:
-        shape = (1, of_y.shape[1], *(1,) * (len(of_y.shape) - 2))
-        layout = TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape))
-        y = graph.add(a=_shaped(y, of_y), b=tensor("b", layout))
-    if asked.activation:
-        y = getattr(graph, ACTIVATIONS[asked.activation])(input=_shaped(y, of_y))
-    return y
+        return graph.conv_dgrad(loss=x, filter=w, **window)
+    return graph.conv_fprop(image=x, weight=w, **window)
+
+
+def _following(asked: Convolution | Product) -> Iterator[tuple[str, str, TensorLayout | None, DType | None]]:
+    """What follows on sums, in order: the name of an operand, a function, and the operand's layout and type."""
+    if isinstance(asked, Convolution):
+        if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+            yield "z", "add", asked.z, None
+        if asked.bias:
+            shape = (1, asked.y.shape[1], *(1,) * (len(asked.y.shape) - 2))
+            yield "b", "add", TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape)), None
+        if asked.activation:
+            yield "", asked.activation, None, None
+    yield from ((f"e{index}", *step) for index, step in enumerate(asked.then))
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:

@@ -25,6 +25,7 @@ from iossim.backends.cupy_cudnn.kernel_text import (
     access_width,
     element_name,
     kernel,
+    read,
     value_name,
     widths_of,
 )
@@ -276,10 +277,9 @@ def _body(expression: str, dtypes: Sequence[DType], widths: Sequence[int], last:
         kind = name if is_copy else value_name(dtypes[index + 1])
         declared += f"{kind} v{index}[EACH][W];\n"
         values += f"const {kind} a{index} = v{index}[u][e];\n"
-        given = f"(v{index}[u], $p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"
-        one_by_one = f"pick{given}, {f'p{index + 1}_{last} / W' if own else 0}{', left[u]' * is_cut});\n"
-        whole = f"take<{own}>{given});\n"
-        reads += one_by_one if own < 1 else f"if (left[u] == W) {whole}else {one_by_one}" if is_cut else whole
+        at = f"$p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"
+        given = f"v{index}[u]", at, own, f"p{index + 1}_{last} / W"
+        reads += f"if (left[u] == W) {read(*given)}else " * (is_cut and own > 0) + read(*given, "left[u]" * is_cut)
     left = f"left[u] = length - {last} * W < W ? length - {last} * W : W;\n"
     return f"""const unsigned int first = blockIdx.x * blockDim.x * EACH + threadIdx.x;
 p0_t* to[EACH];

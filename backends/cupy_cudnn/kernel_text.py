@@ -158,18 +158,6 @@ def read(to: str, at: str, width: int, step: str, count: str = "") -> str:
     return f"take<{width}>({to}, {at});\n"
 
 
-def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size: int) -> tuple[int, list[int]]:
-    """Number of ``size`` neighbours that a thread takes of each view, and the number by one access of each.
-
-    The last of the views is written, and by whole accesses.
-    """
-    own = [access_width(view, steps) for view, steps in zip(views, strides, strict=True)]
-    width = own[-1] if all(steps[-1] == 1 for steps in strides) else 1
-    while size % width:
-        width //= 2
-    return width, [min(width, each) for each in own]
-
-
 def walked(
     views: Sequence[View], axes: Sequence[int], name: str = "r"
 ) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:

@@ -139,22 +139,20 @@ def _sums(calls: UnitChains, a: str, a_zero: str | None, b: str, b_zero: str | N
 def _quantised_by_range(calls: UnitChains, node: Node) -> None:
     x = calls.read(node)
     y, scale, zero = (calls.target(name) for name in node.outputs)
-    below = calls.scratch(x.shape, x.dtype)
-    calls.calls.append(chain("-a0", [x], below))
-    ends = [_largest(calls, view) for view in (x, below)]
+    ends = [_extreme(calls, function, x) for function in ("max", "min")]
     exact = calls.scratch((), DType.FLOAT32)
-    span = "(fmaxf(a0, 0.0f) + fmaxf(a1, 0.0f)) / 255.0f"
+    span = "(fmaxf(a0, 0.0f) - fminf(a1, 0.0f)) / 255.0f"
     calls.calls.append(chain(f"({span} == 0.0f ? 1.0f : {span})", ends, exact))
-    calls.calls.append(chain(rounded("fmaxf(a0, 0.0f) / a1", "0.0f", DType.UINT8), [ends[1], exact], zero))
+    calls.calls.append(chain(rounded("-fminf(a0, 0.0f) / a1", "0.0f", DType.UINT8), [ends[1], exact], zero))
     calls.calls.append(chain(rounded("a0 / a1", "a2", DType.UINT8), [x, exact, zero], y))
     calls.copy(exact, scale)
 
 
-def _largest(calls: UnitChains, view: View) -> View:
-    """The largest element: of each row first, where a block of threads works for each, then of all."""
+def _extreme(calls: UnitChains, function: str, view: View) -> View:
+    """The largest element, or the least: of each row first, where a block of threads works for each, then of all."""
     for axes in ([len(view.shape) - 1], list(range(len(view.shape) - 1))):
         made = calls.scratch([1 if axis in axes else size for axis, size in enumerate(view.shape)], view.dtype)
-        calls.calls.append(reduction("max", as_it_is(view), made, axes))
+        calls.calls.append(reduction(function, as_it_is(view), made, axes))
         view = made
     return view.with_ones(())
 

@@ -207,7 +207,7 @@ def _over_rows(
     before = {f"x{index}": view.broadcast(shape) for index, view in enumerate(x.operands)}
     behind = {f"z{index}": view.broadcast(y.shape) for index, view in enumerate(after.operands, 1)}
     views = {**before, **behind, "y": y.broadcast(y.shape)}
-    main = max(before, key=lambda each: views[each].extent) if is_fold else "y"
+    main = max(before, key=lambda each: views[each].narrow.elements) if is_fold else "y"
     order = sorted(range(len(shape)), key=lambda axis: -abs(views[main].strides[axis]))
     walks = []
     for kept in ([axis for axis in order if axis not in axes], [axis for axis in order if axis in axes]):

@@ -16,17 +16,20 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn import element_kernels, image_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import (
+    NOTHING,
     PRECOMPILED,
     ConvolutionCall,
-    LibraryStep,
+    Epilogue,
     Step,
     convolution_of,
     fused_or_apart,
+    in_call_of,
+    operands_of,
     product_of,
+    stacked,
 )
 from iossim.backends.cupy_cudnn.driver import Driver
-from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed
-from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, Memory, View, dense
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import ALIGNMENT_BYTES
@@ -92,32 +95,8 @@ class UnitProgram:
         return tuple(call for call in self.calls if isinstance(call, ConvolutionCall))
 
 
-class Epilogue(NamedTuple):
-    """What follows on the sums of a convolution or product, ``a0``: an expression in them and in operands, from ``a1``
-    on, that are broadcast to the result; and the same as steps of a library, None where there are no such steps.
-    """
-
-    computed: Computed
-    steps: tuple[LibraryStep, ...] | None
-
-    @property
-    def is_none(self) -> bool:
-        return self == NOTHING
-
-    def moved(self, move: Callable[[View], View]) -> Epilogue:
-        """The same with its operands elsewhere, or under another shape."""
-        steps = self.steps and tuple(LibraryStep(name, view and move(view)) for name, view in self.steps)
-        return Epilogue(Computed(self.computed.expression, tuple(map(move, self.computed.operands))), steps)
-
-
-NOTHING = Epilogue(AS_IT_IS, ())
-
-
-@dataclass(frozen=True)
-class Prologue:
-    """Element-wise op on ``x`` before a convolution: ``expression`` in ``a0``, an element of it, by ``kernel`` where
-    that is a launch of its own.
-    """
+class Prologue(NamedTuple):
+    """What is before a convolution: ``expression`` in ``a0``, an element of ``x``, and the kernel of that alone."""
 
     expression: str
     x: View
@@ -262,7 +241,7 @@ class UnitCalls:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
         found: dict[str, tuple[Step, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
-        operands = _in_call(epilogue).operands.items()
+        operands = in_call_of(epilogue).operands.items()
         widens = all(name == "b" and view.memory.kind == "weight" for name, view in operands)
         most = image_kernels.fitting(filters)[-1] if widens else filters
         for channels in image_kernels.fitting(own):
@@ -282,7 +261,7 @@ class UnitCalls:
     def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
         """The convolution fused with its epilogue, and apart from it, after the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
-        filters, in_call = inner.shape[1], _in_call(epilogue)
+        filters, in_call = inner.shape[1], in_call_of(epilogue)
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
         is_compiled = in_call.activation not in PRECOMPILED or bool(in_call.then)
         fused = (
@@ -343,26 +322,15 @@ class UnitCalls:
         made = y.as_stack(stack) if y.suits_product and y.dtype == a.dtype else None
         inner = self.scratch(y.shape, a.dtype) if made is None else y
         views = {"x": self._stacked(a, stack), "w": self._stacked(b, stack), "y": self._stacked(inner, stack)}
-        asked = product_of(views)
         after = [] if inner is y and epilogue.is_none else [_following(epilogue, inner, y)]
-        ways: dict[str, tuple[Step, ...]] = {"apart" if epilogue.steps != () else "fused": (asked, *after)}
-        stacks = None if made is None else self._stacks(epilogue, stack)
-        if stacks is not None and epilogue.steps:
-            asked = product_of(views, stacks)
-            views |= {f"e{index}": view for index, (_, view) in enumerate(stacks) if view is not None}
-            ways = {"fused": (asked,), **ways}
+        asked = plain = product_of(views)
+        ways: dict[str, tuple[Step, ...]] = {"fused" if epilogue.is_none else "apart": (plain, *after)}
+        steps = stacked(epilogue, stack) if inner is y else ()
+        if steps:
+            asked = product_of(views, steps)
+            views |= operands_of(steps)
+            ways["fused"] = (asked,)
         self.calls.append(ConvolutionCall(asked, views, ways))
-
-    def _stacks(self, epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep] | None:
-        """The steps of an epilogue with operands in one stack each; None where there are no such steps."""
-        steps = [LibraryStep(name, view and view.as_stack(stack)) for name, view in epilogue.steps or ()]
-        is_known = len(steps) == len(epilogue.steps or ()) and epilogue.steps is not None
-        pairs = zip(steps, epilogue.steps or (), strict=True)
-        if not is_known or any((one.operand is None) != (own.operand is None) for one, own in pairs):
-            return None
-        narrow = [LibraryStep(name, view and view.narrow) for name, view in steps]
-        fit = all(view is None or view.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0 for _, view in narrow)
-        return narrow if fit else None
 
     def _stacked(self, view: View, stack: Sequence[int]) -> View:
         """Matrices in one stack, the only form of them that cuDNN multiplies; copied where steps between them differ.
@@ -391,33 +359,6 @@ def _check_one_type(x: View, w: View, y: View, epilogue: Epilogue) -> None:
     """Raises BackendError for a product of two types, or one to another type that no epilogue turns it into."""
     if x.dtype != w.dtype or (epilogue.is_none and y.dtype != x.dtype):
         raise BackendError(f"multiplies {x.dtype} by {w.dtype} to {y.dtype}; load the model in one `dtype`")
-
-
-class _InCall(NamedTuple):
-    """An epilogue as cuDNN is asked for it: operands by name, an activation behind bias and residual, and the rest."""
-
-    operands: dict[str, View]
-    activation: str
-    then: tuple[LibraryStep, ...]
-
-
-def _in_call(epilogue: Epilogue) -> _InCall:
-    """The steps of an epilogue of images; those that cuDNN ships kernels for come first."""
-    left, operands, activation = list(epilogue.steps or ()), dict[str, View](), ""
-    while left and left[0].function == "add" and (view := left[0].operand) is not None:
-        steps = [step for size, step in zip(view.shape, view.strides, strict=True) if size > 1]
-        if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
-            operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
-        elif "z" not in operands and all(steps):
-            operands["z"] = view
-        else:
-            break
-        del left[0]
-    if left and left[0].operand is None:
-        activation = left.pop(0).function
-    then = tuple(LibraryStep(name, view and view.narrow) for name, view in left)
-    operands |= {f"e{index}": view for index, (_, view) in enumerate(then) if view is not None}
-    return _InCall(operands, activation, then)
 
 
 def _following(epilogue: Epilogue, result: View, y: View) -> KernelCall:

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.convolution import LibraryStep, activation_name
+from iossim.backends.cupy_cudnn.convolution import Epilogue, LibraryStep, activation_name
 from iossim.backends.cupy_cudnn.element_kernels import Computed, Operands
-from iossim.backends.cupy_cudnn.unit_calls import Epilogue, Prologue, UnitCalls
+from iossim.backends.cupy_cudnn.unit_calls import Prologue, UnitCalls
 from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.hardware.lowering.unit import Chain, Fusion
@@ -89,7 +89,7 @@ class UnitChains(UnitCalls):
         known, value = Operands(first=1), node.outputs[0]
         for view in operands:
             known.symbol(view)
-        steps = None if sums is None else [LibraryStep("add", view) for view in operands[:sums]]
+        steps: list[LibraryStep] | None = None if sums is None else [("add", view) for view in operands[:sums]]
         chain = self.epilogue_of.get(node.name)
         members = [] if chain is None else self._members(chain)
         made = {value, *(name for member in members for name in member.outputs)}
@@ -136,9 +136,12 @@ class UnitChains(UnitCalls):
         """The expression of an op in those of its operands."""
         x = node.inputs[0]
         if isinstance(node.op, Quantize | Dequantize):
-            rank = len(self.graph.types[x].shape)
-            scales = [operands.symbol(self.view(name).along(node.op.axis, rank)) for name in node.inputs[1:]]
-            return rescaled(node.op, known(x), scales, self.graph.types[node.outputs[0]].dtype)
+            value, axis, rank = known(x), node.op.axis, len(self.graph.types[x].shape)
+            scale, *zeros = (operands.symbol(self.view(name).along(axis, rank)) for name in node.inputs[1:])
+            zero = zeros[0] if zeros else "0.0f"
+            if isinstance(node.op, Dequantize):
+                return f"(({value} - {zero}) * {scale})"
+            return element_kernels.rounded(f"{value} / {scale}", zero, self.graph.types[node.outputs[0]].dtype)
         if isinstance(node.op, BatchNorm):
             terms = [known(x), *map(operands.symbol, self._normalisation(node))]
         else:
@@ -158,17 +161,17 @@ class UnitChains(UnitCalls):
             function = activation_name(node.op)
             others = [name for name in node.inputs if name != value]
             if isinstance(node.op, BatchNorm):
-                steps += map(LibraryStep, ("mul", "add"), self._normalisation(node))
+                steps += zip(("mul", "add"), self._normalisation(node), strict=True)
             elif value not in node.inputs or len(node.inputs) - len(others) != 1 or not made.isdisjoint(others):
                 return None
             elif function:
-                steps.append(LibraryStep(function))
+                steps.append((function, None))
             elif isinstance(node.op, Add | Mul):
-                steps += [LibraryStep(node.op.kind, self.view(name)) for name in others]
+                steps += [(node.op.kind, self.view(name)) for name in others]
             elif (
                 isinstance(node.op, Nary) and node.op.function in ("sub", "div") and [value, *others] == [*node.inputs]
             ):
-                steps += [LibraryStep(node.op.function, self.view(name)) for name in others]
+                steps += [(node.op.function, self.view(name)) for name in others]
             else:
                 return None
             value = node.outputs[0]
@@ -185,11 +188,3 @@ class UnitChains(UnitCalls):
                 return False
         types = [self.graph.types[name].dtype for name in (*node.inputs, *node.outputs)]
         return element_kernels.is_computed(node.op, types[:-1], types[-1])
-
-
-def rescaled(op: Quantize | Dequantize, value: str, scales: Sequence[str], made: DType) -> str:
-    """A quantisation or its inverse, of an expression; ``scales`` are scale and, if there is one, zero point."""
-    scale, zero = scales[0], scales[1] if len(scales) > 1 else "0.0f"
-    if isinstance(op, Dequantize):
-        return f"(({value} - {zero}) * {scale})" if len(scales) > 1 else f"({value} * {scale})"
-    return element_kernels.rounded(f"{value} / {scale}", zero, made)

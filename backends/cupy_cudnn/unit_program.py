@@ -14,9 +14,10 @@ from collections.abc import Sequence
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.attention_calls import fused_attention
+from iossim.backends.cupy_cudnn.convolution import Epilogue
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.quantised_calls import QUANTISED
-from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, Epilogue, HostCall, UnitProgram, kind_of
+from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, HostCall, UnitProgram, kind_of
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import View, coalesced, row_major
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -196,15 +197,13 @@ class _Lowering(UnitChains):
             b = self.read(node, 1)
             b = b if op.trans_b else b.permuted((1, 0))
             w = self.flat(b, (*b.shape, 1, 1))
-        addend, *_ = [*node.inputs[2:], ""]
-        shape, is_known = self.graph.types[node.outputs[0]].shape, self.weights.knows(addend)
-        if is_known and self.graph.types[addend].elements == shape[1]:
-            epilogue, value = self.after(node, "a0 + a1", [self.weights.vector(addend, op.beta)], 1)
-        elif addend:
-            text = "a0 + a1" if op.beta == 1 else f"a0 + {element_kernels.literal(op.beta)} * a1"
-            epilogue, value = self.after(node, text, [self.view(addend)], 1 if op.beta == 1 else None)
-        else:
-            epilogue, value = self.after(node)
+        text, addends = "a0", [self.view(name) for name in node.inputs[2:]]
+        is_scaled = op.beta != 1 and not self.weights.knows(node.inputs[-1])
+        if addends and not is_scaled:
+            text, addends = "a0 + a1", [self.weights.scaled(node.inputs[2], op.beta) if op.beta != 1 else addends[0]]
+        elif addends:
+            text = f"a0 + {element_kernels.literal(op.beta)} * a1"
+        epilogue, value = self.after(node, text, addends, None if is_scaled else len(addends))
         self._product(a, w, self.target(value), epilogue)
 
     def _matrix_product(self, node: Node) -> None:

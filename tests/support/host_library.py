@@ -18,7 +18,6 @@ from iossim.ir.ops.functions import UNARY
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType
 
-
 _OF_TWO = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divide}
 
 
@@ -138,23 +137,24 @@ class HostLibrary:
             bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
             result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
         if convolution.activation:
-            result = self._followed(result, (Follows(convolution.activation),), addresses)
+            result = self._followed(result, ((convolution.activation, None, None),), addresses)
         y[...] = self._followed(result, convolution.then, addresses)
 
     def _followed(self, result: Array, steps: Sequence[Follows], addresses: Mapping[str, int]) -> Array:
-        for index, step in enumerate(steps):
-            match step.function:
+        for index, (function, operand, dtype) in enumerate(steps):
+            match function:
                 case "relu":
                     result = np.maximum(result, 0)
                 case "sigmoid":
                     result = logistic(result)
                 case "add" | "mul" | "sub" | "div" as name:
-                    assert step.operand is not None
-                    other = self._tensor(addresses[f"e{index}"], step.operand, step.dtype).astype(np.float32)
+                    assert operand is not None
+                    assert dtype is not None
+                    other = self._tensor(addresses[f"e{index}"], operand, dtype).astype(np.float32)
                     result = _OF_TWO[name](result, other)
                 case name:
-                    function = UNARY[name]
-                    result = function.compute(result, *(usual for _, usual in function.parameters))
+                    unary = UNARY[name]
+                    result = unary.compute(result, *(usual for _, usual in unary.parameters))
         return result
 
     def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:
