@@ -9,14 +9,23 @@ from threading import RLock
 import numpy as np
 import torch
 
+from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
-from iossim.ir.types import DType, Precision
+from iossim.ir.types import DType, Precision, TensorType
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
     DType(name): getattr(torch, DType(name).numpy_name)
     for name in ("fp64", "fp32", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool")
 }
+
+
+def dtype_of(name: str, value: TensorType) -> torch.dtype:
+    """The element type of a tensor as torch has it; raises BackendError where it has none."""
+    if value.dtype not in DTYPES:
+        raise BackendError(f"{name!r} is {value}, which torch does not support; use backend numpy_reference")
+    return DTYPES[value.dtype]
+
 
 #: Held by the thread whose arithmetic is set, and whose program's memory is in use.
 one_thread = RLock()

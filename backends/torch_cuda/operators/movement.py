@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, constant, register
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Array, normal_axis
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
 from iossim.ir.ops.slice import Slice
@@ -148,3 +153,47 @@ def _blocks(op: DepthToSpace | SpaceToDepth, types: Types, x: Operand) -> Operan
     shape = (n, b, b, c // (b * b), h, w) if spreads else (n, c, h // b, b, w // b, b)
     axes = (0, 3, 4, 1, 5, 2) if spreads else (0, 3, 5, 1, 2, 4)
     return _reshape(op, types, torch.permute(torch.reshape(x, shape), axes))
+
+
+#: ONNX's nodes of no class in iossim that torch computes; a carried operator of PyTorch's begins with ``torch.``.
+_SCATTERS = ("ScatterElements", "ScatterND")
+
+
+def _attributes(op: Foreign) -> dict[str, Any]:
+    node = onnx.NodeProto.FromString(base64.b64decode(op.node))
+    return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+
+
+def _foreign_refusal(op: Foreign, types: Types) -> str:
+    if op.op_type in _SCATTERS and _attributes(op).get("reduction", b"none") in (b"none", b"add"):
+        return ""
+    return "" if op.op_type.startswith("torch.") else "it has no function in torch"
+
+
+@computes("foreign", refuses=_foreign_refusal)
+def _foreign(op: Foreign, types: Types, *operands: Operand) -> Operand:
+    attributes = _attributes(op)
+    if op.op_type not in _SCATTERS:
+        arguments, keywords = json.loads(attributes["call"])
+        made = _called(op.op_type, arguments, keywords, iter(operands))
+        return made if len(op.outputs) == 1 else _parts(made, len(op.outputs))
+    x, places, values = operands
+    adds, shape, given = attributes.get("reduction") == b"add", types[0].shape, types[1].shape
+    if op.op_type == "ScatterElements":
+        axis = normal_axis(attributes.get("axis", 0), len(shape))
+        scatter = torch.scatter_add if adds else torch.scatter
+        return scatter(x, axis, _from_front(places, shape[axis]).to(torch.int64), values)
+    index = tuple(torch.select(places, -1, place) for place in range(given[-1]))
+    return torch.index_put(x, index, values, adds)
+
+
+def _called(named: str, arguments: Any, keywords: Any, operands: Iterator[Operand]) -> Operand:
+    """A call of ``torch.LIBRARY.NAME.OVERLOAD``, in whose arguments each ``{}`` is the next operand."""
+
+    def given(value: Any) -> Any:
+        if isinstance(value, list):
+            return [given(each) for each in value]
+        return next(operands) if value == {} else value
+
+    function = attrgetter(named.removeprefix("torch."))(torch.ops)
+    return function(*given(arguments), **{key: given(value) for key, value in keywords.items()})
