@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from iossim.backends.torch_cuda.operators import OnHost, Operand, apply, covers
-from iossim.backends.torch_cuda.tensors import dtype_of, to_tensor
+from iossim.backends.torch_cuda.tensors import as_channels_last, dtype_of, to_tensor
 from iossim.backends.torch_cuda.timing import Run
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.made_inputs import check_inputs
@@ -115,7 +115,7 @@ def launch_module(
     """
     module = torch_module(graph, device, weights)
     if channels_last:
-        module = module.to(memory_format=torch.channels_last)
+        module, _ = as_channels_last(module)
     traced = module.graph
     (end,) = (node for node in traced.nodes if node.op == "output")
     first = next(node for node in traced.nodes if node.op != "placeholder")

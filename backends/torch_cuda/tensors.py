@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
@@ -50,13 +50,15 @@ def to_array(tensor: torch.Tensor) -> Array:
     return array
 
 
-def channels_last(
-    module: torch.nn.Module, inputs: Sequence[torch.Tensor]
-) -> tuple[Callable[..., object], list[torch.Tensor]]:
+def as_channels_last(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor] = ()
+) -> tuple[torch.nn.Module, list[torch.Tensor]]:
     """The module and inputs for it, with images and filters laid out channel by channel innermost."""
-    layout = torch.channels_last
-    images = [tensor.contiguous(memory_format=layout) if tensor.dim() == 4 else tensor for tensor in inputs]
-    return module.to(memory_format=layout), images
+
+    def laid_out(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+    return module._apply(laid_out), [*map(laid_out, inputs)]
 
 
 @contextmanager

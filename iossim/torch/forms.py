@@ -84,10 +84,6 @@ class _View:
             return value
         return value.as_strided(self.shape, self.stride, value.storage_offset() + self.offset)
 
-    def within(self, memory: torch.Tensor) -> torch.Tensor:
-        made = torch.empty(0, dtype=self.dtype, device=memory.device)
-        return made.set_(memory.untyped_storage(), self.offset, self.shape, self.stride)
-
 
 class Results:
     """The form of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
@@ -98,7 +94,7 @@ class Results:
     def __init__(
         self,
         module: str,
-        outputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor | None],
         structure: Any,
         given: Mapping[str, Any],
         kept: Sequence[torch.Tensor],
@@ -108,8 +104,11 @@ class Results:
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}
-        self._results: list[_View | torch.Tensor] = []
+        self._results: list[_View | torch.Tensor | None] = []
         for number, output in enumerate(outputs):
+            if output is None:
+                self._results.append(None)
+                continue
             memory = _memory(output) if output.numel() else 0
             place = output.dtype, output.shape, output.stride()
             if memory and (argument := arguments.get(memory)):
@@ -124,9 +123,10 @@ class Results:
             elif memory and memory in own:
                 self._results.append(output)
             else:
-                together = [each for each in outputs if memory and _memory(each) == memory] or [output]
+                together = [each for each in outputs if each is not None and _memory(each) == memory > 0] or [output]
                 begin = min(map(_begin, together)) // _ALIGNMENT * _ALIGNMENT
-                self._sizes[memory or number] = max(map(_end, together)) - begin
+                size = max(map(_end, together)) - begin
+                self._sizes[memory or number] = size + -size % _ALIGNMENT
                 offset = (_begin(output) - begin) // output.element_size()
                 self._results.append(_View(memory or number, False, *place, offset))
 
@@ -134,21 +134,23 @@ class Results:
         """The module's result for these outputs of its graph, in newly allocated memory."""
         memories: dict[int, torch.Tensor] = {}
         made: dict[_View, torch.Tensor] = {}
-        results = []
-        for result, output in zip(self._results, outputs, strict=True):
-            if isinstance(result, torch.Tensor):
+        results, left = [], iter(outputs)
+        for result in self._results:
+            output = None if result is None else next(left)
+            if output is None or not isinstance(result, _View):
                 results.append(result)
-            elif isinstance(result.source, str):
-                results.append(result.of(given[result.source]))
-            else:
-                if result not in made:
-                    if result.source not in memories:
-                        size = self._sizes[result.source]
-                        memories[result.source] = torch.empty(size, dtype=torch.uint8, device=output.device)
-                    made[result] = result.within(memories[result.source])
-                    once = tuple(slice(None) if stride else slice(1) for stride in result.stride)
-                    made[result][once].copy_(output[once])
-                results.append(made[result])
+                continue
+            source = result.source
+            if isinstance(source, str):
+                results.append(result.of(given[source]))
+                continue
+            if source not in memories:
+                memories[source] = torch.empty(self._sizes[source], dtype=torch.uint8, device=output.device)
+            if result not in made:
+                made[result] = result.of(memories[source].view(result.dtype))
+                once = tuple(slice(None) if stride else slice(1) for stride in result.stride)
+                made[result][once].copy_(output[once])
+            results.append(made[result])
         return pytree.tree_unflatten(results, self._structure)
 
 

@@ -27,7 +27,7 @@ from iossim.ir.network import ModelSource, Network
 from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
 from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
-from iossim.models.sources.torch_operators import carried, missing_operator, translations
+from iossim.models.sources.torch_operators import carried, translations, untranslated
 
 #: ``torch.onnx.ONNXProgram``.
 Program = Any
@@ -117,6 +117,9 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             ) from None
         import onnxscript.optimizer
 
+        for number, value in enumerate(traced.graph_signature.user_outputs):
+            if not isinstance(value, str | None):
+                raise ModelError(f"output {number} of module {name} is {value!r}, no tensor; leave it out")
         try:
             program = _translated(traced)
             onnxscript.optimizer.inline(program.model)
@@ -133,7 +136,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
 
 
 def _translated(traced: Any) -> Program:
-    """A trace in ONNX's form: an operator that proves to be missing there is carried."""
+    """A trace in ONNX's form: an operator that proves to be missing, or fails, is carried."""
     import torch
 
     own = translations(traced.graph)
@@ -142,7 +145,7 @@ def _translated(traced: Any) -> Program:
             # Optimise no further than shape arithmetic: fusing batch norms here would copy every weight.
             return torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False, custom_translation_table=own)
         except Exception as error:
-            operator = missing_operator(_cause(error))
+            operator = untranslated(error)
             if operator is None or operator in own:
                 raise
             own[operator] = carried(operator)
@@ -212,13 +215,9 @@ def _silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def _cause(error: BaseException) -> BaseException:
-    """The root cause: the exporter wraps it in advice."""
-    return error if error.__cause__ is None else _cause(error.__cause__)
-
-
 def _reason(error: BaseException) -> str:
-    """The first line of the root cause."""
-    error = _cause(error)
+    """The first sentence of the root cause: the exporter wraps it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0].split('. ')[0].rstrip('.')[:300]}" if lines else type(error).__name__

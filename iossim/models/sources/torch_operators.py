@@ -19,7 +19,7 @@ _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "
 #: Products of rows that are sorted by experts, each with the weights of its expert.
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 #: Arguments of an operator that is carried.
-_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
+_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool)\]*")
 #: From so many times fewer rows than experts on, a row's own weights are read for it.
 _FEW_ROWS = 3
 
@@ -30,9 +30,11 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     Raises ModelError for an operator of another library that cannot be carried.
     """
     import torch
+    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d
 
-    squeeze = torch.ops.aten.squeeze
-    found: dict[Any, Callable[..., Any]] = {squeeze.dim: _squeezed, squeeze.dims: _squeezed}
+    aten = torch.ops.aten
+    found: dict[Any, Callable[..., Any]] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
+    found[aten.conv3d.default] = _biased(aten_conv3d)
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
@@ -41,30 +43,48 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     return found
 
 
-def missing_operator(error: BaseException) -> Any:
-    """The operator for which the exporter has no translation, by its error; None if it fails for another reason."""
+def untranslated(error: BaseException | None) -> Any:
+    """The operator that the exporter could not translate, by its error; None if it failed for another reason."""
+    while error is not None:
+        if found := re.search(r"call_function\[target=torch\.ops\.([\w.]+)\]", str(error)):
+            return named(found[1])
+        error = error.__cause__
+    return None
+
+
+def named(path: str) -> Any:
+    """The operator of PyTorch ``LIBRARY.NAME.OVERLOAD``; None if there is none."""
     import torch
 
-    found = re.search(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'\)>", str(error))
-    return attrgetter(f"{found[1]}.{found[2]}")(torch.ops) if found else None
+    try:
+        found = attrgetter(path)(torch.ops)
+    except AttributeError:
+        return None
+    return found if isinstance(found, torch._ops.OpOverload) else None
+
+
+def reason_against(operator: Any) -> str:
+    """Why an operator cannot be carried, in a few words; empty if it can."""
+    schema = operator._schema
+    if schema.is_mutable:
+        return "changes its arguments; let it return new tensors"
+    others = [each for each in schema.arguments if not _CARRIED.fullmatch(str(each.type))]
+    others += [each for each in schema.returns if str(each.type) != "Tensor"]
+    return f"takes or returns a {others[0].type}; leave it out of the module" if others else ""
 
 
 def carried(operator: Any) -> Callable[..., Any]:
-    """The translation that carries an operator; attribute ``call`` has its arguments, ``{}`` for the next tensor.
+    """The translation that carries an operator: to a node whose attribute ``call`` is, in JSON, the arguments of the
+    call, names of keywords, and values of these, with ``{}`` for the next tensor.
 
-    Raises ModelError for one that changes its arguments, or takes others than tensors, numbers and strings.
+    Raises ModelError for one that changes its arguments, or is of more than tensors and numbers.
     """
     from onnx.defs import OpSchema
     from onnxscript import ir, values
 
+    if reason := reason_against(operator):
+        raise ModelError(f"operator {operator} {reason}")
     made = operator._schema
-    if made.is_mutable:
-        raise ModelError(f"operator {operator} changes its arguments; let it return new tensors")
-    kinds = [str(each.type) for each in made.arguments]
-    if not all(map(_CARRIED.fullmatch, kinds)) or any(str(each.type) != "Tensor" for each in made.returns):
-        raise ModelError(
-            f"operator {operator} is of more than tensors, numbers and strings ({made}); leave it out of the module"
-        )
     space, name = f"torch.{operator.namespace}", f"{made.name.rpartition('::')[2]}.{operator._overloadname}"
     any_number = OpSchema.FormalParameterOption.Variadic
     schema = OpSchema(
@@ -86,7 +106,7 @@ def carried(operator: Any) -> Callable[..., Any]:
                 return {}
             return [told(each) for each in value] if isinstance(value, list | tuple) else value
 
-        call = [told(arguments), {key: told(value) for key, value in keywords.items()}]
+        call = [told(arguments), [*keywords], told([*keywords.values()])]
         return values.Op(values.Opset(space, 1), name, schema)(*tensors, call=json.dumps(call))
 
     return translated
@@ -98,6 +118,17 @@ def _squeezed(x: Any, dim: Any) -> Any:
 
     axes = [each for each in (dim if isinstance(dim, list | tuple) else [dim]) if len(x.shape) and x.shape[each] == 1]
     return op.Squeeze(x, op.Constant(value_ints=axes)) if axes else op.Identity(x)
+
+
+def _biased(convolution: Any) -> Callable[..., Any]:
+    """``aten::conv3d`` by the exporter's translation, which makes a bias of a wrong shape where there is none."""
+    from onnxscript import opset18 as op
+
+    def translated(x: Any, weight: Any, bias: Any = None, *sizes: Any) -> Any:
+        zeros = op.Constant(value_floats=[0.0] * weight.shape[0])
+        return convolution(x, weight, op.CastLike(zeros, x) if bias is None else bias, *sizes)
+
+    return translated
 
 
 def _by_experts(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
