@@ -366,16 +366,6 @@ def _following(epilogue: Epilogue, result: View, y: View) -> KernelCall:
     return element_kernels.chain(epilogue.computed.expression, [result, *epilogue.computed.operands], y)
 
 
-def remarks(calls: Sequence[HostCall], network: str) -> Iterator[str]:
-    """Remarks on the ops of a network that run on the host: a line for each kind and reason."""
-    causes: dict[tuple[str, str], list[str]] = {}
-    for call in calls:
-        causes.setdefault((call.kind, call.reason), []).append(repr(call.node.name))
-    for (kind, reason), ops in causes.items():
-        named = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
-        yield f"{kind} of {network!r} (op {named}) runs on the host, by NumPy, and the GPU waits: {reason}"
-
-
 def kind_of(op: Op) -> str:
     """Its function, where the kind has several; ONNX's name of one that iossim has no class of its own for."""
     return str(getattr(op, "op_type", getattr(op, "function", op.kind)))

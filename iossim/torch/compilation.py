@@ -33,6 +33,7 @@ from iossim.schedule.streams import as_streams
 from iossim.tasks.measured_schedules import plain_schedule
 from iossim.torch.bound import Bound, executor, named_tensors
 from iossim.torch.compiled_module import CompiledModule, read_compiled
+from iossim.torch.forms import leaves
 from iossim.torch.state import unchanged
 
 _DEFAULT_SCHEDULER = "ios-both"
@@ -64,12 +65,6 @@ def compile(
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
     given = _bound(module, *call_arguments(example_inputs, type(module).__name__))
-    for argument, value in given.items():
-        if isinstance(value, list | tuple | dict):
-            raise ModelError(
-                f"argument {argument!r} of module {type(module).__name__} holds several values; give each tensor as an "
-                "argument of its own"
-            )
     place = _place(given)
 
     def compiled(arguments: Mapping[str, Any]) -> Bound:
@@ -97,18 +92,8 @@ def load(path: str | Path, module: Any) -> CompiledModule:
 
 def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
     """The network of a module at the shapes of its arguments; raises ModelError if it has none."""
-    name = type(module).__name__
-    with unchanged(module, seed=0) as state:
-        if hooks := state.hooks():
-            raise ModelError(f"{hooks} of module {name} holds hooks, which its schedule does not run; remove them")
-        network = load_network(module, dict(given))
-    for argument in network.graph.inputs:
-        if argument not in given:
-            raise ModelError(
-                f"{argument!r} of module {name} is no argument of its forward: the example inputs hold "
-                "tensors in other values; give each as an argument of its own"
-            )
-    return network
+    with unchanged(module, seed=0):
+        return load_network(module, inspect.BoundArguments(inspect.signature(module.forward), dict(given)))
 
 
 def _in_tf32(network: Network, place: str) -> Network:
@@ -129,7 +114,7 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
 
 def _place(given: Mapping[str, Any]) -> str:
     """The kind of device of all tensors; raises BackendError if there are several."""
-    places = {value.device.type for value in given.values() if isinstance(value, torch.Tensor)}
+    places = {value.device.type for value in leaves(given).values() if isinstance(value, torch.Tensor)}
     return usable_device(places.pop() if len(places) == 1 else "several")
 
 
