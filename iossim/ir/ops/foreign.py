@@ -6,12 +6,15 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import GraphError
 from iossim.ir.onnx_node import compute, nodes_within
 from iossim.ir.op import Array, Op, is_product, require
 from iossim.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 _RUN_GRAPHS = ("If", "Loop", "Scan")
 #: An element type and a shape, in JSON form.
@@ -59,10 +62,14 @@ class Foreign(Op, kind="foreign"):
         """True if it, or an op of its subgraphs, multiplies matrices: then it takes far longer than its traffic."""
         if self.op_type not in _RUN_GRAPHS:
             return is_product(self.op_type)
+        return any(is_product(each.op_type) for each in nodes_within([self.parsed()]))
+
+    def parsed(self) -> NodeProto:
+        """The node, with operands named by their position."""
         from onnx import NodeProto
 
-        node = NodeProto.FromString(base64.b64decode(self.node))
-        return any(is_product(each.op_type) for each in nodes_within([node]))
+        node: NodeProto = NodeProto.FromString(base64.b64decode(self.node))
+        return node
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True  # conservatively

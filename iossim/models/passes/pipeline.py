@@ -21,8 +21,14 @@ from iossim.models.passes.simplification import (
     ExpandElimination,
     GatherSlicing,
     IdentityElimination,
+    ScatterSlicing,
 )
-from iossim.models.passes.softmax_recognition import MaskJoining, MaskRecognition, SoftmaxRecognition
+from iossim.models.passes.softmax_recognition import (
+    MaskJoining,
+    MaskRecognition,
+    ScoreScaleHoisting,
+    SoftmaxRecognition,
+)
 from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
 from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
 
@@ -38,8 +44,8 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     simplified = (DeadOpElimination(), IdentityElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
-            SoftmaxRecognition(), MaskRecognition(), NormRecognition(), GroupNormRecognition(),
+            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterSlicing(),
+            SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(),
             RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), *simplified,
             TransposeSinking(), ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding(),
             CommonSubexpressionElimination(), BatchNormFolding(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,6 +18,7 @@ from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.nary import Add, Mul
@@ -236,18 +237,58 @@ def _sliced_rows(graph: Graph, node: Node, given: Array) -> dict[str, list[Node]
     """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
     data = graph.types[node.inputs[0]].shape
     looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
-    if not given.size or (given < np.negative(looked)).any() or (given >= looked).any():
-        return {}
-    places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), looked).reshape(-1)
-    if places.tolist() != list(range(places[0], places[0] + places.size)):
+    rows = _neighbours(looked, given)
+    if rows is None:
         return {}
     flat, part = (free_name(f"{node.name}.{name}", graph.types) for name in ("flat", "slice"))
     nodes = [
         Node(flat, Reshape((math.prod(looked), *rest)), node.inputs[:1], (flat,)),
-        Node(part, Slice((int(places[0]),), (int(places[-1]) + 1,), (0,), (1,)), (flat,), (part,)),
+        Node(part, Slice((rows.start,), (rows.stop,), (0,), (1,)), (flat,), (part,)),
         replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(part,)),
     ]
     return {node.name: nodes}
+
+
+def _neighbours(looked: Sequence[int], given: Array) -> range | None:
+    """The flat places that several indices each select of axes of these sizes, if each is the one before and one."""
+    if not given.size or (given < np.negative(looked)).any() or (given >= looked).any():
+        return None
+    places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), tuple(looked)).reshape(-1)
+    return range(places[0], places[-1] + 1) if (np.diff(places) == 1).all() else None
+
+
+class ScatterSlicing(LocalPass):
+    """Turns a scatter to known, neighbouring rows into a concat of what it keeps and what it writes.
+
+    Exporters write an assignment to a slice in this way, as of a mask to the part of a causal one that it covers.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    kinds = ("foreign",)
+
+    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        assert isinstance(node.op, Foreign)
+        indices = constants.get(node.inputs[1]) if node.op.op_type == "ScatterND" else None
+        if indices is None or indices.type.elements > _LARGEST_INDICES or indices.is_absent:
+            return {}
+        data, _, written = node.inputs
+        shape, depth = graph.types[data].shape, indices.type.shape[-1]
+        rows, count = _neighbours(shape[:depth], indices.load()), math.prod(shape[:depth])
+        if rows is None or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
+            return {}
+        flat, part, whole = (free_name(f"{node.name}.{name}", graph.types) for name in ("flat", "rows", "whole"))
+        nodes = [
+            Node(flat, Reshape((count, *shape[depth:])), (data,), (flat,)),
+            Node(part, Reshape((len(rows), *shape[depth:])), (written,), (part,)),
+        ]
+        for first, last, name in ((0, rows.start, f"{flat}.before"), (rows.stop, count, f"{flat}.after")):
+            if first < last:
+                nodes.append(Node(name, Slice((first,), (last,), (0,), (1,)), (flat,), (name,)))
+        terms = [each.name for each in nodes[2:]]
+        terms.insert(bool(rows.start), part)
+        nodes.append(Node(whole, Concat(0), tuple(terms), (whole,)))
+        return {node.name: [*nodes, replace(node, op=Reshape(shape), inputs=(whole,))]}
 
 
 def _without_one(graph: Graph, node: Node) -> Node:
@@ -280,6 +321,8 @@ def _as_view(graph: Graph, node: Node) -> Node:
     return replace(node, op=Reshape(graph.types[node.outputs[0]].shape)) if moved == sorted(moved) else node
 
 
+#: Largest number of elements of indices that are inspected.
+_LARGEST_INDICES = 1 << 24
 #: Up to this number of elements constants are compared by contents; larger and computed ones by identity.
 _SMALL = 65_536
 

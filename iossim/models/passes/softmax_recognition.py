@@ -37,11 +37,15 @@ _LARGEST_MASK = 1 << 24
 _LARGE = 3e4
 #: A score of at most this has no part in a softmax beside any that is not masked.
 _MASKED = -1e4
+#: In types with the range of fp32, the sum of a score and at most this is this.
+_ABSORBING = -1e30
 
 
 class MaskRecognition(LocalPass):
-    """Turns the selection of scores or one very low number before a softmax into the sum with a mask, if that is known
-    and hides no row whole.
+    """Turns the selection of scores or one very low number before a softmax into the sum with a mask.
+
+    A mask that is known must hide no row whole. One that is computed, or that others are added to, may: then the number
+    must be so low that a sum with scores is that number.
 
     Invariant: the outputs are unchanged up to rounding.
     """
@@ -49,23 +53,79 @@ class MaskRecognition(LocalPass):
     kinds = ("softmax",)
 
     def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A sum in place of the selection that a softmax over the last axis reads, maybe by a cast."""
+        """A sum in place of the selection that a softmax over the last axis reads, maybe by casts and sums."""
         assert isinstance(softmax.op, Softmax)
-        node = graph.private_producer(softmax.inputs[0])
-        if node is not None and isinstance(node.op, Cast):
-            node = graph.private_producer(node.inputs[0])
         rank = len(graph.types[softmax.inputs[0]].shape)
-        if node is None or not isinstance(node.op, Where) or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
+        path = _to_selection(graph, softmax.inputs[0])
+        if not path or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
             return {}
-        seen, low = (_small_array(graph, node.inputs[place]) for place in (0, 2))
-        if seen is None or low is None or low.size != 1 or low.item() > _MASKED:
+        node, (condition, *values) = path[-1], path[-1].inputs
+        place = int(values[0] in constants)  # of the scores
+        seen, low = _small_array(graph, condition), _small_array(graph, values[1 - place])
+        keeps_shape = graph.types[values[place]].shape == graph.types[node.outputs[0]].shape
+        if low is None or low.size != 1 or low.item() > _MASKED or not keeps_shape:
             return {}
-        keeps_shape = graph.types[node.inputs[1]].shape == graph.types[node.outputs[0]].shape
-        if not keeps_shape or not np.atleast_1d(seen).any(-1).all():
+        if seen is not None and place:
+            seen = ~seen
+        hides_none = seen is not None and np.atleast_1d(seen).any(-1).all()
+        if low.item() > _ABSORBING and (not hides_none or any(isinstance(each.op, Add) for each in path)):
             return {}
-        name = free_name(f"{node.name}.mask", graph.types)
-        constants[name] = ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(())))
-        return {node.name: [replace(node, op=Add(), inputs=(node.inputs[1], name))]}
+        name, zero = (free_name(f"{node.name}.{each}", graph.types) for each in ("mask", "zero"))
+        made = list[Node]()
+        if seen is not None:
+            constants[name] = ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(())))
+        elif condition in constants:
+            return {}
+        else:
+            constants[zero] = ArrayConstant(np.zeros((), low.dtype))
+            made = [
+                Node(name, Where(), tuple(zero if each == values[place] else each for each in node.inputs), (name,))
+            ]
+        return {node.name: [*made, replace(node, op=Add(), inputs=(values[place], name))]}
+
+
+def _to_selection(graph: Graph, value: str, most: int = 8) -> list[Node]:
+    """The casts and sums, the last one first, by which a selection makes a value, and the selection; none if none
+    does.
+    """
+    node = graph.private_producer(value) if most else None
+    if node is not None and isinstance(node.op, Where):
+        return [node]
+    for each in node.inputs if node is not None and isinstance(node.op, Add | Cast) else ():
+        is_whole = graph.types[each].shape == graph.types[value].shape
+        if node and is_whole and (path := _to_selection(graph, each, most - 1)):
+            return [node, *path]
+    return []
+
+
+class ScoreScaleHoisting(LocalPass):
+    """Scales the queries in place of the scores of an attention by known numbers, one for each head.
+
+    The cosine attention of Swin Transformer V2 has such scales (Liu et al., 2022, arXiv:2111.09883); an attention takes
+    one number for all heads.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    kinds = ("softmax",)
+
+    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        """A product with queries before that of queries and keys, which makes the scaled scores."""
+        path = _masked(graph, softmax.inputs[0])
+        node = None if path is None else graph.private_producer(path[-1].inputs[0] if path else softmax.inputs[0])
+        if node is None or not isinstance(node.op, Mul) or len(node.inputs) != 2:
+            return {}
+        for value, scale in (node.inputs, node.inputs[::-1]):
+            product, sizes = graph.private_producer(value), graph.types[scale].shape
+            if scale not in constants or product is None or not isinstance(product.op, MatMul):
+                continue
+            queries, scores = graph.types[product.inputs[0]].shape, graph.types[value].shape
+            if sizes[-2:] == (1, 1) and graph.types[scale].elements > 1 and queries[:-2] == scores[:-2]:
+                name = free_name(f"{node.name}.queries", graph.types)
+                scaled = Node(name, Mul(), (product.inputs[0], scale), (name,))
+                whole = replace(product, inputs=(name, product.inputs[1]), outputs=node.outputs)
+                return {product.name: [scaled, whole], node.name: []}
+        return {}
 
 
 class MaskJoining(LocalPass):
@@ -103,13 +163,17 @@ def _masked(graph: Graph, value: str, most: int = 8) -> list[Node] | None:
 
 
 def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) -> dict[str, list[Node]]:
-    """The ops in place of those of a path, by name; none for one mask, and for unknown ones of reshaped scores."""
+    """The ops in place of those of a path, by name; none for one mask, and for some of reshaped scores."""
     masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
     scores = path[-1].inputs[0] if len(masks) > 1 else ""
     is_reshaped = len(masks) < len(path)
-    if not scores or graph.types[scores] != graph.types[path[0].outputs[0]]:
+    if not scores:
         return {}
-    if is_reshaped and (not constants.keys() >= set(masks) or graph.types[scores].elements > _LARGEST_MASK):
+    if is_reshaped and not constants.keys() >= set(masks):
+        return _regrouped(graph, path)
+    if graph.types[scores] != graph.types[path[0].outputs[0]]:
+        return {}
+    if is_reshaped and graph.types[scores].elements > _LARGEST_MASK:
         return {}
     types, made = dict(graph.types), list[Node]()
 
@@ -131,6 +195,29 @@ def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) 
             mask = computed(node.op, mask)
     mask = computed(Reshape(types[scores].shape), mask) if is_reshaped else mask
     return {node.name: [] for node in path} | {path[0].name: [*made, replace(path[0], op=Add(), inputs=(scores, mask))]}
+
+
+def _regrouped(graph: Graph, path: Sequence[Node]) -> dict[str, list[Node]]:
+    """The sums of a path as one, before a softmax of ``[batch, heads, queries, keys]`` whose product has both in one
+    axis; none for other reshapes.
+
+    BLOOM adds positions to the product, ``[batch * heads, 1, keys]``, and a mask to reshaped scores.
+    """
+    if [type(node.op) for node in path] != [Add, Reshape, Add]:
+        return {}
+    last, view, first = path
+    *own, rows, _ = inner = graph.types[first.inputs[1]].shape
+    *leading, queries, keys = graph.types[view.outputs[0]].shape
+    if graph.types[first.outputs[0]].shape != (*own, queries, keys) or rows not in (1, queries):
+        return {}
+    name, both = (free_name(f"{first.name}.{each}", graph.types) for each in ("positions", "mask"))
+    made = [
+        Node(name, Reshape((*leading, *inner[-2:])), first.inputs[1:], (name,)),
+        Node(both, Add(), (name, last.inputs[1]), (both,)),
+        replace(view, inputs=first.inputs[:1]),
+        replace(last, inputs=(view.outputs[0], both)),
+    ]
+    return {first.name: [], view.name: [], last.name: made}
 
 
 class SoftmaxRecognition(GraphPass):

@@ -49,6 +49,13 @@ def _absent_remarks(graph: Graph) -> list[str]:
     return [f"{without} priced without values, which running and writing the network take: {reasons[0]}."]
 
 
+def _branch_remarks(graph: Graph) -> list[str]:
+    """A remark on each input that chooses the branch of an ``If``."""
+    found = (node for node in graph.of_kind.get("foreign", ()) if node.op.unit_kind == "If")
+    chosen = dict.fromkeys(node.inputs[0] for node in found if node.inputs[0] in graph.inputs)
+    return [f"Input {name!r} chooses a branch of the network: choose it now (--dim {name}=1)." for name in chosen]
+
+
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     """A parsed model, from a file or from memory, as a network."""
     from iossim.models.onnx.export import given_units, has_units
@@ -71,7 +78,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
     recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
-    remarks = (*bound.remarks, *_absent_remarks(graph), *recognised)
+    remarks = (*bound.remarks, *_absent_remarks(graph), *_branch_remarks(canonical), *recognised)
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)
     return replace(network, reading=(*network.reading, *remarks), weights=weights)
