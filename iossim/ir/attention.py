@@ -73,7 +73,7 @@ def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
         return None
     found = _Parts(graph, list(dict.fromkeys((last, product))))
     softmax = found.without_views(graph.private_producer(product.inputs[0]))
-    checked = softmax and _checked_softmax(graph, softmax)
+    checked = softmax and checked_softmax(graph, softmax)
     if checked:
         found.nodes += checked[:2]
         softmax = checked[2]
@@ -111,7 +111,7 @@ def is_nan_check(node: Node, makers: Mapping[str, Node]) -> bool:
     return condition is not None and condition.op == Unary("is_nan") and condition.inputs == node.inputs[2:]
 
 
-def _checked_softmax(graph: Graph, check: Node) -> tuple[Node, Node, Node] | None:
+def checked_softmax(graph: Graph, check: Node) -> tuple[Node, Node, Node] | None:
     """A check that replaces NaN by zero, its condition, and the softmax that only these two read."""
     if not is_nan_check(check, graph.producer) or graph.number(check.inputs[1]) != 0:
         return None

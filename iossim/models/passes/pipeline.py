@@ -24,6 +24,7 @@ from iossim.models.passes.simplification import (
     ScatterSlicing,
 )
 from iossim.models.passes.softmax_recognition import (
+    CheckElimination,
     MaskJoining,
     MaskRecognition,
     ScoreScaleHoisting,
@@ -47,13 +48,13 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
             IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterSlicing(),
             SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(),
             RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), *simplified,
-            TransposeSinking(), ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding(),
-            CommonSubexpressionElimination(), BatchNormFolding(),
+            TransposeSinking(), ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(),
+            LayerScaleFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()
         folding, elimination = ConstantFolding(trained), CommonSubexpressionElimination(trained)
-        passes = (folding, SoftmaxRecognition(), *simplified, elimination, statistics)
+        passes = (folding, SoftmaxRecognition(), CheckElimination(), *simplified, elimination, statistics)
     for each in passes:
         graph = each.apply(graph)
     return graph
