@@ -112,11 +112,9 @@ class OpenDimensions:
             name: size + (name in varied) * (2 * (first + number) + 1)
             for number, (name, size) in enumerate(self._sizes.items())
         }
-        texts = {"batch": DECLARED}
-        for option, text in self.source.options:
-            name = option.removeprefix("dimension.")
-            if name == option or dimension_names(name) == {name}:  # the parts of arithmetic give the rest
-                texts[option] = str(sizes.get(name, text)) if name != option else text
+        texts = {**dict(self.source.options), "batch": DECLARED}
+        known = {option: dimension_size(option.partition("dimension.")[2], sizes) for option in texts}
+        texts |= {option: str(size) for option, size in known.items() if size is not None}
         for value, shape in self.declared.items():
             own = self.graph.types[value].shape
             bound = (

@@ -109,15 +109,15 @@ def test_computes_what_onnxruntime_does(name: str, tmp_path: Path) -> None:
 CHOICE = [node("If", ["c"], ["y"], "if", then_branch=DOUBLE, else_branch=ADDED)]
 
 
-@pytest.mark.parametrize("chosen", [0, 1])
-def test_an_input_that_chooses_a_branch_is_bound(chosen: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("chosen", "shape"), [(0, [1]), (1, [1]), (1, [])])
+def test_an_input_that_chooses_a_branch_is_bound(chosen: int, shape: list[int], tmp_path: Path) -> None:
     """As in decoders whose first step and next steps are in one file."""
-    path = write_onnx(tmp_path / "m.onnx", CHOICE, {"x": ["N", 3], "c": (TensorProto.BOOL, [1])}, WEIGHTS, opset=12)
+    path = write_onnx(tmp_path / "m.onnx", CHOICE, {"x": ["N", 3], "c": (TensorProto.BOOL, shape)}, WEIGHTS, opset=12)
     assert "Input 'c' chooses a branch of the network: choose it now (--dim c=1)." in load(path).remarks
     network = load(path, strict=True, dimensions={"N": 2, "c": chosen})
     assert network.graph.inputs == ("x",)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    (expected,) = run_onnxruntime(str(path), {"x": x, "c": np.array([bool(chosen)])})
+    (expected,) = run_onnxruntime(str(path), {"x": x, "c": np.full(shape, bool(chosen))})
     np.testing.assert_array_equal(evaluate_graph(network.graph, {"x": x})["y"], expected)
     assert network_of_source(network.source).graph.hash == network.graph.hash
 

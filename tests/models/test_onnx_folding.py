@@ -175,17 +175,17 @@ def test_shared_weights_go_back_as_one(tied: Path) -> None:
     ("places", "reduction", "kept"),
     [
         ([[0], [1], [2]], "none", []),
-        ([[[0, 0], [0, 1], [0, 2], [0, 3]]], "none", ["slice", "concat"]),
-        ([[1], [-1]], "none", ["slice", "concat"]),
-        ([[1], [2]], "add", ["foreign"]),
-        ([[2], [1]], "none", ["foreign"]),
+        (np.stack(np.meshgrid([0, 1, -1], range(4), indexing="ij"), -1).tolist(), "none", []),
+        ([[0], [1], [2]], "add", ["foreign"]),
+        ([[1], [2]], "none", ["foreign"]),
+        ([[2], [1], [0]], "none", ["foreign"]),
         ([[0, 1], [1, 1]], "none", ["foreign"]),
     ],
 )
-def test_a_scatter_to_neighbouring_rows_is_a_concat(
+def test_a_scatter_to_all_places_is_what_it_writes(
     places: list[object], reduction: str, kept: list[str], tmp_path: Path
 ) -> None:
-    """As exporters write an assignment to a slice."""
+    """As exporters write an assignment to a slice that is all of a mask."""
     given = np.array(places)
     rows = (*given.shape[:-1], *(3, 4)[given.shape[-1] :])
     nodes = f'u = Neg(rows); y = ScatterND <reduction = "{reduction}"> (x, places, u)'

@@ -6,15 +6,12 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iossim.base.errors import GraphError
 from iossim.ir.onnx_node import compute, nodes_within
 from iossim.ir.op import Array, Op, is_product, require
 from iossim.ir.types import DType, TensorType
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 _RUN_GRAPHS = ("If", "Loop", "Scan")
 #: An element type and a shape, in JSON form.
@@ -64,12 +61,11 @@ class Foreign(Op, kind="foreign"):
             return is_product(self.op_type)
         return any(is_product(each.op_type) for each in nodes_within([self.parsed()]))
 
-    def parsed(self) -> NodeProto:
-        """The node, with operands named by their position."""
+    def parsed(self) -> Any:
+        """The node as a NodeProto, with operands named by their position."""
         from onnx import NodeProto
 
-        node: NodeProto = NodeProto.FromString(base64.b64decode(self.node))
-        return node
+        return NodeProto.FromString(base64.b64decode(self.node))
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True  # conservatively

@@ -137,11 +137,6 @@ class DeclaredInput:
         dimensions = self.dimensions if self.dimensions is not None else ("N", "C", "H", "W")
         return "x".join(str(dimension).replace(" ", "") for dimension in dimensions)
 
-    @property
-    def is_choice(self) -> bool:
-        """True for a single truth value or whole number: it may choose the branch of an ``If``, or a size."""
-        return self.dimensions is not None and set(self.dimensions) <= {1} and not self.dtype.is_floating
-
 
 @dataclass(frozen=True, eq=False)
 class BoundModel:
@@ -180,8 +175,8 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     sizes |= {str(value.batch): 1 for value in unbound if value.batch != "?"}
     leading = 1 if unbound else batch
     inner = {size for value in free for size in (value.dimensions or ())[1:] if isinstance(size, str) and size != "?"}
-    missing = set[str]().union(*map(dimension_names, inner)) - sizes.keys()
-    types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes, missing) for value in inputs}
+    lacks = set[str]().union(*map(dimension_names, inner)) - sizes.keys()
+    types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes, lacks) for value in inputs}
     listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound[:2]) + " ..." * (len(unbound) > 2)
     remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (--batch).",) if unbound else ()
     named = {
@@ -244,7 +239,9 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
     open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
     named = open_dimensions.union(*map(dimension_names, open_dimensions))
-    named |= {value.name for value in inputs if value.is_choice}
+    # A single truth value or whole number may choose the branch of an `If`, or a size.
+    single = (each for each in inputs if each.dimensions is not None and set(each.dimensions) <= {1})
+    named |= {each.name for each in single if not each.dtype.is_floating}
     for name, size in options.dimensions.items():
         if name not in named:
             if named:
@@ -282,14 +279,9 @@ def _computed(dimension: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _bind(
-    value: DeclaredInput,
-    path: Path,
-    batch: int | None,
-    shape: Shape | None,
-    sizes: Mapping[str, int],
-    missing: Set[str],
+    value: DeclaredInput, path: Path, batch: int | None, shape: Shape | None, sizes: Mapping[str, int], lacks: Set[str]
 ) -> TensorType:
-    """The type of an input; the names that are ``missing`` in any input are all in the message for an open one."""
+    """The type of an input; a message has all names that the file ``lacks`` a size of."""
     if shape is not None:
         return TensorType(shape, value.dtype)
     if value.dimensions is None:
@@ -304,15 +296,12 @@ def _bind(
         if size is None:
             called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
             names = [] if dimension == "?" else sorted(dimension_names(str(dimension)) - sizes.keys())
-            others = sorted(missing - {*names})
+            others = sorted(lacks - {*names}) if names else []
+            also = f", and so is {', '.join(others)} of others; bind them" if others else "; bind it"
             ways = ["`batch`"] * (axis == 0)
             ways += [" ".join(f"`dimensions` {name}=8" for name in names + others)] * bool(names)
             ways.append(f"`shapes` {value.name}={value.spelled()}")
-            also = f", and so is {', '.join(others)} of others" * bool(names and others)
-            raise ModelError(
-                f"{path}: {called} of input {value.name!r} is open{also}; bind {'them' if also else 'it'} "
-                f"with {' or '.join(ways)}"
-            )
+            raise ModelError(f"{path}: {called} of input {value.name!r} is open{also} with {' or '.join(ways)}")
         if size < 0:
             raise OptionError(
                 f"{path}: dimension {axis} ({dimension!r}) of input {value.name!r} comes to {size}; bind larger sizes"

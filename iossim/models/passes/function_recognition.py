@@ -23,7 +23,7 @@ _LONGEST = 9
 FUNCTIONS = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
 #: The ops of these, and the approximation of GELU by a logistic function (arXiv:1606.08415, section 2), as in CLIP.
 _OPS = (
-    *(Unary(name, tuple(value for _, value in UNARY[name].parameters)) for name in FUNCTIONS),
+    *(Unary(name, tuple(usual for _, usual in UNARY[name].parameters)) for name in FUNCTIONS),
     Unary("swish", (1.702,)),
 )
 #: Points at which a function is recognised by its values, and how far these may be off in fp32, and in 16 bits.

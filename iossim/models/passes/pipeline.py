@@ -21,7 +21,7 @@ from iossim.models.passes.simplification import (
     ExpandElimination,
     GatherSlicing,
     IdentityElimination,
-    ScatterSlicing,
+    ScatterElimination,
 )
 from iossim.models.passes.softmax_recognition import (
     CheckElimination,
@@ -45,7 +45,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     simplified = (DeadOpElimination(), IdentityElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterSlicing(),
+            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterElimination(),
             SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(),
             RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), *simplified,
             TransposeSinking(), ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(),

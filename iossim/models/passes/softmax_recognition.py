@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
-from types import UnionType
 
 import numpy as np
 
 from iossim.ir.attention import checked_softmax, is_nan_check
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node, free_name
+from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import MatMul
@@ -26,10 +25,8 @@ from iossim.ir.ops.reshape import Expand, Reshape
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
 from iossim.models.passes.graph_pass import LocalPass
-from iossim.models.passes.simplification import folded
+from iossim.models.passes.simplification import LARGEST_INSPECTED, Derived
 
-#: Largest number of elements of a mask that is inspected.
-_LARGEST_MASK = 1 << 24
 #: Values from this size on may be infinite in a 16-bit type.
 _LARGE = 3e4
 #: A score of at most this has no part in a softmax beside any that is not masked.
@@ -53,7 +50,7 @@ class MaskRecognition(LocalPass):
         """A sum in place of the selection that a softmax over the last axis reads, maybe by casts and sums."""
         assert isinstance(softmax.op, Softmax)
         rank = len(graph.types[softmax.inputs[0]].shape)
-        path = _path(graph, softmax.inputs[0], Add | Cast, lambda node: isinstance(node.op, Where))
+        path = _path(graph, softmax.inputs[0], (Add, Cast), lambda node: isinstance(node.op, Where))
         if not path or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
             return {}
         node, (condition, *values) = path[-1], path[-1].inputs
@@ -66,17 +63,18 @@ class MaskRecognition(LocalPass):
         hides_none = seen is not None and np.atleast_1d(seen).any(-1).all()
         if low.item() > _ABSORBING and (not hides_none or any(isinstance(each.op, Add) for each in path)):
             return {}
-        name, zero = (free_name(f"{node.name}.{each}", graph.types) for each in ("mask", "zero"))
-        total = replace(node, op=Add(), inputs=(values[place], name))
+        made = Derived(graph, constants, f"{node.name}.mask")
         if seen is not None:
-            constants[name] = ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(())))
-            return {node.name: [total]}
-        constants[zero] = ArrayConstant(np.zeros((), low.dtype))
-        inputs = tuple(zero if each == values[place] else each for each in node.inputs)
-        return {node.name: [Node(name, Where(), inputs, (name,)), total]}
+            mask = made.constant(ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(()))))
+        else:
+            zero = made.constant(ArrayConstant(np.zeros((), low.dtype)))
+            mask = made.add(Where(), *(zero if each == values[place] else each for each in node.inputs))
+        return {node.name: [*made.nodes, replace(node, op=Add(), inputs=(values[place], mask))]}
 
 
-def _path(graph: Graph, value: str, through: UnionType, is_first: Callable[[Node], bool], most: int = 8) -> list[Node]:
+def _path(
+    graph: Graph, value: str, through: tuple[type[Op], ...], is_first: Callable[[Node], bool], most: int = 8
+) -> list[Node]:
     """The ops, the last one first and at most so many, by which a first one makes a value of as many elements, each
     with the value that it takes from the one before as its first operand; none if there is no such first one.
     """
@@ -91,7 +89,7 @@ def _path(graph: Graph, value: str, through: UnionType, is_first: Callable[[Node
     return []
 
 
-def _masked(graph: Graph, value: str, through: UnionType = Add | Reshape) -> list[Node]:
+def _masked(graph: Graph, value: str, through: tuple[type[Op], ...] = (Add, Reshape)) -> list[Node]:
     """The sums with masks and other ops by which a value is made of scores, as in :func:`_path`, and the product, or
     what scales it, that makes these; none for a value that is not made of scores.
     """
@@ -127,10 +125,10 @@ class ScoreScaleHoisting(LocalPass):
                 continue
             queries, scores = graph.types[product.inputs[0]].shape, graph.types[value].shape
             if sizes[-2:] == (1, 1) and graph.types[scale].elements > 1 and queries[:-2] == scores[:-2]:
-                name = free_name(f"{node.name}.queries", graph.types)
-                scaled = Node(name, Mul(), (product.inputs[0], scale), (name,))
-                whole = replace(product, inputs=(name, product.inputs[1]), outputs=node.outputs)
-                return {product.name: [scaled, whole], node.name: []}
+                made = Derived(graph, constants, f"{node.name}.queries")
+                inputs = made.add(Mul(), product.inputs[0], scale), product.inputs[1]
+                whole = replace(product, inputs=inputs, outputs=node.outputs)
+                return {product.name: [*made.nodes, whole], node.name: []}
         return {}
 
 
@@ -152,31 +150,22 @@ def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) 
     """The ops in place of those of a path, by name; none for one mask."""
     masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
     is_reshaped = len(masks) < len(path)
-    if len(masks) < 2 or (is_reshaped and graph.types[path[0].outputs[0]].elements > _LARGEST_MASK):
+    if len(masks) < 2 or (is_reshaped and graph.types[path[0].outputs[0]].elements > LARGEST_INSPECTED):
         return {}
-    types, made = dict(graph.types), list[Node]()
-
-    def computed(op: Op, *values: str) -> str:
-        name = free_name(f"{path[0].name}.mask", types)
-        (types[name],) = op.infer([types[value] for value in values])
-        if constants.keys() >= set(values):
-            constants[name] = folded(op, *(constants[value] for value in values))
-        else:
-            made.append(Node(name, op, values, (name,)))
-        return name
-
-    mask, scores, made_shape = "", path[-1].inputs[0], types[path[0].outputs[0]].shape
+    mask, scores, shape = "", path[-1].inputs[0], graph.types[path[0].outputs[0]].shape
+    made = Derived(graph, constants, f"{path[0].name}.mask")
     for node in reversed(path):
         if isinstance(node.op, Add):
-            own, shape = node.inputs[1], types[node.outputs[0]].shape
-            if is_reshaped and node is not path[0] and types[own].shape != shape:
-                own = computed(Expand(shape), own)
-            mask = computed(Add(), mask, own) if mask else own
+            own, whole = node.inputs[1], graph.types[node.outputs[0]].shape
+            if is_reshaped and node is not path[0] and graph.types[own].shape != whole:
+                own = made.add(Expand(whole), own)
+            mask = made.add(Add(), mask, own) if mask else own
         elif mask:
-            mask = computed(node.op, mask)
-    if types[scores].shape != made_shape:
-        scores = computed(Reshape(made_shape), scores)
-    return {node.name: [] for node in path} | {path[0].name: [*made, replace(path[0], op=Add(), inputs=(scores, mask))]}
+            mask = made.add(node.op, mask)
+    if graph.types[scores].shape != shape:
+        scores = made.add(Reshape(shape), scores)
+    total = replace(path[0], op=Add(), inputs=(scores, mask))
+    return {node.name: [] for node in path} | {path[0].name: [*made.nodes, total]}
 
 
 class SoftmaxRecognition(LocalPass):
@@ -222,7 +211,7 @@ class CheckElimination(LocalPass):
         _, condition, softmax = checked_softmax(graph, check) or (None, None, None)
         if condition is None or softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
             return {}
-        path = _masked(graph, softmax.inputs[0], Add | Reshape | Cast)
+        path = _masked(graph, softmax.inputs[0], (Add, Reshape, Cast))
         masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
         rank = len(graph.types[check.outputs[0]].shape)
         from_end = rank - softmax.op.axis % rank
@@ -264,5 +253,5 @@ def check_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
 def _small_array(graph: Graph, value: str) -> Array | None:
     """The elements of a small constant; None for a large one, one without values, and any other value."""
     constant = graph.constants.get(value)
-    is_known = constant is not None and constant.type.elements <= _LARGEST_MASK and not constant.is_absent
+    is_known = constant is not None and constant.type.elements <= LARGEST_INSPECTED and not constant.is_absent
     return constant.load() if constant is not None and is_known else None

@@ -51,9 +51,9 @@ def _absent_remarks(graph: Graph) -> list[str]:
 
 def _branch_remarks(graph: Graph) -> list[str]:
     """A remark on each input that chooses the branch of an ``If``."""
-    found = (node for node in graph.of_kind.get("foreign", ()) if node.op.unit_kind == "If")
-    chosen = dict.fromkeys(node.inputs[0] for node in found if node.inputs[0] in graph.inputs)
-    return [f"Input {name!r} chooses a branch of the network: choose it now (--dim {name}=1)." for name in chosen]
+    chosen = {node.inputs[0] for node in graph.of_kind.get("foreign", ()) if node.op.unit_kind == "If"}
+    text = "Input {0!r} chooses a branch of the network: choose it now (--dim {0}=1)."
+    return [text.format(name) for name in graph.inputs if name in chosen]
 
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
