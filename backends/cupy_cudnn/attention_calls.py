@@ -30,10 +30,12 @@ def fused_attention(
 ) -> ConvolutionCall | None:
     """An attention as one call of cuDNN or as the calls of its ops, as is faster; None if cuDNN has none.
 
-    cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks nor
-    values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
+    cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, caps no scores, and scales
+    neither masks nor values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
     """
     scale = 1.0
+    if attention.softcap:
+        return None
     for node in attention.softened:
         if isinstance(node.op, Add) and scale != 1.0:
             return None
@@ -72,7 +74,7 @@ def fused_attention(
 
 def _factor(calls: UnitChains, node: Node) -> float:
     """The number by which an op between the products multiplies."""
-    if isinstance(node.op, Add | Cast):
+    if isinstance(node.op, Add | Cast | Reshape):
         return 1.0
     number = calls.weights.number(next(each for each in node.inputs if calls.weights.knows(each)))
     return number if isinstance(node.op, Mul) else 1.0 / number

@@ -18,6 +18,7 @@ from iossim.ir.graph import Graph
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.models.passes.pipeline import canonicalise
+from iossim.transforms.replay import network_of_source
 
 node = helper.make_node
 WEIGHTS = {"k": np.full(3, 0.5, np.float32), "trips": np.array(4), "zero": np.array(0, np.float32)}
@@ -103,6 +104,31 @@ def test_computes_what_onnxruntime_does(name: str, tmp_path: Path) -> None:
     again = canonicalise(import_onnx(exported))
     assert again.hash == found.hash
     check(again, path)
+
+
+CHOICE = [node("If", ["c"], ["y"], "if", then_branch=DOUBLE, else_branch=ADDED)]
+
+
+@pytest.mark.parametrize(("chosen", "shape"), [(0, [1]), (1, [1]), (1, [])])
+def test_an_input_that_chooses_a_branch_is_bound(chosen: int, shape: list[int], tmp_path: Path) -> None:
+    """As in decoders whose first step and next steps are in one file."""
+    path = write_onnx(tmp_path / "m.onnx", CHOICE, {"x": ["N", 3], "c": (TensorProto.BOOL, shape)}, WEIGHTS, opset=12)
+    assert "Input 'c' chooses a branch of the network: choose it now (--dim c=1)." in load(path).remarks
+    network = load(path, strict=True, dimensions={"N": 2, "c": chosen})
+    assert network.graph.inputs == ("x",)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (expected,) = run_onnxruntime(str(path), {"x": x, "c": np.full(shape, bool(chosen))})
+    np.testing.assert_array_equal(evaluate_graph(network.graph, {"x": x})["y"], expected)
+    assert network_of_source(network.source).graph.hash == network.graph.hash
+
+
+def test_branches_of_other_shapes_are_chosen_by_an_input(tmp_path: Path) -> None:
+    twice = graph(nodes_of("t = Concat <axis=0> (x, x)"), {}, ["t"])
+    nodes = [node("If", ["c"], ["y"], "if", then_branch=twice, else_branch=ADDED)]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3], "c": (TensorProto.BOOL, [1])}, WEIGHTS, opset=12)
+    with pytest.raises(ModelError, match=r"bind the input that chooses its branch, with `dimensions` c=1"):
+        load(path)
+    assert load(path, dimensions={"c": 1}).graph.types["y"].shape == (4, 3)
 
 
 def test_weights_in_a_body_are_weights(tmp_path: Path) -> None:

@@ -21,6 +21,11 @@ from iossim.models.passes.graph_pass import GraphPass, with_nodes
 _LONGEST = 9
 #: Names of the functions, in :data:`iossim.ir.ops.functions.UNARY`.
 FUNCTIONS = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
+#: The ops of these, and the approximation of GELU by a logistic function (arXiv:1606.08415, section 2), as in CLIP.
+_OPS = (
+    *(Unary(name, tuple(usual for _, usual in UNARY[name].parameters)) for name in FUNCTIONS),
+    Unary("swish", (1.702,)),
+)
 #: Points at which a function is recognised by its values, and how far these may be off in fp32, and in 16 bits.
 _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 _TOLERANCE, _OF_16_BITS = 1e-4, 5e-3
@@ -38,14 +43,13 @@ class FunctionRecognition(GraphPass):
             found = _spelt_function(graph, node, makers)
             if found is not None:
                 function, x, parts = found
-                made = Unary(function, tuple(value for _, value in UNARY[function].parameters))
-                makers[node.outputs[0]] = replace(node, op=made, inputs=(x,))
+                makers[node.outputs[0]] = replace(node, op=function, inputs=(x,))
                 gone.update(parts)
         kept = [makers.get(node.outputs[0], node) for node in graph.nodes if node.name not in gone]
         return with_nodes(graph, kept, graph.constants) if gone else graph
 
 
-def _spelt_function(graph: Graph, last: Node, makers: Mapping[str, Node]) -> tuple[str, str, list[str]] | None:
+def _spelt_function(graph: Graph, last: Node, makers: Mapping[str, Node]) -> tuple[Unary, str, list[str]] | None:
     """The function that a node completes, its argument, and the names of the other nodes; None if it is none."""
     members, names = [last], {last.name}
     free = set(last.inputs) - graph.constants.keys()
@@ -76,8 +80,8 @@ def _is_part(graph: Graph, node: Node, last: Node) -> bool:
     return all(each.type.elements == 1 and each.is_at_hand and not each.is_absent for each in constants)
 
 
-def _function(graph: Graph, members: Iterable[Node], x: str) -> str | None:
-    """Name of the function of ``x`` that ops compute, the last one first, by its values at points beside zero."""
+def _function(graph: Graph, members: Iterable[Node], x: str) -> Unary | None:
+    """The function of ``x`` that ops compute, the last one first, by its values at points beside zero."""
     values: dict[str, Array] = {x: _POINTS}
     with np.errstate(all="ignore"):
         for node in sorted(members, key=lambda each: graph.position[each.name]):
@@ -88,11 +92,10 @@ def _function(graph: Graph, members: Iterable[Node], x: str) -> str | None:
     off = np.abs(computed - expected) / (1 + np.abs(expected))
     nearest = int(off.max(axis=1).argmin())
     within = _TOLERANCE if graph.types[x].dtype is DType.FLOAT32 else _OF_16_BITS
-    return FUNCTIONS[nearest] if off[nearest].max() <= within else None
+    return _OPS[nearest] if off[nearest].max() <= within else None
 
 
 @cache
 def _expected() -> Array:
     """The values of each of the functions at the points, shape ``[functions, points]``."""
-    functions = [UNARY[name] for name in FUNCTIONS]
-    return np.stack([each.compute(_POINTS, *(value for _, value in each.parameters)) for each in functions])
+    return np.stack([each.evaluate([_POINTS])[0] for each in _OPS])

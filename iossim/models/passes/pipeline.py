@@ -21,8 +21,15 @@ from iossim.models.passes.simplification import (
     ExpandElimination,
     GatherSlicing,
     IdentityElimination,
+    ScatterElimination,
 )
-from iossim.models.passes.softmax_recognition import MaskJoining, MaskRecognition, SoftmaxRecognition
+from iossim.models.passes.softmax_recognition import (
+    CheckElimination,
+    MaskJoining,
+    MaskRecognition,
+    ScoreScaleHoisting,
+    SoftmaxRecognition,
+)
 from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
 from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
 
@@ -38,16 +45,16 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     simplified = (DeadOpElimination(), IdentityElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
-            SoftmaxRecognition(), MaskRecognition(), NormRecognition(), GroupNormRecognition(),
+            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterElimination(),
+            SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(),
             RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), *simplified,
-            TransposeSinking(), ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding(),
-            CommonSubexpressionElimination(), BatchNormFolding(),
+            TransposeSinking(), ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(),
+            LayerScaleFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()
         folding, elimination = ConstantFolding(trained), CommonSubexpressionElimination(trained)
-        passes = (folding, SoftmaxRecognition(), *simplified, elimination, statistics)
+        passes = (folding, SoftmaxRecognition(), CheckElimination(), *simplified, elimination, statistics)
     for each in passes:
         graph = each.apply(graph)
     return graph

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather
@@ -19,6 +19,7 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.simplification import Derived
 
 
 class TransposeSinking(GraphPass):
@@ -76,8 +77,7 @@ class _Region:
         if before == padded:
             return shape
         in_order = [size for size in before if size > 1] == [size for size in padded if size > 1]
-        constant = self.graph.constants.get(value)
-        return before if in_order and not (constant and constant.is_absent) else None
+        return before if in_order else None
 
     @property
     def end(self) -> str:
@@ -93,24 +93,19 @@ class _Region:
     def sunk(self, end: str) -> Graph:
         """The graph with the transpose after the region."""
         graph, constants = self.graph, dict(self.graph.constants)
-        before = free_name(f"{end}.before", graph.types)
+        before, made = free_name(f"{end}.before", graph.types), Derived(graph, constants, f"{end}.operand")
         renamed = {self.transpose.outputs[0]: self.transpose.inputs[0], end: before}
-        made = [replace(self.transpose, inputs=(before,), outputs=(end,))]
         for node in self.nodes:
             others = [] if isinstance(node.op, Gather) else [each for each in node.inputs if each not in self.values]
             for value in others:
                 shape = self._shape_before(value)
-                if value in renamed or shape is None or shape == graph.types[value].shape:
-                    continue
-                renamed[value] = name = free_name(f"{value}.before", graph.types)
-                if value in constants:
-                    constants[name] = ArrayConstant(constants[value].load().reshape(shape))
-                else:
-                    made.append(Node(name, Reshape(shape), (value,), (name,)))
+                if value not in renamed and shape not in (None, graph.types[value].shape):
+                    renamed[value] = made.add(Reshape(shape), value)
             inputs, outputs = (tuple(renamed.get(each, each) for each in side) for side in (node.inputs, node.outputs))
-            made.append(replace(node, inputs=inputs, outputs=outputs))
+            made.nodes.append(replace(node, inputs=inputs, outputs=outputs))
+        made.nodes.append(replace(self.transpose, inputs=(before,), outputs=(end,)))
         gone = {self.transpose.name, *(node.name for node in self.nodes)}
-        return with_nodes(graph, [*(node for node in graph.nodes if node.name not in gone), *made], constants)
+        return with_nodes(graph, [*(node for node in graph.nodes if node.name not in gone), *made.nodes], constants)
 
 
 class SplitHoisting(LocalPass):
