@@ -75,9 +75,8 @@ class PadFolding(LocalPass):
         is_positive = any(
             isinstance(maker, Relu) or (isinstance(maker, Clip) and maker.minimum == 0) for maker in makers
         )
-        if isinstance(op, MaxPool) and (op.ceil_mode or not is_positive or max(*op.pads, *sides) * 2 > min(op.kernel)):
-            return {}
-        if not isinstance(op, Conv | MaxPool):
+        is_wide = isinstance(op, MaxPool) and max(*op.pads, *sides) * 2 > min(op.kernel)
+        if not isinstance(op, Conv) and (is_wide or not is_positive or not isinstance(op, MaxPool) or op.ceil_mode):
             return {}
         folded_op = replace(op, pads=tuple(map(add, op.pads, (*before[2:], *after[2:]))))
         return {pad.name: [], reader.name: [replace(reader, op=folded_op, inputs=(x, *reader.inputs[1:]))]}
