@@ -160,6 +160,34 @@ def test_a_loop_of_products_is_written_out(end: str, tmp_path: Path) -> None:
     check(found, path)
 
 
+def while_below(trips: str, deciding: str = "go = Less(next, limit)") -> tuple[NodeProto, dict[str, np.ndarray]]:
+    """A loop as Keras writes a recurrent layer: it counts its steps in a state, and compares them with their number."""
+    nodes = nodes_of(f"next = Add(step, one); row = Gather(x, step); t = Add(row, s); u = MatMul(t, m); {deciding}")
+    body = graph(nodes, {**COUNTER, "step": TensorProto.INT64, "s": None}, ["go", "next", "u", "t"])
+    known = {"one": 1, "none": 0, "limit": 2, "many": 5_000, "true": True, "s0": np.zeros(3, np.float32)}
+    weights = {"m": np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)} | {k: np.array(v) for k, v in known.items()}
+    return node("Loop", [trips, "true", "none", "s0"], ["steps", "last", "each"], "loop", body=body), WEIGHTS | weights
+
+
+@pytest.mark.parametrize(("trips", "runs"), [("trips", 2), ("", 2), ("one", 1)])
+def test_a_loop_that_counts_its_runs_is_written_out(trips: str, runs: int, tmp_path: Path) -> None:
+    loop, weights = while_below(trips)
+    path = write_onnx(tmp_path / "m.onnx", [loop, *nodes_of("y = Add(last, each)")], {"x": [2, 3]}, weights, opset=12)
+    found = canonicalise(import_onnx(path))
+    assert [each.op.kind for each in found.nodes].count("matmul") == runs
+    check(found, path)
+
+
+@pytest.mark.parametrize(
+    "deciding", ["sum = ReduceSum <keepdims=0> (u); go = Less(sum, zero)", "go = Less(next, many)"]
+)
+def test_a_loop_that_data_ends_or_that_runs_too_often_is_refused(deciding: str, tmp_path: Path) -> None:
+    loop, weights = while_below("", deciding)
+    path = write_onnx(tmp_path / "m.onnx", [loop, *nodes_of("y = Add(last, each)")], {"x": [2, 3]}, weights, opset=12)
+    with pytest.raises(ModelError, match="the shape of its output depends on data"):
+        import_onnx(path)
+
+
 @pytest.mark.parametrize("trips", [None, 5_000])
 def test_a_loop_of_products_that_stays_whole_is_told(trips: int | None, tmp_path: Path) -> None:
     """How often it runs is not known, or it is too often."""

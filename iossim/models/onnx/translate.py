@@ -199,7 +199,7 @@ class _Importer:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         try:
             written = self._written(node, name, where, of.opset)
-            inside = self._body(node, name, where) if written is None else []
+            inside = self._body(node, name, where, of) if written is None else []
             if written is not None or inside:
                 self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
                 return
@@ -227,10 +227,12 @@ class _Importer:
         written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
         return written or einsum_written_out(node, name, self._known) or None
 
-    def _body(self, node: NodeProto, name: str, where: str) -> list[NodeProto]:
+    def _body(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> list[NodeProto]:
         """The nodes of its body that replace a node which runs one; none if it stays."""
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
+        if counted := of.folder.counted(node, name, where, self._known):
+            return counted
         runs = runs_to_write_out(node, self._known, self._written_out)
         instead = written_out(node, runs, name, where) if runs else []
         self._written_out += len(instead)

@@ -159,7 +159,8 @@ class IdentityElimination(GraphPass):
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
     casts, products with one and quotients by it.
 
-    A transpose that moves only axes of size one becomes a reshape, which moves no data. Outputs of the graph keep
+    A transpose that moves only axes of size one becomes a reshape, which moves no data, and a reshape of another one
+    reads what that one reads. Outputs of the graph keep
     their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
     the value is an input, a constant or an output itself.
 
@@ -168,11 +169,14 @@ class IdentityElimination(GraphPass):
 
     def apply(self, graph: Graph) -> Graph:
         source: dict[str, str] = {}  # replacement for the output of a removed op
+        viewed: dict[str, tuple[str, ...]] = {}  # what a series of reshapes reads
         renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
         kept: list[Node] = []
         for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
             inputs = tuple(source.get(name, name) for name in node.inputs)
-            if not _is_identity(graph, node):
+            if isinstance(node.op, Reshape):
+                inputs = viewed[node.outputs[0]] = viewed.get(inputs[0], inputs)
+            if not _is_identity(graph, replace(node, inputs=inputs)):
                 kept.append(replace(node, inputs=inputs))
                 continue
             (value,), (output,) = inputs, node.outputs

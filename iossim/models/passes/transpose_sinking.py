@@ -16,6 +16,7 @@ from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
@@ -177,3 +178,26 @@ def _squeeze(graph: Graph, value: str, axis: int) -> Node | None:
     if shape[axis] != 1 or reader is None or not isinstance(reader.op, Reshape):
         return None
     return reader if graph.types[reader.outputs[0]].shape == (*shape[:axis], *shape[axis + 1 :]) else None
+
+
+class ReductionHoisting(LocalPass):
+    """Reduces axes before a transpose instead of after it, if that leaves the others in order: means of pixels in NHWC.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    kinds = ("reduce",)
+
+    def replaced(self, graph: Graph, reduction: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        turn, shape = graph.producer.get(reduction.inputs[0]), graph.types[reduction.inputs[0]].shape
+        if turn is None or not isinstance(turn.op, Transpose) or not isinstance(reduction.op, Reduce):
+            return {}
+        axes = {normal_axis(axis, len(shape)) for axis in reduction.op.axes}
+        rest = [before for axis, before in enumerate(turn.op.permutation) if axis not in axes and shape[axis] > 1]
+        if rest != sorted(rest):
+            return {}
+        before = tuple(sorted(turn.op.permutation[axis] for axis in axes))
+        made = free_name(f"{reduction.name}.reduced", graph.types)
+        op = replace(reduction.op, axes=before, keepdims=True)
+        view = Reshape(graph.types[reduction.outputs[0]].shape)
+        return {reduction.name: [Node(made, op, turn.inputs, (made,)), replace(reduction, op=view, inputs=(made,))]}

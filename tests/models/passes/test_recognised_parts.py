@@ -16,6 +16,7 @@ from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import InstanceNorm, LayerNorm, RmsNorm
+from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
@@ -83,7 +84,7 @@ def spelt(
 
 def recognised(graph: Graph) -> Graph:
     after = DeadOpElimination().apply(NormRecognition().apply(graph))
-    inputs = {"x": np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)}
+    inputs = {"x": np.random.default_rng(1).standard_normal(graph.types["x"].shape).astype(np.float32)}
     before, now = evaluate_graph(graph, inputs), evaluate_graph(after, inputs)
     for name, array in before.items():
         np.testing.assert_allclose(now[name], array, rtol=1e-5, atol=1e-5)
@@ -97,6 +98,25 @@ def test_a_norm_however_it_is_divided(way: str, mean: bool, casts: bool) -> None
     after = recognised(spelt(mean=mean, divided=WAYS[way], casts=casts))
     op = LayerNorm(3, 1e-3) if mean else RmsNorm(3, 1e-3)
     assert [node.op for node in after.nodes] == [Relu(), op, *([] if mean else [Add()]), Relu()]
+
+
+@pytest.mark.parametrize("term", ["difference", "sum"])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_norm_by_a_factor_and_a_term(term: str, pooled: bool) -> None:
+    """As Keras writes it; tf2onnx takes means of rows as those of images."""
+    b = GraphBuilder("keras")
+    x = b.add(Relu(), b.input("x", SHAPE[1:]))
+    mean = GlobalAveragePool() if pooled else Reduce("mean", (2,), True)
+    centre, scale, bias = b.add(mean, x), b.constant("scale", (1, 1, 8)), b.constant("bias", (8,))
+    centred = b.add(Nary("sub"), x, centre)
+    root = b.add(Unary("sqrt"), b.add(Add(), b.add(mean, b.add(Mul(), centred, centred)), number(b, 1e-3)))
+    factor = b.add(Mul(), b.add(Unary("reciprocal"), root), scale)
+    if term == "sum":
+        shift = b.add(Add(), b.add(Mul(), b.add(Unary("neg"), centre), factor), bias)
+    else:
+        shift = b.add(Nary("sub"), bias, b.add(Mul(), centre, factor))
+    after = recognised(b.graph([b.add(Relu(), b.add(Add(), b.add(Mul(), x, factor), shift))]))
+    assert [node.op for node in after.nodes] == [Relu(), LayerNorm(2, 1e-3), Relu()]
 
 
 @pytest.mark.parametrize("axes", [(3, 2), (-2, -1)])
@@ -117,6 +137,9 @@ def test_several_axes_and_squares_as_products(axes: tuple[int, ...], bias: bool)
         pytest.param(spelt(squared=lambda b, x: b.add(Mul(), x, b.add(Relu(), x))), id="other products"),
         pytest.param(spelt(of=lambda b, x: b.add(Relu(), x)), id="squares of something else"),
         pytest.param(spelt(divided=lambda b, x, v: b.add(Nary("div"), x, v)), id="no root"),
+        pytest.param(
+            spelt(divided=lambda b, x, v: over_root(b, b.add(Relu(), x), v)), id="a quotient of something else"
+        ),
     ],
 )
 def test_what_is_no_norm_stays(graph: Graph) -> None:
