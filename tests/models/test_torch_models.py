@@ -229,7 +229,7 @@ def test_what_the_exporter_says_is_not_the_users(capfd: pytest.CaptureFixture[st
 
 refused = partial(partial, load)
 RELU, SIGN = nn.ReLU().eval(), Returning(lambda x: x if x.sum() > 0 else -x)
-EDGES, TRIL = Returning(lambda x: torch.ops.aten._histogramdd_bin_edges(x, [2, 2])[0]), Returning(torch.tril)
+EDGES, TRIL = Returning(lambda x: torch.ops.aten._histogramdd_bin_edges(x, [2, 2, 2])[0]), Returning(torch.tril)
 
 
 @pytest.mark.parametrize(
