@@ -503,6 +503,13 @@ def test_attention_on_tensors_and_more_shapes_than_are_compiled(
         torch.testing.assert_close(compiled(turned), module(turned))
 
 
+def test_what_neither_kernels_nor_numpy_compute_runs_as_pytorchs_operators(on_tensors: Any) -> None:
+    module = Returning(lambda x: mixed(x, [x], 2.0)[0] + 1).eval()
+    with pytest.warns(UserWarning, match="it can be priced, not run; units run as PyTorch's operators"):
+        compiled = iossim.torch.compile(module, X)
+    torch.testing.assert_close(compiled(X), X * 3 + 1)
+
+
 def test_under_autocast_it_computes_as_autocast_has_it(on_tensors: Any) -> None:
     module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3)).eval().requires_grad_(False)
     image = torch.rand(1, 3, 8, 8)
