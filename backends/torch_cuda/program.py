@@ -68,7 +68,7 @@ def on_host(graph: Graph) -> Iterator[tuple[str, str, str]]:
     """Name, kind and reason of each op that torch does not cover."""
     for node in graph.nodes:
         if reason := covers(node.op, graph.input_types(node)):
-            yield node.name, node.op.unit_kind, reason
+            yield node.name, getattr(node.op, "op_type", node.op.kind), reason
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):  # type: ignore[misc]  # of a library that is not read

@@ -50,17 +50,18 @@ def compile(
 ) -> CompiledModule:
     """A callable with the signature of ``module`` that runs its best schedule.
 
-    ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, on the module's device: on CUDA
-    the schedule runs on streams, captured as one CUDA graph, on a CPU in the order of issue. ``device`` is the profile
-    to schedule for, by default this GPU's, if it has one; without a profile, units run sequentially. ``scheduler``
-    names any, of stages or of streams. With ``tune`` stages are selected by measurement on the module's device, for
-    about that many seconds; the simulator of ``device`` proposes them. Other shapes are compiled at their first call,
-    up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
+    ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, on the module's device; any may
+    be a tuple, a dict or another tree of PyTorch's. On CUDA the schedule runs on streams, captured as one CUDA graph,
+    on a CPU in the order of issue. ``device`` is the profile to schedule for, by default this GPU's, if it has one;
+    without a profile, units run sequentially. ``scheduler`` names any, of stages or of streams. With ``tune`` stages
+    are selected by measurement on the module's device, for about that many seconds; the simulator of ``device``
+    proposes them. Other shapes are compiled at their first call, up to eight, and run eagerly after that; with
+    ``dynamic=False`` all others run eagerly.
 
     Under autocast it computes in autocast's precisions, and must be called under it. The module is run to compare
     outputs; its state, and that of random number generators, is restored. Raises ModelError for a module that torch
-    cannot export, that has forward hooks, that changes its arguments or itself, or whose outputs do not depend on its
-    arguments only; BackendError naming the op that is not covered; OptionError or DeviceError.
+    cannot export, that changes its arguments or itself (as hooks may), or whose outputs do not depend on its arguments
+    only; BackendError for an element type that torch has few functions for; OptionError or DeviceError.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")

@@ -19,7 +19,7 @@ _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "
 #: Products of rows that are sorted by experts, each with the weights of its expert.
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 #: Arguments of an operator that is carried.
-_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool)\]*")
+_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
 #: From so many times fewer rows than experts on, a row's own weights are read for it.
 _FEW_ROWS = 3
 
@@ -64,20 +64,25 @@ def named(path: str) -> Any:
 
 
 def reason_against(operator: Any) -> str:
-    """Why an operator cannot be carried, in a few words; empty if it can."""
+    """Why an operator cannot be carried, in a few words; empty if it can.
+
+    A file may name any operator: those that read or write files take no tensor first, or return none.
+    """
     schema = operator._schema
     if schema.is_mutable:
         return "changes its arguments; let it return new tensors"
-    others = [each for each in schema.arguments if not _CARRIED.fullmatch(str(each.type))]
-    others += [each for each in schema.returns if str(each.type) != "Tensor"]
-    return f"takes or returns a {others[0].type}; leave it out of the module" if others else ""
+    taken, returned = ([str(each.type) for each in some] for some in (schema.arguments, schema.returns))
+    if taken[:1] not in (["Tensor"], ["List[Tensor]"]) or {*returned} != {"Tensor"}:
+        return "is none from tensors to tensors; leave it out of the module"
+    others = [each for each in taken if not _CARRIED.fullmatch(each)]
+    return f"takes a {others[0]}; leave it out of the module" if others else ""
 
 
 def carried(operator: Any) -> Callable[..., Any]:
     """The translation that carries an operator: to a node whose attribute ``call`` is, in JSON, the arguments of the
     call, names of keywords, and values of these, with ``{}`` for the next tensor.
 
-    Raises ModelError for one that changes its arguments, or is of more than tensors and numbers.
+    Raises ModelError for one that changes its arguments, or is of more than tensors, numbers and strings.
     """
     from onnx.defs import OpSchema
     from onnxscript import ir, values
