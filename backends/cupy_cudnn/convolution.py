@@ -65,16 +65,11 @@ class Epilogue(NamedTuple):
 NOTHING = Epilogue(AS_IT_IS, ())
 
 
-class InCall(NamedTuple):
-    """An epilogue as cuDNN is asked for it: operands by name, an activation behind bias and residual, and the rest."""
+def in_call_of(epilogue: Epilogue) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
+    """The steps of an epilogue of images as cuDNN is asked for them: operands by name, an activation, and the rest.
 
-    operands: dict[str, View]
-    activation: str
-    then: tuple[LibraryStep, ...]
-
-
-def in_call_of(epilogue: Epilogue) -> InCall:
-    """The steps of an epilogue of images; those that cuDNN ships kernels for come first."""
+    Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
+    """
     left, operands, activation = list(epilogue.steps or ()), dict[str, View](), ""
     while left and left[0][0] == "add" and (view := left[0][1]) is not None:
         if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
@@ -87,7 +82,7 @@ def in_call_of(epilogue: Epilogue) -> InCall:
     if left and left[0][1] is None:
         activation = left.pop(0)[0]
     then = tuple((name, view and view.narrow) for name, view in left)
-    return InCall(operands | operands_of(then), activation, then)
+    return operands | operands_of(then), activation, then
 
 
 def stacked(epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep]:

@@ -15,7 +15,7 @@ arguments, so that one text serves all sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import Template
 
 import numpy as np
@@ -168,13 +168,6 @@ def walked(
     return dict(zip(names, sizes, strict=True)), dict(zip(names, zip(*strides, strict=True), strict=True))
 
 
-def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
-    """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
-    head, used = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n', set(dtypes)
-    defined = "".join(text for dtype, text in _DEFINED.items() if dtype in used)
-    return defined + _ACCESSES + before + head + _IN_TURN + body + "}\n"
-
-
 def kernel(
     name: str,
     body: str,
@@ -228,7 +221,9 @@ def kernel(
             texts[prefix + view] = " + ".join([known, *walked])
     types = "".join(f"typedef {element_name(view.dtype)} {named}_t;\n" for named, view in views.items())
     values = "".join(f"constexpr int {constant} = {value};\n" for constant, value in (constants or {}).items())
+    used = {view.dtype for view in views.values()}
+    defined = "".join(text for dtype, text in _DEFINED.items() if dtype in used)
+    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n{_IN_TURN}'
     begin = "if ($place >= count) return;\n$places\n" if grid is None else ""
-    dtypes, text = (view.dtype for view in views.values()), Template(begin + body).substitute(texts)
-    source = kernel_source(name, dtypes, list(parameters), text, types + values + functions)
+    source = f"{defined}{_ACCESSES}{types}{values}{functions}{head}{Template(begin + body).substitute(texts)}}}\n"
     return KernelCall(source, name, blocks, threads, tuple(parameters.values()))

@@ -209,44 +209,40 @@ def _over_rows(
     views = {**before, **behind, "y": y.broadcast(y.shape)}
     main = max(before, key=lambda each: views[each].narrow.elements) if is_fold else "y"
     order = sorted(range(len(shape)), key=lambda axis: -abs(views[main].strides[axis]))
-    walks = []
-    for kept in ([axis for axis in order if axis not in axes], [axis for axis in order if axis in axes]):
-        strides = [[view.strides[axis] for axis in kept] for view in views.values()]
-        walks.append(coalesced([shape[axis] for axis in kept], strides))
-    (sizes, far), (lengths, near) = walks
-    words = {"VALUE": x.expression, "RESULT": after.expression}
-    if name in _FOLDS:
-        words["START"], words["COMBINED"] = _FOLDS[name]
-    of_main = list(views).index(main)
-    is_over_columns = name in _FOLDS and near[of_main][-1] != 1 and far[of_main][-1] == 1 and sizes[-1] > 1
+
+    def walk(kept: list[int]) -> tuple[list[int], list[list[int]]]:
+        return coalesced([shape[axis] for axis in kept], [[v.strides[axis] for axis in kept] for v in views.values()])
+
+    sizes, far = walk([axis for axis in order if axis not in axes])
+    lengths, near = walk([axis for axis in order if axis in axes])
+    at = list(views).index(main)
+    is_over_columns = name in _FOLDS and near[at][-1] != 1 and far[at][-1] == 1 and sizes[-1] > 1
     inner, outer, last = (far, near, sizes[-1]) if is_over_columns else (near, far, lengths[-1])
     walked = [[*steps, *own] for steps, own in zip(outer, inner, strict=True)]
-    width = access_width(views[main], walked[of_main]) if walked[of_main][-1] == 1 else 1
+    width = access_width(views[main], walked[at]) if walked[at][-1] == 1 else 1
     while last % width or (is_over_columns and width > 1 and walked[-1][-1] != 1):
         width //= 2
     widths = dict(zip(views, widths_of(list(views.values()), walked, width), strict=True))
-    constants = {"W": width, "Q": widths["y"]}
-    inside = {f"i{axis}": size for axis, size in enumerate(lengths)}
-    steps = {f"i{axis}": list(own) for axis, own in enumerate(zip(*near, strict=True))}
+    constants, length = {"W": width, "Q": widths["y"]}, math.prod(lengths)
     if is_over_columns:
-        body, along = _COLUMNS, "column"
-        lanes, shares = _shared(math.prod(lengths), width, sizes[-1])
+        body, along, last_name = _COLUMNS, "column", "column"
+        lanes, shares = _shared(length, width, sizes[-1])
         constants |= {"LANES": lanes, "SHARES": shares}
-        names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), along]
-        places = dict(zip([*names[:-1], "inner"], [*sizes[:-1], -(-sizes[-1] // (width * lanes))], strict=True))
-        grid = "blockIdx.x", math.prod(places.values()), lanes * shares
+        places = [*sizes[:-1], -(-sizes[-1] // (width * lanes))]
+        grid = "blockIdx.x", math.prod(places), lanes * shares
     else:
-        body, along = _ROW + _OF_ROWS[name], f"{list(inside)[-1]} / W"
-        inside[list(inside)[-1]] //= width
-        steps[list(steps)[-1]] = [width * step for step in steps[list(steps)[-1]]]
-        names = [f"r{axis}" for axis in range(len(sizes))]
-        places = dict(zip(names, sizes, strict=True))
-        accesses, rows = math.prod(lengths) // width, math.prod(sizes)
-        threads, block = _threads(accesses, rows)
-        held = -(-accesses // threads) if accesses <= _MOST_HELD * threads else 0
+        body, along, last_name = _ROW + _OF_ROWS[name], f"i{len(lengths) - 1} / W", f"r{len(sizes) - 1}"
+        places, lengths = sizes, [*lengths[:-1], lengths[-1] // width]
+        near = [[*steps, width * step] for *steps, step in near]
+        threads, block = _threads(length // width, math.prod(sizes))
+        held = -(-length // (width * threads)) if length <= width * _MOST_HELD * threads else 0
         constants |= {"T": threads, "WARP": WARP, "K": held, "HELD": held or 1}
-        grid = "(number < count ? number : 0)", -(-rows * threads // block), block
+        grid = "(number < count ? number : 0)", -(-math.prod(sizes) * threads // block), block
+    names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), last_name]
+    inside = [f"i{axis}" for axis in range(len(lengths))]
     added = f" + (long long){along} * {{0}}_{along}" if is_over_columns else ""
+    words = {"VALUE": x.expression, "RESULT": after.expression}
+    words |= dict(zip(("START", "COMBINED"), _FOLDS.get(name, ()), strict=False))
     words["PLACED"] = "".join(f"{each}_t* const from_{each} = ${each}{added.format(each)};\n" for each in views)
     words["READ_BEFORE"], words["NAMED_BEFORE"] = _read(before, widths, along, 0)
     words["READ_AFTER"], words["NAMED_AFTER"] = _read(behind, widths, along, 1)
@@ -256,12 +252,12 @@ def _over_rows(
         name,
         body,
         views,
-        {**dict(zip(names, zip(*far, strict=True), strict=True)), **steps},
-        places,
-        inside=inside,
+        dict(zip([*names, *inside], [*zip(*far, strict=True), *zip(*near, strict=True)], strict=True)),
+        dict(zip([*names[:-1], "inner" if is_over_columns else last_name], places, strict=True)),
+        inside=dict(zip(inside, lengths, strict=True)),
         constants=constants,
-        functions=functions_of(x.expression + after.expression) + _COMBINED + ("" if is_over_columns else _OF_ROW),
-        more={"elements": math.prod(lengths), "columns": sizes[-1], **(more or {})},
+        functions=functions_of(x.expression + after.expression) + _COMBINED + _OF_ROW * (not is_over_columns),
+        more={"elements": length, "columns": sizes[-1], **(more or {})},
         grid=grid,
     )
 

@@ -241,8 +241,8 @@ class UnitCalls:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
         found: dict[str, tuple[Step, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
-        operands = in_call_of(epilogue).operands.items()
-        widens = all(name == "b" and view.memory.kind == "weight" for name, view in operands)
+        operands, *_ = in_call_of(epilogue)
+        widens = all(name == "b" and view.memory.kind == "weight" for name, view in operands.items())
         most = image_kernels.fitting(filters)[-1] if widens else filters
         for channels in image_kernels.fitting(own):
             if (channels, most) == (own, filters):
@@ -261,27 +261,26 @@ class UnitCalls:
     def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
         """The convolution fused with its epilogue, and apart from it, after the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
-        filters, in_call = inner.shape[1], in_call_of(epilogue)
+        filters, (operands, activation, then) = inner.shape[1], in_call_of(epilogue)
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
-        is_compiled = in_call.activation not in PRECOMPILED or bool(in_call.then)
+        is_compiled = activation not in PRECOMPILED or bool(then)
         fused = (
             epilogue.steps is not None
             and inner.dtype == y.dtype
             and (isinstance(op, Conv) or epilogue.is_none)
             and (not is_compiled or y.dtype.bytes == 2 or self.weights.tf32)
-            and all(view.suits_cudnn(last) for view in in_call.operands.values())
-            and all(view.dtype == y.dtype for name, view in in_call.operands.items() if name in ("b", "z"))
+            and all(view.suits_cudnn(last) for view in operands.values())
+            and all(view.dtype == y.dtype for name, view in operands.items() if name in ("b", "z"))
         )
         views = {"x": asked.x, "w": asked.w, "y": inner}
         if fused and not epilogue.is_none:
-            views |= in_call.operands
+            views |= operands
             if "b" in views:
                 views["b"] = views["b"] if filters == y.shape[1] else self.weights.padded(views["b"], (filters,))
-            elif not in_call.then:  # cuDNN's own fused convolutions always have a bias
+            elif not then:  # cuDNN's own fused convolutions always have a bias
                 views["b"] = self.weights.zeros(filters, y.dtype)
-        convolution = convolution_of(op, views, last=last)
-        if fused:
-            convolution = convolution_of(op, views, activation=in_call.activation, then=in_call.then, last=last)
+        activation, then = (activation, then) if fused else ("", ())
+        convolution = convolution_of(op, views, activation=activation, then=then, last=last)
         ways: dict[str, tuple[Step, ...]] = {}
         if fused:
             ways["fused"] = (*before, convolution, *([] if inner is y else [element_kernels.copy(result, y)]))

@@ -22,6 +22,9 @@ from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.quantize import Dequantize, Quantize
 from iossim.ir.types import DType
 
+#: Types of operands that a library takes after a product.
+_IN_LIBRARY = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
+
 
 class UnitChains(UnitCalls):
     """The calls of a unit so far, and the expressions of what these compute besides."""
@@ -96,9 +99,7 @@ class UnitChains(UnitCalls):
         read = {name for member in members for name in member.inputs} - made
         if chain is not None and all(name in self.values or self.weights.knows(name) for name in read):
             end = self.inside[chain[0]].outputs[0]
-            expression = self._expression(
-                chain, end, known, {value: expression if expression.isidentifier() else f"({expression})"}
-            )
+            expression = self._expression(chain, end, known, {value: expression})
             steps = None if steps is None else self._as_steps(value, members, made, steps)
             self.fused.update(member.name for member in members)
             value = end
@@ -175,7 +176,7 @@ class UnitChains(UnitCalls):
             else:
                 return None
             value = node.outputs[0]
-        return steps
+        return steps if all(view is None or view.dtype in _IN_LIBRARY for _, view in steps) else None
 
     def _joins(self, node: Node) -> bool:
         """True where an element-wise op may be part of a chain."""
