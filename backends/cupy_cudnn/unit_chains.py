@@ -43,7 +43,9 @@ class UnitChains(UnitCalls):
         for end, found in self.attentions.items():
             own = [node for node in nodes if node in found.nodes]
             parts = Fusion(network, own, True, *apart)
-            self.chain_of |= parts.chain_of
+            self.chain_of |= {
+                name: one for name, one in parts.chain_of.items() if self.inside[name] is not parts.lookup
+            }
             self.epilogue_of = {**self.epilogue_of, **parts.epilogue_of}
             self.epilogue_of.pop(end, None)
 
@@ -72,7 +74,7 @@ class UnitChains(UnitCalls):
         """True where the kernel of a chain looks its first operand up, along an axis of its result."""
         if self.lookup is None or chain is None or self.chain_of.get(self.lookup.name) != chain:
             return False
-        shapes = {self.graph.types[node.outputs[0]].shape for node in self._members(chain)}
+        shapes = {self.graph.types[node.outputs[0]].shape for node in (self.lookup, *self._members(chain))}
         return len(shapes) == 1 and self.read(self.lookup, 1).is_dense
 
     def before(self, node: Node) -> Computed:
@@ -107,7 +109,8 @@ class UnitChains(UnitCalls):
         return Epilogue(computed, None if steps is None else tuple(steps)), value
 
     def _members(self, chain: Chain) -> list[Node]:
-        return [node for node in self.nodes if self.chain_of.get(node.name) == chain]
+        """The element-wise ops of a chain; it may have a lookup besides."""
+        return [node for node in self.nodes if self.chain_of.get(node.name) == chain and node is not self.lookup]
 
     def _expression(self, chain: Chain, value: str, operands: Operands, given: dict[str, str]) -> str:
         """A value of a chain; what several of its ops read is a name in its expression, and is computed once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from host_backend import HostBackend, programs
 from host_device import HostDriver
@@ -18,6 +19,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RmsNorm
@@ -177,6 +179,19 @@ def test_what_no_library_computes_with_a_product_is_one_kernel_after_it(name: st
     network = built(BEHIND[name], Precision.BF16)
     HostBackend(Precision.BF16, driver=HostDriver(seed=1)).agree(network)
     assert counted(network) == 2
+
+
+def test_a_lookup_whose_entries_are_repeated_is_a_kernel_of_its_own() -> None:
+    """It looks up along an axis of its own shape; what the chain makes is larger."""
+    b = GraphBuilder("repeated")
+    with b.block("only"), b.unit("unit", "Unit"):
+        turned = b.add(Gather(-1), b.input("x", (6, 32)), b.numbers("at", np.roll(np.arange(32), 5)))
+        made = b.add(Add(), turned, b.input("z", (2, 6, 32)))
+    network = b.network([made])
+    (first, last) = programs(network)["unit"].calls
+    assert isinstance(first, KernelCall)
+    assert isinstance(last, KernelCall)
+    HostBackend().agree(network)
 
 
 def test_accesses_of_a_modulated_norm_are_of_16_bytes() -> None:
