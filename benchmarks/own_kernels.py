@@ -89,10 +89,15 @@ def moved(call: KernelCall) -> Moved:
         rows = (n["R"] - 1) * n["SY"] + (n["KY"] - 1) * n["DY"] + 1
         each = rows * n["KX"] * n["W"] // n["P"] + n["R"] * n["W"] // n["Q"]
         return Moved(size_bytes, count * each, views[1].elements * (n["KY"] * n["KX"] + 1))
-    reads = {"softmax": 3, "layer_norm": 5, "rms_norm": 3}.get(call.name, 1)
-    writes = 1 if reads == 1 else views[0].elements
-    held = sizes[0] // n["P"] * (1 if n.get("K", 1) else min(reads, 3)) + sum(sizes[1] // n["W"] for _ in views[2:])
-    return Moved(size_bytes, held + sizes[1] // n["Q"], sizes[0] * reads + writes)
+    passes = {"softmax": 3, "layer_norm": 3, "rms_norm": 2}.get(call.name, 1)
+    accesses = sizes[-1] // max(n["Q"], 1)
+    one_by_one = sizes[-1] if passes > 1 else 1
+    for name, size in zip(re.findall(r"typedef [\w ]+ (\w+)_t;", call.source), sizes[:-1], strict=False):
+        width = re.search(rf"take<(\d+)>\(v\d+, from_{name} ", call.source)
+        own = size * passes if name.startswith("x") else sizes[-1]
+        one_by_one += own
+        accesses += (size if n.get("K") and name.startswith("x") else own) // (int(width[1]) if width else 1)
+    return Moved(size_bytes, accesses, one_by_one)
 
 
 def main(names: list[str]) -> int:

@@ -25,12 +25,15 @@ import iossim.torch
 from iossim.backends.cupy_cudnn import backend as cupy_cudnn
 from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.torch_cuda import program
+from iossim.backends.torch_cuda.operators import covers
 from iossim.backends.torch_cuda.tensor_backend import TensorBackend
 from iossim.base.errors import ModelError
 from iossim.execution.backends import missing_for
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
-from iossim.ir.types import Precision
+from iossim.ir.ops.foreign import Foreign
+from iossim.ir.types import Precision, TensorType
+from iossim.models.sources import torch_operators
 from iossim.torch import bound as binding
 from iossim.torch import compilation, compiled_module
 from iossim.torch.bound import Bound
@@ -175,12 +178,28 @@ class Listing(nn.Module):
         return x * 2
 
 
-def hooked(module: nn.Module) -> nn.Module:
-    module.register_forward_hook(lambda *given: pytest.fail("the hook ran"))
+def hooked(module: nn.Module, hook: Callable[..., Any]) -> nn.Module:
+    module.register_forward_hook(hook)
     return nn.Sequential(module)
 
 
+SEEN: list[Tensor] = []
 X = torch.arange(8.0).view(2, 4)
+
+
+@torch.library.custom_op("iossim_tests::mixed", mutates_args=())
+def mixed(x: Tensor, others: list[Tensor], factor: float, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    return x + sum(others) * factor, x.sum(-1) if bias is None else bias + 1
+
+
+@mixed.register_fake
+def _(x: Tensor, others: list[Tensor], factor: float, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(x.shape[:-1])
+
+
+@torch.library.custom_op("iossim_tests::doubles", mutates_args=("x",))
+def doubles(x: Tensor) -> None:
+    x.mul_(2)
 
 
 @pytest.mark.parametrize(
@@ -188,17 +207,13 @@ X = torch.arange(8.0).view(2, 4)
     [
         (Returning(lambda x: x + torch.rand_like(x)), X, "Random"),
         (Returning(lambda x: x * random.random()), X, "not a function of its inputs alone"),
-        (Returning(sum), ([X, X],), "argument 'x' of module Returning holds several values"),
+        (Returning(lambda x: doubles(y := x.clone()) or y), X, "operator iossim_tests.doubles.default changes its arg"),
         (Counting(torch.zeros(())), X, "module Counting changes its calls when it is called"),
         (Listing(), X, "module Listing changes its seen.0 when it is called"),
         (nn.Sequential(nn.ReLU(inplace=True), nn.Sigmoid()), X, "changes its argument 'input' in place"),
-        (hooked(nn.Linear(4, 4)), X, "0._forward_hooks of module Sequential holds hooks"),
+        (hooked(nn.Linear(4, 4), lambda *given: SEEN.append(given[-1])), X, "module Sequential changes its SEEN"),
+        (Returning(lambda x: (x * 2, 3)), X, "output 1 of module Returning is 3, no tensor; leave it out"),
         (nn.Linear(4, 4).double(), X.double(), "'input' of module Linear is torch.float64, and its schedule computes"),
-        (
-            Returning(lambda x: ((twice := x * 2)[:, :3], twice[:, 1:])),
-            X,
-            "output 1 of module Returning shares memory with output 0",
-        ),
         (Returning(lambda x: (x * 2, x.view(torch.int32))), X, "Returning"),
         (nn.Linear(4, 4), (X, X), "the example inputs are no arguments of module Linear: too many"),
         ("resnet18", X, "str is not a PyTorch module"),
@@ -216,17 +231,70 @@ def test_what_cannot_be_captured_is_refused_by_name_and_left_as_it_was(module: A
     assert torch.equal(torch.get_rng_state(), chance[1])
 
 
-def test_outputs_that_are_parts_of_others_are_so_again() -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ((twice := x * 2), twice[:, 1:], twice[1:].t(), twice),
+        lambda x: ((twice := x * 2)[:, :3], None, twice[:, 1:]),
+        lambda x: ((twice := x * 2), twice[1:].expand(3, 4), (x + 1)[:, :1].expand(2, 5)),
+    ],
+)
+def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
     """As what a pooler returns beside the hidden states; whoever writes into one writes into the other."""
-    module = Returning(lambda x: ((twice := x * 2), twice[:, 1:], twice[1:].t(), twice))
-    compiled = iossim.torch.compile(module.eval(), X)
+    module = Returning(function).eval()
+    compiled = iossim.torch.compile(module, X)
     for _ in range(2):
         made, expected = compiled(X + 1), module(X + 1)
         torch.testing.assert_close(made, expected, rtol=0, atol=0)
-        made[1].zero_()
-        expected[1].zero_()
+        made[0].mul_(3)
+        expected[0].mul_(3)
         torch.testing.assert_close(made, expected, rtol=0, atol=0)
-        assert made[3] is made[0]
+        for one, other in zip(made, expected, strict=True):
+            assert one is other is None or one.stride() == other.stride()
+        assert [each is made[0] for each in made] == [each is expected[0] for each in expected]
+
+
+ROUTED = torch.tensor([1, 1, 4, 6], dtype=torch.int32)
+EXPERTS = torch.rand(4, 8, 16, dtype=torch.bfloat16)
+
+
+def experts() -> nn.Module:
+    return Returning(lambda x: nn.functional.grouped_mm(x["rows"], EXPERTS, offs=x["ends"]))
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "kinds"),
+    [
+        (Returning(lambda x: x["a"] + x["b"][0]), {"x": {"a": X, "b": (X,)}}, "Add"),
+        (hooked(nn.ReLU(), lambda module, given, made: made + 1), X, "Relu Add"),
+        (
+            Returning(lambda x: mixed(mixed(x, [x, x], 0.5)[0], [x], 2.0, bias=x[:, 0])),
+            X,
+            "torch.iossim_tests.mixed.default torch.iossim_tests.mixed.default",
+        ),
+        (Returning(lambda x: torch.linalg.eigvalsh(x @ x.t())), X, "torch.aten._linalg_eigh.default"),
+        (Returning(lambda x: (x + 1).squeeze(1).squeeze((0, 1)) + x.squeeze(0)), X, "Add"),
+        (nn.Conv3d(1, 2, 1, bias=False).half().requires_grad_(False), X.view(1, 1, 2, 2, 2).half(), "Conv"),
+        (Returning(lambda x: x.scatter(1, x.argsort(), x * 2).scatter_add(0, x.long() % 2, x)), X, "ScatterElements"),
+        (Returning(lambda x: x.index_put((torch.tensor([1, 0]),), x * 2)), X, "ScatterND"),
+        (Returning(lambda x: x.scatter_reduce(1, x.argsort(), x, "amax")), X, "ScatterElements"),
+        (experts(), {"x": {"rows": EXPERTS[0, :6, :8] - 1, "ends": ROUTED}}, "Matmul Where"),
+        (experts(), {"x": {"rows": EXPERTS[0, :1, :8] - 1, "ends": ROUTED // 6}}, "Gather"),
+    ],
+)
+def test_what_onnx_has_no_form_for_runs_as_it_is(module: Any, given: Any, kinds: str) -> None:
+    """Trees of arguments, hooks, operators of other libraries, groups of rows, and axes that are not squeezed."""
+    compiled = iossim.torch.compile(module.eval(), given)
+    assert set(kinds.split()) <= {node.op.unit_kind for node in compiled.network.graph.nodes}
+    call = (given["x"] if isinstance(given, dict) else given,)
+    torch.testing.assert_close(compiled(*call), module(*call), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("path", ["load_library", "aten.from_file.default", "aten.add_.Tensor", "aten.none.default"])
+def test_a_file_can_name_no_function_but_those_from_tensors_to_tensors(path: str) -> None:
+    operator = torch_operators.named(path)
+    assert operator is None or torch_operators.reason_against(operator)
+    assert covers(Foreign(f"torch.{path}", 1, "", (), ()), [TensorType((2,))])
 
 
 class Scaled(nn.Module):
@@ -433,6 +501,13 @@ def test_attention_on_tensors_and_more_shapes_than_are_compiled(
     turned = torch.rand(5, 2, 16).transpose(0, 1)
     with pytest.warns(UserWarning, match="and 1 shapes in all; this call runs eagerly"):
         torch.testing.assert_close(compiled(turned), module(turned))
+
+
+def test_what_neither_kernels_nor_numpy_compute_runs_as_pytorchs_operators(on_tensors: Any) -> None:
+    module = Returning(lambda x: mixed(x, [x], 2.0)[0] + 1).eval()
+    with pytest.warns(UserWarning, match="it can be priced, not run; units run as PyTorch's operators"):
+        compiled = iossim.torch.compile(module, X)
+    torch.testing.assert_close(compiled(X), X * 3 + 1)
 
 
 def test_under_autocast_it_computes_as_autocast_has_it(on_tensors: Any) -> None:

@@ -227,7 +227,7 @@ def test_hooks_of_all_modules_are_noticed() -> None:
     state = State(made())
     handle = nn.modules.module.register_module_forward_hook(lambda *given: None)
     try:
-        assert state.hooks() == state.change() == "_global_forward_hooks"
+        assert state.change().startswith("_global_forward_hooks")
     finally:
         handle.remove()
     assert state.change() == ""

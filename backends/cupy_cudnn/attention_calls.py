@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout, fused_or_apart
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
-from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitCalls
+from iossim.backends.cupy_cudnn.unit_calls import HostCall
+from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
 from iossim.ir.attention import SpeltAttention, repetition
 from iossim.ir.graph import Node
@@ -25,14 +26,16 @@ from iossim.ir.types import DType
 
 
 def fused_attention(
-    calls: UnitCalls, attention: SpeltAttention, apart: Sequence[KernelCall | ConvolutionCall]
+    calls: UnitChains, attention: SpeltAttention, apart: Sequence[KernelCall | ConvolutionCall]
 ) -> ConvolutionCall | None:
     """An attention as one call of cuDNN or as the calls of its ops, as is faster; None if cuDNN has none.
 
-    cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, and scales neither masks nor
-    values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
+    cuDNN computes in 16 bits, reads and writes rows of a head's features without gaps, caps no scores, and scales
+    neither masks nor values. Where a check follows the softmax, a kernel after cuDNN's puts zeros in place of NaN.
     """
     scale = 1.0
+    if attention.softcap:
+        return None
     for node in attention.softened:
         if isinstance(node.op, Add) and scale != 1.0:
             return None
@@ -69,16 +72,16 @@ def fused_attention(
     return _fused(wide, mask, scale, apart, after=checks)
 
 
-def _factor(calls: UnitCalls, node: Node) -> float:
+def _factor(calls: UnitChains, node: Node) -> float:
     """The number by which an op between the products multiplies."""
-    if isinstance(node.op, Add | Cast):
+    if isinstance(node.op, Add | Cast | Reshape):
         return 1.0
     number = calls.weights.number(next(each for each in node.inputs if calls.weights.knows(each)))
     return number if isinstance(node.op, Mul) else 1.0 / number
 
 
 @OP_CALLS.register(Attention)
-def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
+def attention_op(calls: UnitChains, node: Node, op: Attention) -> None:
     """The op as one call of cuDNN, where cuDNN may have one, or as two products with a softmax between them.
 
     Raises BackendError for a Boolean mask that hides all keys from a query, or is not constant.
@@ -102,7 +105,7 @@ def attention_op(calls: UnitCalls, node: Node, op: Attention) -> None:
     calls.calls += apart if fused is None else [fused]
 
 
-def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:
+def _apart(calls: UnitChains, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:
     """Query heads that share a key head are rows of one product, so that no key is read twice."""
     (batch, heads, queries, features), (_, kv_heads, keys, _) = views["q"].shape, views["k"].shape
     scores = calls.scratch((batch, heads, queries, keys), views["q"].dtype)
@@ -114,8 +117,8 @@ def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Se
         cap = element_kernels.literal(op.softcap)
         text = f"{cap} * {element_kernels.op_expression(Unary('tanh'), [f'({text}) / {cap}'])}"
     terms = " + ".join([text, *(f"a{index}" for index in range(1, 1 + len(masks)))])
-    calls.calls.append(element_kernels.chain(terms, [scores, *masks], scores))
-    calls.calls.append(reduction_kernels.softmax(scores, scores, [3]))
+    masked = element_kernels.Computed(terms, (scores, *masks))
+    calls.calls.append(reduction_kernels.softmax(masked, scores, [3]))
     with calls.written_as(views["y"], (*grouped, views["y"].shape[3])) as y:
         calls.multiply(rows, views["v"], y)
 

@@ -21,15 +21,13 @@ from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, Graph
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured
 from iossim.backends.cupy_cudnn.kernel_text import kernel
-from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, spread
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
 from iossim.ir.types import DType
 
 #: A hash of (seed, index).
-_RANDOMISE = """const unsigned int i = $place;
-if (i >= count) return;
-unsigned int h = (i + 1u) * 2654435761u ^ seed * 2246822519u;
+_RANDOMISE = """unsigned int h = (i + 1u) * 2654435761u ^ seed * 2246822519u;
 h ^= h >> 16; h *= 2146121005u; h ^= h >> 15; h *= 2221713035u; h ^= h >> 16;
 p[i] = (float)(h >> 8) * (1.0f / 8388608.0f) - 1.0f;
 """
@@ -168,4 +166,4 @@ class _Room:
 def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     more = {"unsigned int seed": np.uint32(seed)}
-    return kernel("randomise", _RANDOMISE, {"p": view}, {}, {"i": view.elements}, more=more, grid=spread(view.elements))
+    return kernel("randomise", _RANDOMISE, {"p": view}, {}, {"i": view.elements}, more=more)

@@ -6,12 +6,13 @@ followed by a bias, but they have that convolution in every form.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
-from iossim.backends.cupy_cudnn.views import KernelCall, View
+from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed
+from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
@@ -32,6 +33,73 @@ class TensorLayout:
     strides: tuple[int, ...]
 
 
+#: What a library computes of a result: a function of it, and maybe of an operand of a type, broadcast to it.
+Follows = tuple[str, TensorLayout | None, DType | None]
+#: The same of views.
+LibraryStep = tuple[str, View | None]
+
+
+def operands_of(steps: Iterable[LibraryStep]) -> dict[str, View]:
+    """The operands of steps, under the names of their places among those."""
+    return {f"e{index}": view for index, (_, view) in enumerate(steps) if view is not None}
+
+
+class Epilogue(NamedTuple):
+    """What follows on the sums of a convolution or product, ``a0``: an expression in them and in operands, from ``a1``
+    on, that are broadcast to the result; and the same as steps of a library, None where there are no such steps.
+    """
+
+    computed: Computed
+    steps: tuple[LibraryStep, ...] | None
+
+    @property
+    def is_none(self) -> bool:
+        return self == NOTHING
+
+    def moved(self, move: Callable[[View], View]) -> Epilogue:
+        """The same with its operands elsewhere, or under another shape."""
+        steps = self.steps and tuple((name, view and move(view)) for name, view in self.steps)
+        return Epilogue(Computed(self.computed.expression, tuple(map(move, self.computed.operands))), steps)
+
+
+NOTHING = Epilogue(AS_IT_IS, ())
+
+
+def in_call_of(epilogue: Epilogue) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
+    """The steps of an epilogue of images as cuDNN is asked for them: operands by name, an activation, and the rest.
+
+    Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
+    """
+    left, operands, activation = list(epilogue.steps or ()), dict[str, View](), ""
+    while left and left[0][0] == "add" and (view := left[0][1]) is not None:
+        if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
+            operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
+        elif "z" not in operands and view.narrow.elements == view.elements:
+            operands["z"] = view
+        else:
+            break
+        del left[0]
+    if left and left[0][1] is None:
+        activation = left.pop(0)[0]
+    then = tuple((name, view and view.narrow) for name, view in left)
+    return operands | operands_of(then), activation, then
+
+
+def stacked(epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep]:
+    """The steps of an epilogue with each operand as one stack of matrices; none where one has no such form."""
+    found: list[LibraryStep] = []
+    for name, view in epilogue.steps or ():
+        one = view and view.as_stack(stack)
+        if view is not None and (one is None or one.offset_bytes % CUDNN_ALIGNMENT_BYTES):
+            return []
+        found.append((name, one and one.narrow))
+    return found
+
+
+def _names(steps: Iterable[Follows]) -> Iterator[str]:
+    return (f"e{index}" for index, (_, operand, _) in enumerate(steps) if operand is not None)
+
+
 class _Asked:
     """One call of cuDNN: all that its choice of an algorithm depends on. Equal ones run alike."""
 
@@ -49,7 +117,7 @@ class _Asked:
 
     @property
     def compiles_activation(self) -> bool:
-        """True where cuDNN compiles a kernel for the activation: it ships none for others than ReLU."""
+        """True where cuDNN compiles a kernel for what follows on the sums: it ships none for more than ReLU."""
         return False
 
 
@@ -59,7 +127,7 @@ def _in_words(text: str, one: TensorLayout, other: TensorLayout, dtype: DType) -
 
 @dataclass(frozen=True, slots=True)
 class Convolution(_Asked):
-    """``y = act(conv(x, w) + z + bias)``.
+    """``y = act(conv(x, w) + z + bias)``, and ``then`` what follows on that.
 
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
@@ -80,14 +148,15 @@ class Convolution(_Asked):
     z: TensorLayout | None = None
     dtype: DType = DType.FLOAT32
     last: bool = False
+    then: tuple[Follows, ...] = ()
 
     @property
     def plain(self) -> Self:
-        return replace(self, bias=False, activation="", z=None)
+        return replace(self, bias=False, activation="", z=None, then=())
 
     @property
     def compiles_activation(self) -> bool:
-        return self.activation not in PRECOMPILED
+        return self.activation not in PRECOMPILED or bool(self.then)
 
     @property
     def is_depthwise(self) -> bool:
@@ -96,7 +165,7 @@ class Convolution(_Asked):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
+        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), *_names(self.then), "y")
 
     def __str__(self) -> str:
         return _in_words(self.called, self.x, self.w, self.dtype)
@@ -118,15 +187,24 @@ class BackwardData(Convolution):
 
 @dataclass(frozen=True, slots=True)
 class Product(_Asked):
-    """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, with sums of fp32.
+    """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, and ``then`` what follows on that.
 
-    A stack of one is multiplied by each of the other.
+    Sums are of fp32. A stack of one is multiplied by each of the other.
     """
 
     x: TensorLayout
     w: TensorLayout
     y: TensorLayout
     dtype: DType
+    then: tuple[Follows, ...] = ()
+
+    @property
+    def plain(self) -> Self:
+        return replace(self, then=())
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "w", *_names(self.then), "y")
 
     def __str__(self) -> str:
         return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)
@@ -223,10 +301,19 @@ def fused_or_apart(
     return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked, *after)})
 
 
-def product_of(views: Mapping[str, View]) -> Product:
+def _following(steps: Iterable[LibraryStep], layout: Callable[[View], TensorLayout]) -> tuple[Follows, ...]:
+    return tuple((name, *((None, None) if view is None else (layout(view), view.dtype))) for name, view in steps)
+
+
+def layout_of(view: View, last: bool) -> TensorLayout:
+    """An image, or the filters, as cuDNN is told of them."""
+    return TensorLayout(view.planar.shape, view.planar.image_strides(last))
+
+
+def product_of(views: Mapping[str, View], then: Sequence[LibraryStep] = ()) -> Product:
     """The description of a product of views of one rank, three at least."""
     x, w, y = (TensorLayout(views[name].shape, views[name].strides) for name in ("x", "w", "y"))
-    return Product(x, w, y, views["y"].dtype)
+    return Product(x, w, y, views["y"].dtype, _following(then, lambda view: TensorLayout(view.shape, view.strides)))
 
 
 def activation_name(op: Op | None) -> str | None:
@@ -243,7 +330,12 @@ def activation_name(op: Op | None) -> str | None:
 
 
 def convolution_of(
-    op: Conv | ConvTranspose, views: Mapping[str, View], *, activation: str = "", last: bool
+    op: Conv | ConvTranspose,
+    views: Mapping[str, View],
+    *,
+    activation: str = "",
+    then: Sequence[LibraryStep] = (),
+    last: bool,
 ) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
@@ -252,8 +344,7 @@ def convolution_of(
     one, none = ((1,), (0,)) if rank == 1 else ((), ())  # cuDNN's images have two spatial dimensions at least
 
     def layout(name: str) -> TensorLayout:
-        view = views[name].planar
-        return TensorLayout(view.shape, view.image_strides(last))
+        return layout_of(views[name], last)
 
     return (BackwardData if isinstance(op, ConvTranspose) else Convolution)(
         layout("x"),
@@ -268,4 +359,5 @@ def convolution_of(
         layout("z") if "z" in views else None,
         views["x"].dtype,
         last,
+        _following(then, lambda view: layout_of(view, last)),
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 from iossim.backends.cupy_cudnn.cudnn_library import load_package, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of, target_text
@@ -72,6 +72,8 @@ def gemm_of(asked: Asked) -> Gemm | None:
     The pixels of a pointwise convolution are rows, if a constant step leads from each to the next.
     """
     residual = 0
+    if isinstance(asked, FusedAttention) or asked.then:
+        return None
     if isinstance(asked, Product):
         (count, rows, columns), depth = asked.y.shape, asked.x.shape[2]
         operands = [

@@ -30,7 +30,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.types import DType, Precision
 
 #: What each operand is called in the variant pack.
-UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
+UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9} | {f"e{n}": 10 + n for n in range(90)}
 #: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
 ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish")} | {"gelu_tanh": "gelu_approx_tanh"}
 #: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
@@ -215,10 +215,13 @@ class CudnnGraphs:
             **self._device,
         )
 
-        def tensor(name: str, layout: TensorLayout) -> Any:
-            return graph.tensor(
-                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=stored, uid=UIDS[name]
-            )
+        def tensor(name: str, layout: TensorLayout, dtype: DType | None = None) -> Any:
+            lies = {
+                "dim": list(layout.shape),
+                "stride": list(layout.strides),
+                "data_type": self._types[dtype or asked.dtype],
+            }
+            return graph.tensor(name=name, uid=UIDS[name], **lies)
 
         match asked:
             case Product():
@@ -230,6 +233,10 @@ class CudnnGraphs:
                 y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
             case Convolution():
                 y = _convolved(graph, tensor, asked, sums)
+        for name, function, operand, dtype in () if isinstance(asked, FusedAttention) else _following(asked):
+            y = _shaped(y, asked.y)
+            given = {"a": y, "b": tensor(name, operand, dtype)} if operand else {"input": y}
+            y = getattr(graph, ACTIVATIONS.get(function, function))(**given)
         result = _shaped(y, asked.y).set_output(True)
         result.set_data_type(made if is_whole else stored).set_uid(UIDS["y"])
         return graph
@@ -238,9 +245,9 @@ class CudnnGraphs:
         return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
 
 
-def _convolved(graph: Any, tensor: Callable[[str, TensorLayout], Any], asked: Convolution, sums: Any) -> Any:
-    """The result of a convolution and of what follows on it; ``tensor`` adds an operand of a name to the graph."""
-    of_y, x, w = asked.y, tensor("x", asked.x), tensor("w", asked.w)
+def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:
+    """The result of a convolution; ``tensor`` adds an operand of a name to the graph."""
+    x, w = tensor("x", asked.x), tensor("w", asked.w)
     window = {
         "pre_padding": list(asked.pad_before),
         "post_padding": list(asked.pad_after),
@@ -249,18 +256,21 @@ def _convolved(graph: Any, tensor: Callable[[str, TensorLayout], Any], asked: Co
         "compute_data_type": sums,
     }
     if isinstance(asked, BackwardData):
-        y = graph.conv_dgrad(loss=x, filter=w, **window)
-    else:
-        y = graph.conv_fprop(image=x, weight=w, **window)
-    if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
-        y = graph.add(a=_shaped(y, of_y), b=tensor("z", asked.z))
-    if asked.bias:
-        shape = (1, of_y.shape[1], *(1,) * (len(of_y.shape) - 2))
-        layout = TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape))
-        y = graph.add(a=_shaped(y, of_y), b=tensor("b", layout))
-    if asked.activation:
-        y = getattr(graph, ACTIVATIONS[asked.activation])(input=_shaped(y, of_y))
-    return y
+        return graph.conv_dgrad(loss=x, filter=w, **window)
+    return graph.conv_fprop(image=x, weight=w, **window)
+
+
+def _following(asked: Convolution | Product) -> Iterator[tuple[str, str, TensorLayout | None, DType | None]]:
+    """What follows on sums, in order: the name of an operand, a function, and the operand's layout and type."""
+    if isinstance(asked, Convolution):
+        if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+            yield "z", "add", asked.z, None
+        if asked.bias:
+            shape = (1, asked.y.shape[1], *(1,) * (len(asked.y.shape) - 2))
+            yield "b", "add", TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape)), None
+        if asked.activation:
+            yield "", asked.activation, None, None
+    yield from ((f"e{index}", *step) for index, step in enumerate(asked.then))
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:

@@ -25,7 +25,9 @@ from iossim.backends.cupy_cudnn.kernel_text import (
     access_width,
     element_name,
     kernel,
+    read,
     value_name,
+    widths_of,
 )
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, spread
 from iossim.execution.backend import BackendError
@@ -71,8 +73,8 @@ BODIES = {
     "swish": "x / (1.0f + expf(-p0 * x))",
     "thresholded_relu": "x > p0 ? x : 0.0f",
 }
-#: Those whose parameter is another number: ``x`` and ``p0`` as functions of two.
-_PAIRS = {"mod": "fmodf(x, p0) + ((x < 0.0f) != (p0 < 0.0f) && fmodf(x, p0) != 0.0f ? p0 : 0.0f)"}
+#: Those whose parameter is another number, ``x`` and ``p0`` as functions of two; and those that are parts of ops.
+_MORE = {"square": "x * x", "mod": "fmodf(x, p0) + ((x < 0.0f) != (p0 < 0.0f) && fmodf(x, p0) != 0.0f ? p0 : 0.0f)"}
 #: Those of :mod:`iossim.ir.ops.nary`, of two numbers, from left to right where there are more.
 OF_TWO = {
     "sub": "({} - {})", "div": "({} / {})", "min": "fminf({}, {})", "max": "fmaxf({}, {})", "pow": "powf({}, {})",
@@ -92,15 +94,32 @@ WHOLE = {
 
 
 class Operands:
-    """The operands of a chain so far, each of which has a symbol in its expression."""
+    """The operands of a chain so far, each of which has a symbol in its expression, from that of the ``first`` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
         self.views: list[View] = []
+        self._first = first
 
     def symbol(self, view: View) -> str:
         if view not in self.views:
             self.views.append(view)
-        return f"a{self.views.index(view)}"
+        return f"a{self._first + self.views.index(view)}"
+
+
+class Computed(NamedTuple):
+    """An expression in ``a0``, ``a1``, ..., elements of operands that are broadcast to one shape."""
+
+    expression: str
+    operands: tuple[View, ...]
+
+
+#: What becomes of a result ``a0`` that nothing follows on.
+AS_IT_IS = Computed(COPY, ())
+
+
+def as_it_is(view: View) -> Computed:
+    """Each element of a view."""
+    return Computed(COPY, (view,))
 
 
 class Lookup(NamedTuple):
@@ -130,10 +149,9 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
         width //= 2
     vectors = [*sizes[:-1], -(-sizes[-1] // width)]
     places = math.prod(vectors)
-    widths = [
-        1 if width == 1 else min(width, own) if last == 1 else 0 if last == 0 else -1
-        for own, (*_, last) in zip(most, strides, strict=True)
-    ]
+    widths = widths_of(views, strides, width)
+    if looked:
+        widths[1] = min(widths[1], most[1])
     steps = [[*far, width * last] for *far, last in strides]
     looking: dict[str, Argument | int] = {}
     if lookup is not None:
@@ -149,9 +167,8 @@ def chain(expression: str, operands: Sequence[View], output: View, lookup: Looku
         {f"i{axis}": size for axis, size in enumerate(vectors)},
         constants={"W": width, "EACH": each},
         functions=functions_of(expression) + ENTRY * (lookup is not None),
-        place="first + u * blockDim.x",
         more={"length": sizes[-1]} | looking,
-        grid=spread(-(-places // each)),
+        grid=("first + u * blockDim.x", *spread(-(-places // each))),
     )
 
 
@@ -260,10 +277,9 @@ def _body(expression: str, dtypes: Sequence[DType], widths: Sequence[int], last:
         kind = name if is_copy else value_name(dtypes[index + 1])
         declared += f"{kind} v{index}[EACH][W];\n"
         values += f"const {kind} a{index} = v{index}[u][e];\n"
-        given = f"(v{index}[u], $p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"
-        one_by_one = f"pick{given}, {f'p{index + 1}_{last} / W' if own else 0}{', left[u]' * is_cut});\n"
-        whole = f"take<{own}>{given});\n"
-        reads += one_by_one if own < 1 else f"if (left[u] == W) {whole}else {one_by_one}" if is_cut else whole
+        at = f"$p{index + 1}{f' + (long long){entry} * s_look' * (entry != '' and not index)}"
+        given = f"v{index}[u]", at, own, f"p{index + 1}_{last} / W"
+        reads += f"if (left[u] == W) {read(*given)}else " * (is_cut and own > 0) + read(*given, "left[u]" * is_cut)
     left = f"left[u] = length - {last} * W < W ? length - {last} * W : W;\n"
     return f"""const unsigned int first = blockIdx.x * blockDim.x * EACH + threadIdx.x;
 p0_t* to[EACH];
@@ -286,7 +302,7 @@ put<{widths[0]}>(to[u], made{", left[u]" * is_cut});
 """
 
 
-def called(name: str, value: str, parameters: Sequence[str]) -> str:
+def called(name: str, value: str, parameters: Sequence[str] = ()) -> str:
     """A call of a function."""
     return f"of_{name}({', '.join([value, *parameters])})"
 
@@ -302,7 +318,7 @@ def of_two(name: str, values: Sequence[str], whole: bool = False) -> str:
 def functions_of(expression: str) -> str:
     """The definitions of all functions that an expression calls."""
     text = ""
-    for name, body in (*sorted(BODIES.items()), *_PAIRS.items()):
+    for name, body in (*sorted(BODIES.items()), *_MORE.items()):
         if f"of_{name}(" in expression:
             parameters = "".join(f", float {parameter}" for parameter in ("p0", "p1") if parameter in body)
             text += f"static __device__ float of_{name}(float x{parameters}) {{ return {body}; }}\n"

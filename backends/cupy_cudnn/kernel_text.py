@@ -15,7 +15,7 @@ arguments, so that one text serves all sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import Template
 
 import numpy as np
@@ -140,16 +140,22 @@ def access_width(view: View, strides: Sequence[int]) -> int:
     return width
 
 
-def access_widths(views: Sequence[View], strides: Sequence[Sequence[int]], size: int) -> tuple[int, list[int]]:
-    """Number of ``size`` neighbours that a thread takes of each view, and the number by one access of each.
+def widths_of(views: Sequence[View], strides: Sequence[Sequence[int]], width: int) -> list[int]:
+    """Number of ``width`` neighbours that one access moves of each view: 0 where all are one, -1 where they lie apart.
 
-    The last of the views is written, and by whole accesses.
+    The last of each view's ``strides`` leads from a neighbour to the next, the others to where accesses begin.
     """
-    own = [access_width(view, steps) for view, steps in zip(views, strides, strict=True)]
-    width = own[-1] if all(steps[-1] == 1 for steps in strides) else 1
-    while size % width:
-        width //= 2
-    return width, [min(width, each) for each in own]
+    return [
+        1 if width == 1 else min(width, access_width(view, own)) if own[-1] == 1 else 0 if own[-1] == 0 else -1
+        for view, own in zip(views, strides, strict=True)
+    ]
+
+
+def read(to: str, at: str, width: int, step: str, count: str = "") -> str:
+    """The statement by which ``to`` gets the neighbours at a place, as :func:`widths_of` says; the first ``count``."""
+    if width < 1 or count:
+        return f"pick({to}, {at}, {step if width else 0}{count and f', {count}'});\n"
+    return f"take<{width}>({to}, {at});\n"
 
 
 def walked(
@@ -162,13 +168,6 @@ def walked(
     return dict(zip(names, sizes, strict=True)), dict(zip(names, zip(*strides, strict=True), strict=True))
 
 
-def kernel_source(name: str, dtypes: Iterable[DType], parameters: Sequence[str], body: str, before: str = "") -> str:
-    """A kernel of these parameters, whose operands are of these types; ``before`` it stand functions that it calls."""
-    head, used = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n', set(dtypes)
-    defined = "".join(text for dtype, text in _DEFINED.items() if dtype in used)
-    return defined + _ACCESSES + before + head + _IN_TURN + body + "}\n"
-
-
 def kernel(
     name: str,
     body: str,
@@ -176,19 +175,21 @@ def kernel(
     strides: Mapping[str, Sequence[int]],
     places: Mapping[str, int],
     *,
+    inside: Mapping[str, int] | None = None,
     constants: Mapping[str, int] | None = None,
     functions: str = "",
-    place: str = THREAD,
     more: Mapping[str, Argument | int] | None = None,
-    grid: tuple[int, int] | None = None,
+    grid: tuple[str, int, int] | None = None,
 ) -> KernelCall:
-    """A kernel over a ``grid``, of blocks and threads a block: by default a thread for each place, which it declares.
+    """A kernel with a thread for each place, which it declares; or by a ``grid``: the text of a place's number, which
+    the body declares, and the blocks and the threads of a block.
 
     ``body`` knows views by name, their element types as ``NAME_t``, and their ``strides`` along an axis (one of each
     view) as ``NAME_AXIS``. ``places`` are the sizes of indices, outermost first: ``$places`` declares those of
-    ``$place``, a number below ``count``, and ``$NAME`` is where it lies in a view. ``more`` are further parameters:
-    numbers by name, others by declaration; ``constants`` are none. Raises BackendError for more elements than are
-    counted.
+    ``$place``, a number below ``count``, and ``$NAME`` is where it lies in a view. Likewise ``$inside`` declares the
+    indices ``inside`` of a number ``step``, and ``$in_NAME`` is by how much they lead on. ``more`` are further
+    parameters: numbers by name, others by declaration; ``constants`` are none. Raises BackendError for more elements
+    than are counted.
     """
     elements = max(view.elements for view in views.values())
     if elements > MOST_ELEMENTS:
@@ -196,27 +197,33 @@ def kernel(
             f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "
             "batch"
         )
-    indices = list(places)
     count = math.prod(places.values())
     parameters: dict[str, Argument] = {"unsigned int count": np.uint32(count)}
-    for index in indices[1:]:
-        size, shift = places[index], (places[index] - 1).bit_length()
-        parts = {"n": size, "factor": ((2**shift - size) << 32) // size + 1, "shift": shift}
-        parameters |= {f"unsigned int {part}_{index}": np.uint32(number) for part, number in parts.items()}
-    parameters |= {f"{view}_t* {view}": place for view, place in views.items()}
+    place, blocks, threads = grid or (THREAD, *spread(count))
+    texts = {"place": place}
+    for whole, number, sizes in ("places", place, places), ("inside", "step", inside or {}):
+        first, *others = sizes or [""]
+        lines = f"unsigned int rest = {number};\n"
+        for index in reversed(others):
+            size, shift = sizes[index], (sizes[index] - 1).bit_length()
+            parts = {"n": size, "factor": ((2**shift - size) << 32) // size + 1, "shift": shift}
+            parameters |= {f"unsigned int {part}_{index}": np.uint32(value) for part, value in parts.items()}
+            lines += f"const unsigned int over_{index} = quotient(rest, factor_{index}, shift_{index});\n"
+            lines += f"const int {index} = (int)(rest - over_{index} * n_{index}); rest = over_{index};\n"
+        texts[whole] = f"{lines}const int {first} = (int)rest;"
+    parameters |= {f"{known}_t* {known}": view for known, view in views.items()}
     own = {f"{view}_{axis}": step for axis, steps in strides.items() for view, step in zip(views, steps, strict=True)}
-    for named, number in (own | dict(more or {})).items():
-        parameters |= {f"int {named}": np.int32(number)} if isinstance(number, int) else {named: number}
-    lines = f"unsigned int rest = {place};\n"
-    for index in reversed(indices[1:]):
-        lines += f"const unsigned int over_{index} = quotient(rest, factor_{index}, shift_{index});\n"
-        lines += f"const int {index} = (int)(rest - over_{index} * n_{index}); rest = over_{index};\n"
-    texts = {"place": place, "places": f"{lines}const int {indices[0]} = (int)rest;"}
+    for named, given in (own | dict(more or {})).items():
+        parameters |= {f"int {named}": np.int32(given)} if isinstance(given, int) else {named: given}
     for view in views:
-        texts[view] = " + ".join([view, *(f"(long long){axis} * {view}_{axis}" for axis in strides if axis in places)])
+        for known, prefix, sizes in (view, "", places), ("0", "in_", inside or {}):
+            walked = (f"(long long){axis} * {view}_{axis}" for axis in strides if axis in sizes)
+            texts[prefix + view] = " + ".join([known, *walked])
     types = "".join(f"typedef {element_name(view.dtype)} {named}_t;\n" for named, view in views.items())
     values = "".join(f"constexpr int {constant} = {value};\n" for constant, value in (constants or {}).items())
+    used = {view.dtype for view in views.values()}
+    defined = "".join(text for dtype, text in _DEFINED.items() if dtype in used)
+    head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n{_IN_TURN}'
     begin = "if ($place >= count) return;\n$places\n" if grid is None else ""
-    dtypes, text = (view.dtype for view in views.values()), Template(begin + body).substitute(texts)
-    source = kernel_source(name, dtypes, list(parameters), text, types + values + functions)
-    return KernelCall(source, name, *(grid or spread(count)), tuple(parameters.values()))
+    source = f"{defined}{_ACCESSES}{types}{values}{functions}{head}{Template(begin + body).substitute(texts)}}}\n"
+    return KernelCall(source, name, blocks, threads, tuple(parameters.values()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from iossim.backends.cupy_cudnn import ordering_kernels, window_kernels
-from iossim.backends.cupy_cudnn.element_kernels import chain, gather, literal
+from iossim.backends.cupy_cudnn.element_kernels import as_it_is, chain, gather, literal
 from iossim.backends.cupy_cudnn.image_kernels import grid_sample, resample
-from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, layer_norm, reduction, softmax
-from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
+from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, norm, reduction, softmax
+from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
@@ -35,24 +34,16 @@ from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
 from iossim.ir.ops.unary import Identity
-from iossim.ir.types import TO_FIRST, DType
+from iossim.ir.types import TO_FIRST
 
 #: Functions that make the calls of an op, by its kind; each raises BackendError for ops that it does not cover.
-OP_CALLS: KindTable[Callable[[UnitCalls, Node, Any], None]] = KindTable()
-#: Reductions by another one: expression of each element, the other reduction, expression of its result.
-_BY_OTHERS: Mapping[str, tuple[str, str, str]] = {
-    "min": ("-a0", "max", "-a0"),
-    "l1": ("fabsf(a0)", "sum", "a0"),
-    "l2": ("a0 * a0", "sum", "sqrtf(a0)"),
-    "log_sum": ("a0", "sum", "logf(a0)"),
-    "sum_square": ("a0 * a0", "sum", "a0"),
-}
+OP_CALLS: KindTable[Callable[[UnitChains, Node, Any], None]] = KindTable()
 
 
-def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitCalls, Node, Any], None]:
+def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitChains, Node, Any], None]:
     """The call of an op that is one kernel, of the op, and of each of its operands and outputs, channels first."""
 
-    def called(calls: UnitCalls, node: Node, op: Any) -> None:
+    def called(calls: UnitChains, node: Node, op: Any) -> None:
         views = [*map(calls.view, node.inputs), *map(calls.target, node.outputs)]
         if isinstance(op, ChannelsLast):
             op, views = op.channels_first, [view.permuted(TO_FIRST) for view in views]
@@ -62,7 +53,8 @@ def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitCalls, Node, An
 
 
 def _global_pool(op: GlobalAveragePool | GlobalMaxPool, x: View, y: View) -> KernelCall:
-    return reduction("mean" if isinstance(op, GlobalAveragePool) else "max", x, y, range(2, len(x.shape)))
+    function = "mean" if isinstance(op, GlobalAveragePool) else "max"
+    return reduction(function, as_it_is(x), y, range(2, len(x.shape)))
 
 
 #: Ops that are one kernel, by what makes it.
@@ -71,7 +63,6 @@ _KERNELS: Mapping[Callable[..., KernelCall], tuple[type[Op], ...]] = {
     _global_pool: (GlobalAveragePool, GlobalMaxPool, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc),
     window_kernels.local_response_norm: (LocalResponseNorm,),
     grid_sample: (GridSample,),
-    group_norm: (GroupNorm, InstanceNorm),
     ordering_kernels.arg_extreme: (ArgExtreme,),
     ordering_kernels.top_k: (TopK,),
     ordering_kernels.cumsum: (CumSum,),
@@ -82,7 +73,7 @@ for _make, _kinds in _KERNELS.items():
 
 
 @OP_CALLS.register(Slice, Split, Transpose)
-def _move(calls: UnitCalls, node: Node, op: Slice | Split | Transpose) -> None:
+def _move(calls: UnitChains, node: Node, op: Slice | Split | Transpose) -> None:
     """The outputs are views of the input."""
     x = calls.read(node)
     match op:
@@ -101,7 +92,7 @@ def _move(calls: UnitCalls, node: Node, op: Slice | Split | Transpose) -> None:
 
 
 @OP_CALLS.register(Reshape, Flatten, Identity)
-def _reshape(calls: UnitCalls, node: Node, op: Op) -> None:
+def _reshape(calls: UnitChains, node: Node, op: Op) -> None:
     value, view = node.outputs[0], calls.read(node)
     shape = calls.graph.types[value].shape
     if value not in calls.places:
@@ -113,28 +104,35 @@ def _reshape(calls: UnitCalls, node: Node, op: Op) -> None:
         calls.copy(*((calls.flat(view, shape), target) if as_input is None else (view, as_input)))
 
 
-@OP_CALLS.register(Softmax)
-def _softmax(calls: UnitCalls, node: Node, op: Softmax) -> None:
-    x, y = calls.read(node), calls.written(node)
-    first = normal_axis(op.axis, len(x.shape))
-    shape = (math.prod(x.shape[:first]), math.prod(x.shape[first:])) if op.flatten else x.shape
-    x = calls.flat(x, shape)
-    with calls.written_as(y, shape) as made:
-        calls.calls.append(softmax(x, made, [1 if op.flatten else first]))
+@OP_CALLS.register(Softmax, LogSoftmax)
+def _softmax(calls: UnitChains, node: Node, op: Softmax | LogSoftmax) -> None:
+    x, y = calls.before(node), calls.written(node)
+    first = normal_axis(op.axis, len(y.shape))
+    axes = range(first, len(y.shape) if op.flatten else first + 1)
+    calls.calls.append(softmax(x, y, axes, isinstance(op, LogSoftmax)))
 
 
-@OP_CALLS.register(LayerNorm, RmsNorm)
-def _layer_norm(calls: UnitCalls, node: Node, op: LayerNorm | RmsNorm) -> None:
-    x, scale = calls.read(node), calls.read(node, 1)
-    shift = calls.read(node, 2) if len(node.inputs) > 2 else None
-    if shift is None and isinstance(op, LayerNorm):
-        shift = calls.weights.zeros(scale.elements, x.dtype)
-    first = normal_axis(op.axis, len(x.shape))
-    calls.calls.append(layer_norm(x, calls.written(node), scale, shift, first, op.epsilon))
+@OP_CALLS.register(LayerNorm, RmsNorm, GroupNorm, InstanceNorm)
+def _norm(calls: UnitChains, node: Node, op: LayerNorm | RmsNorm | GroupNorm | InstanceNorm) -> None:
+    """With what is computed before it and after it, its scale and shift first: each has a value a channel, or a place
+    of a row.
+    """
+    x, parameters = calls.before(node), [calls.view(name) for name in node.inputs[1:]]
+    rank = len(calls.graph.types[node.inputs[0]].shape)
+    if isinstance(op, GroupNorm | InstanceNorm):
+        parameters = [view.along(1, rank) for view in parameters]
+    (after, _), value = calls.after(node, "a0 * a1 + a2" if len(parameters) > 1 else "a0 * a1", parameters, None)
+    y = calls.target(value)
+    if isinstance(op, LayerNorm | RmsNorm):
+        axes = range(normal_axis(op.axis, rank), rank)
+        made = norm(x, y, after, axes, op.epsilon, isinstance(op, LayerNorm))
+    else:
+        made = group_norm(x, y, after, op.groups if isinstance(op, GroupNorm) else y.shape[1], op.epsilon)
+    calls.calls.append(made)
 
 
 @OP_CALLS.register(Gather)
-def _gather(calls: UnitCalls, node: Node, op: Gather) -> None:
+def _gather(calls: UnitChains, node: Node, op: Gather) -> None:
     x, given, axis = calls.looked_up(node)
     y, shape = calls.written(node), calls.graph.types[node.inputs[1]].shape
     indices = given if given.is_dense else calls.dense_copy(given)
@@ -144,12 +142,12 @@ def _gather(calls: UnitCalls, node: Node, op: Gather) -> None:
 
 
 @OP_CALLS.register(Expand)
-def _expand(calls: UnitCalls, node: Node, op: Expand) -> None:
+def _expand(calls: UnitChains, node: Node, op: Expand) -> None:
     calls.pass_on(node.outputs[0], calls.read(node).broadcast(calls.graph.types[node.outputs[0]].shape))
 
 
 @OP_CALLS.register(Tile)
-def _tile(calls: UnitCalls, node: Node, op: Tile) -> None:
+def _tile(calls: UnitChains, node: Node, op: Tile) -> None:
     x, y = calls.read(node), calls.written(node)
     for axis in reversed(range(len(x.shape))):
         repeated = op.repeats[axis], x.shape[axis]
@@ -159,7 +157,7 @@ def _tile(calls: UnitCalls, node: Node, op: Tile) -> None:
 
 
 @OP_CALLS.register(DepthToSpace, SpaceToDepth)
-def _blocks(calls: UnitCalls, node: Node, op: DepthToSpace | SpaceToDepth) -> None:
+def _blocks(calls: UnitChains, node: Node, op: DepthToSpace | SpaceToDepth) -> None:
     ends = [calls.read(node), calls.written(node)]
     deep, wide = ends if isinstance(op, DepthToSpace) else reversed(ends)
     b, channels = op.block, wide.shape[1]
@@ -170,7 +168,7 @@ def _blocks(calls: UnitCalls, node: Node, op: DepthToSpace | SpaceToDepth) -> No
 
 
 @OP_CALLS.register(Pad)
-def _pad(calls: UnitCalls, node: Node, op: Pad) -> None:
+def _pad(calls: UnitChains, node: Node, op: Pad) -> None:
     """Between edges of one number a copy; repeated and mirrored edges by tables."""
     x, y = calls.read(node), calls.written(node)
     rank = len(x.shape)
@@ -195,60 +193,14 @@ def _pad(calls: UnitCalls, node: Node, op: Pad) -> None:
 
 
 @OP_CALLS.register(Resize)
-def _resize(calls: UnitCalls, node: Node, op: Resize) -> None:
+def _resize(calls: UnitChains, node: Node, op: Resize) -> None:
     x, y = calls.read(node), calls.written(node)
     calls.calls.append(resample(x, y, op.tables(x.shape, y.shape), calls.weights))
 
 
 @OP_CALLS.register(Reduce)
-def _reduce(calls: UnitCalls, node: Node, op: Reduce) -> None:
-    x, y = calls.read(node), calls.written(node)
-    axes = sorted(normal_axis(axis, len(x.shape)) for axis in op.axes)
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    y = y.with_ones(kept)
-    if op.function == "log_sum_exp":
-        most, total = _softened(calls, x, axes)
-        calls.calls.append(chain("logf(a0) + a1", [total, most], y))
-    elif op.function in _BY_OTHERS:
-        before, function, after = _BY_OTHERS[op.function]
-        total = _made(calls, kept, "", [])
-        _reduced(calls, function, x if before == "a0" else _made(calls, x.shape, before, [x]), total, axes)
-        calls.calls.append(chain(after, [total], y))
-    else:
-        _reduced(calls, op.function, x, y, axes)
-
-
-@OP_CALLS.register(LogSoftmax)
-def _log_softmax(calls: UnitCalls, node: Node, op: LogSoftmax) -> None:
-    x, y = calls.read(node), calls.written(node)
-    first = normal_axis(op.axis, len(x.shape))
-    most, total = _softened(calls, x, list(range(first, len(x.shape))) if op.flatten else [first])
-    calls.calls.append(chain("a0 - a1 - logf(a2)", [x, most, total], y))
-
-
-def _softened(calls: UnitCalls, x: View, axes: list[int]) -> tuple[View, View]:
-    """The largest elements over axes, and the sums of the exponentials of what is below those."""
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    most, total = (_made(calls, kept, "", []) for _ in range(2))
-    _reduced(calls, "max", x, most, axes)
-    _reduced(calls, "sum", _made(calls, x.shape, "expf(a0 - a1)", [x, most]), total, axes)
-    return most, total
-
-
-def _made(calls: UnitCalls, shape: tuple[int, ...], expression: str, operands: list[View]) -> View:
-    """Scratch in fp32, with an expression in it."""
-    made = calls.scratch(shape, DType.FLOAT32)
-    if expression:
-        calls.calls.append(chain(expression, operands, made))
-    return made
-
-
-def _reduced(calls: UnitCalls, function: str, x: View, y: View, axes: list[int]) -> None:
-    """A reduction; elements that do not lie in evenly spaced rows are copied so first."""
-    order = [*(axis for axis in range(len(x.shape)) if axis not in axes), *axes]
-    try:
-        made = reduction(function, x, y, axes)
-    except BackendError:
-        rows = list(range(len(order) - len(axes), len(order)))
-        made = reduction(function, calls.dense_copy(x.permuted(order)), y.permuted(order), rows)
-    calls.calls.append(made)
+def _reduce(calls: UnitChains, node: Node, op: Reduce) -> None:
+    x, y, shape = calls.before(node), calls.written(node), calls.graph.types[node.inputs[0]].shape
+    axes = sorted(normal_axis(axis, len(shape)) for axis in op.axes)
+    kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    calls.calls.append(reduction(op.function, x, y.with_ones(kept), axes))

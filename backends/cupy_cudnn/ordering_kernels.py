@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from iossim.backends.cupy_cudnn.kernel_text import ENTRY, THREAD, kernel, walked
+from iossim.backends.cupy_cudnn.kernel_text import ENTRY, kernel, walked
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.op import normal_axis
@@ -138,6 +138,5 @@ def _of_rows(
         rows if each is None else rows | {"i": each},
         more=numbers,
         functions=functions,
-        place="blockIdx.x" if block else THREAD,
-        grid=(prod(rows.values()), block) if block else None,
+        grid=("blockIdx.x", prod(rows.values()), block) if block else None,
     )

@@ -19,12 +19,12 @@ from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.issue import Issue, Lane
-from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram, remarks
+from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import warn_once
-from iossim.execution.backend import BackendError
+from iossim.execution.backend import BackendError, remarks
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import MAIN
 from iossim.execution.made_inputs import check_one_device
@@ -71,7 +71,8 @@ class PreparedPlan:
         for launch in self.plan.launches:
             program = launch_program(network, self.plan, launch, weights)
             self._work[launch] = _Work(program, machine.algorithms.chosen(program, launch.algorithm))
-        for line in remarks([call for work in self._work.values() for call in work.program.fallbacks], network.name):
+        on_host = [call for work in self._work.values() for call in work.program.fallbacks]
+        for line in remarks(network.name, [(call.node.name, call.kind, call.reason) for call in on_host]):
             warn_once(line)
         self.arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra_bytes: dict[Queue, int] = {}  # scratch of the queues with a launch whose workspace is too small

@@ -17,20 +17,20 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from iossim.backends.cupy_cudnn.element_kernels import functions_of
+from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed, functions_of
 from iossim.backends.cupy_cudnn.kernel_text import (
     ACCESS_BYTES,
     MOST_ELEMENTS,
     access_width,
     element_name,
     kernel,
-    kernel_source,
+    read,
     value_name,
     walked,
 )
-from iossim.backends.cupy_cudnn.views import KernelCall, View, spread
+from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType
 
@@ -41,26 +41,23 @@ CHANNELS_BYTES, COLUMNS = (ACCESS_BYTES, 4), (1, 4)
 #: Constants of the text: C channels and T columns of the output a thread; FILTERS in all, and CHANNELS of the input a
 #: group; images of H x W, and columns OUTW of the output; (Y, X) each: kernel K, strides S, padding P, dilations D;
 #: COLS input columns under T windows where the input is read by column, else U channels by one read.
-_BODY = """const unsigned int index = blockIdx.x * blockDim.x + threadIdx.x;
-if (index >= {threads}u) return;
-unsigned int rest = index;
-{place}
-const int top = oy * SY - PY, left = ox * SX - PX;
-{y}* const to = y + {at};
-sum_t sums[T][C] = {{}};
-{sum}
+_BODY = """const int k = pack * C, ox = tile * T, top = oy * SY - PY, left = ox * SX - PX;
+y_t* const to = y + PLACE;
+sum_t sums[T][C] = {};
+SUM
 #pragma unroll
-for (int t = 0; t < T; ++t) {{
+for (int t = 0; t < T; ++t) {
     if (ox + t >= OUTW) break;
-    {loads}
-    {y} made[C];
+    LOADS
+    y_t made[C];
     #pragma unroll
-    for (int i = 0; i < C; ++i) {{
-        const sum_t a0 = sums[t][i]{names};
-        made[i] = {expression};
-    }}
-    put<C>(to + t * {step}, made);
-}}
+    for (int i = 0; i < C; ++i) {
+        const sum_t a0 = sums[t][i];
+        NAMED
+        made[i] = RESULT;
+    }
+    put<C>(to + t * STEP, made);
+}
 """
 #: Each channel by a window of its own.
 _DEPTHWISE = """const in_t* image = x + (long long)n * x_n + (long long)k * x_c;
@@ -119,25 +116,24 @@ for (int ky = 0; ky < KY; ++ky) {
 }"""
 _PRODUCT = """const a_t* left = a + STACK_a + (long long)row * a_row;
 const b_t* right = b + STACK_b + (long long)column * b_column;
-sum_t sum = 0;
-for (int k = 0; k < depth; ++k) sum += (sum_t)left[(long long)k * a_column] * (sum_t)right[(long long)k * b_row];
-*($y) = sum;
+sum_t a0 = 0;
+for (int k = 0; k < depth; ++k) a0 += (sum_t)left[(long long)k * a_column] * (sum_t)right[(long long)k * b_row];
+NAMED
+*($y) = RESULT;
 """
 
 
-def convolutions(
-    op: Conv, prologue: str, x: View, taps: View, y: View, expression: str, operands: Sequence[View]
-) -> Mapping[str, KernelCall]:
-    """Ways to compute ``y = expression(conv(prologue(x), taps), *operands)`` in one launch, by name.
+def convolutions(op: Conv, prologue: str, x: View, taps: View, y: View, after: Computed) -> Mapping[str, KernelCall]:
+    """Ways to compute ``y = after(conv(prologue(x), taps))`` in one launch, by name.
 
-    ``prologue`` is an expression in ``a0``, an element of ``x``; ``expression`` one in ``a0``, a sum, and ``a1``, ...,
+    ``prologue`` is an expression in ``a0``, an element of ``x``; ``after`` one in ``a0``, a sum, and ``a1``, ...,
     operands that are broadcast to ``y``. ``taps`` are filters with the window outermost, their number innermost:
     ``[kernel_y, kernel_x, channels of a group, filters]``. None for more than two dimensions of space.
     """
     rank = len(op.strides)
     if rank > 2:
         return {}
-    x, y, *operands = (view.planar for view in (x, y, *(operand.broadcast(y.shape) for operand in operands)))
+    x, y, *operands = (view.planar for view in (x, y, *(operand.broadcast(y.shape) for operand in after.operands)))
     if any(max(view.elements, view.extent) > MOST_ELEMENTS for view in (y, *operands)):
         return {}
     filters, channels = y.shape[1], taps.shape[-2]
@@ -155,38 +151,35 @@ def convolutions(
     constants = {
         **{f"{name}{axis}": value for name, values in window.items() for axis, value in zip("YX", values, strict=True)},
         **{"H": x.shape[2], "W": x.shape[3], "OUTW": y.shape[3], "FILTERS": filters, "CHANNELS": channels},
-        **{"SHARE": share, "U": _width(x, channels)},
+        **{"SHARE": share, "U": _width(x, channels), "STEP": y.strides[3]},
         **{f"x_{axis}": stride for axis, stride in zip("nchw", x.strides, strict=True)},
     }
+    behind = {f"z{index}": view for index, view in enumerate(operands, 1)}
+    words = {
+        "PLACE": _at(y),
+        "SUM": _DEPTHWISE if is_depthwise else _GROUPED,
+        "NAMED": " ".join(f"const float a{name[1:]} = v{name[1:]}[i];" for name in behind),
+        "RESULT": after.expression,
+    }
+    functions = f"{functions_of(prologue + after.expression)}typedef {element_name(x.dtype)} in_t;\n"
+    functions += f"typedef {value_name(y.dtype)} sum_t;\n"
+    functions += f"static __device__ sum_t before(sum_t a0) {{ return {prologue}; }}\n"
     found: dict[str, KernelCall] = {}
     for width, count in itertools.product(widths, (count for count in COLUMNS if count <= y.shape[3])):
-        tiles = -(-y.shape[3] // count)
-        threads = y.shape[0] * y.shape[2] * tiles * (filters // width)
+        packs, tiles = {"pack": filters // width}, {"oy": y.shape[2], "tile": -(-y.shape[3] // count)}
         reach = (count - 1) * constants["SX"] + (constants["KX"] - 1) * constants["DX"] + 1
-        sizes = {**constants, "C": width, "T": count, "COLS": reach}
-        text = _BODY.format(
-            threads=threads,
-            place=_place(filters // width, tiles, y.shape[2], y.strides[1] == 1),
-            sum=_DEPTHWISE if is_depthwise else _GROUPED,
-            loads="\n    ".join(_load(index, view, width) for index, view in enumerate(operands, 1)),
-            names="".join(f", a{index} = v{index}[i]" for index in range(1, len(operands) + 1)),
-            y=element_name(y.dtype),
-            expression=expression,
-            step=y.strides[3],
-            at=_at(y),
+        words["LOADS"] = "\n    ".join(_load(name, view, width) for name, view in behind.items())
+        found[f"own{width}x{count}"] = kernel(
+            NAME,
+            re.sub(r"\b[A-Z]{3,}\b", lambda word: words.get(word[0], word[0]), _BODY),
+            {"y": y, **behind},
+            {},
+            {"n": y.shape[0], **(tiles | packs if y.strides[1] == 1 else packs | tiles)},
+            constants={**constants, "C": width, "T": count, "COLS": reach},
+            functions=functions,
+            # An operand may be the output itself, which is written in place: those are not declared __restrict__.
+            more={"const in_t* __restrict__ x": x, "const in_t* __restrict__ w": taps},
         )
-        read = [f"{name} = {value}" for name, value in sizes.items() if re.search(rf"\b{name}\b", text)]
-        body = f"constexpr int {', '.join(read)};\n{text}"
-        pointers = [f"const {element_name(view.dtype)}* p{index}" for index, view in enumerate(operands, 1)]
-        # An operand may be the output itself, which is written in place: those are not declared __restrict__.
-        parameters = ["const in_t* __restrict__ x", "const in_t* __restrict__ w", *pointers]
-        before = f"{functions_of(prologue + expression)}typedef {element_name(x.dtype)} in_t;\n"
-        before += f"typedef {value_name(y.dtype)} sum_t;\n"
-        before += f"static __device__ sum_t before(sum_t a0) {{ return {prologue}; }}\n"
-        text = kernel_source(
-            NAME, (v.dtype for v in (x, y, *operands)), [*parameters, f"{element_name(y.dtype)}* y"], body, before
-        )
-        found[f"own{width}x{count}"] = KernelCall(text, NAME, *spread(threads), (x, taps, *operands, y))
     return found
 
 
@@ -196,22 +189,11 @@ def _width(view: View, channels: int) -> int:
     return math.gcd(access_width(view, (steps[0], *steps[2:], view.strides[1])), channels)
 
 
-def _place(packs: int, tiles: int, out_h: int, is_last: bool) -> str:
-    """Index of the output of a thread: neighbouring threads write neighbours in memory."""
-    taken = {"k": ("C", packs), "ox": ("T", tiles), "oy": ("1", out_h)}
-    lines = [
-        f"const int {name} = (int)(rest % {taken[name][1]}u) * {taken[name][0]}; rest /= {taken[name][1]}u;"
-        for name in (("k", "ox", "oy") if is_last else ("ox", "oy", "k"))
-    ]
-    return "\n".join([*lines, "const unsigned int n = rest;"])
-
-
-def _load(index: int, view: View, width: int) -> str:
+def _load(name: str, view: View, width: int) -> str:
     """The statement that reads an operand for all channels of a thread."""
-    place = f"p{index} + {_at(view)} + t * {view.strides[3]}"
-    if _width(view, width) == width:
-        return f"float v{index}[C]; take<C>(v{index}, {place});"
-    return f"float v{index}[C]; pick(v{index}, {place}, {view.strides[1]});"
+    to, place = f"v{name[1:]}", f"{name} + {_at(view)} + t * {view.strides[3]}"
+    own = width if _width(view, width) == width else -1
+    return f"float {to}[C]; {read(to, place, own, str(view.strides[1])).rstrip()}"
 
 
 def _at(view: View) -> str:
@@ -223,16 +205,19 @@ def _at(view: View) -> str:
     return f"(n * {n}u + k * {c}u + oy * {h}u + ox * {w}u)"
 
 
-def product(a: View, b: View, y: View) -> KernelCall:
-    """``y [..., M, N] = a [..., M, K] b [..., K, N]``; stacks are broadcast by NumPy's rules.
+def product(a: View, b: View, y: View, after: Computed = AS_IT_IS) -> KernelCall:
+    """``y [..., M, N] = after(a [..., M, K] b [..., K, N])``; stacks are broadcast by NumPy's rules.
 
-    Sums are of int32 where ``y`` is, else of fp32. Raises BackendError for more elements than a kernel
-    counts.
+    Sums, ``a0`` of ``after``, are of int32 where ``y`` is, else of fp32. Raises BackendError for more elements than a
+    kernel counts.
     """
     stack = y.shape[:-2]
     views = {"a": a.broadcast((*stack, *a.shape[-2:])), "b": b.broadcast((*stack, *b.shape[-2:])), "y": y}
+    behind = {f"z{index}": view.broadcast(y.shape) for index, view in enumerate(after.operands, 1)}
+    views |= behind
     places, steps = walked(list(views.values()), range(len(stack)), "s")
-    body = _PRODUCT
+    named = (f"const {value_name(view.dtype)} a{name[1:]} = *(${name});\n" for name, view in behind.items())
+    body = _PRODUCT.replace("NAMED", "".join(named)).replace("RESULT", after.expression)
     for name in "ab":
         body = body.replace(f"STACK_{name}", " + ".join(f"(long long){axis} * {name}_{axis}" for axis in places))
     for axis, at in (("row", -2), ("column", -1)):
@@ -244,5 +229,5 @@ def product(a: View, b: View, y: View) -> KernelCall:
         steps,
         places,
         more={"depth": a.shape[-1]},
-        functions=f"typedef {'int' if y.dtype is DType.INT32 else 'float'} sum_t;\n",
+        functions=functions_of(after.expression) + f"typedef {'int' if y.dtype is DType.INT32 else 'float'} sum_t;\n",
     )

@@ -15,26 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.element_kernels import Operands, chain, literal, rounded
+from iossim.backends.cupy_cudnn.element_kernels import Operands, as_it_is, chain, literal, rounded
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.product_kernels import product
 from iossim.backends.cupy_cudnn.reduction_kernels import reduction
-from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, UnitCalls
+from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH
+from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
-from iossim.ir.op import Array, Op, normal_axis
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.quantize import (
-    Dequantize,
-    DynamicQuantize,
-    IntegerConv,
-    IntegerMatMul,
-    Quantize,
-    QuantizedConv,
-    QuantizedMatMul,
-    along,
-)
+from iossim.ir.ops.quantize import DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul, along
 from iossim.ir.types import DType, TensorType
 
 
@@ -53,19 +45,8 @@ QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, Quantiz
 _SHIFTS = {DType.INT8: 0, DType.UINT8: 128}
 
 
-def rescaled(calls: UnitCalls, node: Node, value: str, operands: Operands) -> str:
-    """A quantisation or its inverse as an expression in a chain of element-wise ops, of the expression ``value``."""
-    op = node.op
-    assert isinstance(op, Quantize | Dequantize)
-    rank = len(calls.graph.types[node.inputs[0]].shape)
-    scale, *zeros = (operands.symbol(_along(calls.view(name), op.axis, rank)) for name in node.inputs[1:])
-    if isinstance(op, Dequantize):
-        return f"(({value} - {zeros[0]}) * {scale})" if zeros else f"({value} * {scale})"
-    return rounded(f"{value} / {scale}", zeros[0] if zeros else "0.0f", calls.graph.types[node.outputs[0]].dtype)
-
-
 @OP_CALLS.register(*QUANTISED)
-def quantised_op(calls: UnitCalls, node: Node, op: Op) -> None:
+def quantised_op(calls: UnitChains, node: Node, op: Op) -> None:
     """A product of whole numbers, or a quantisation by a tensor's own range.
 
     Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
@@ -81,19 +62,21 @@ def quantised_op(calls: UnitCalls, node: Node, op: Op) -> None:
         case _:
             _quantised_by_range(calls, node)
             return
-    y = calls.written(node)
+    of_type = calls.graph.output_types(node)[0]
+    rank = len(of_type.shape)
     if isinstance(op, QuantizedConv | IntegerConv):
-        sums, operands = _convolved(calls, op.product, y, factors)
+        sums, operands = _convolved(calls, op.product, of_type.shape, factors)
     else:
         sums, operands = _sums(calls, *factors[:4])
     if scales:  # sums in units of two scales, brought to units of a third around a zero point
-        one, other, out, zero = (operands.symbol(_along(calls.view(name), 1, len(y.shape))) for name in scales)
-        sums = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, y.dtype)
-    calls.calls.append(chain(sums, operands.views, y))
+        one, other, out, zero = (operands.symbol(calls.view(name).along(1, rank)) for name in scales)
+        sums = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, of_type.dtype)
+    (computed, _), value = calls.after(node, sums, operands.views[1:], None)
+    calls.calls.append(chain(computed.expression, [operands.views[0], *computed.operands], calls.target(value)))
 
 
-def _convolved(calls: UnitCalls, op: Conv, y: View, factors: _Factors) -> tuple[str, Operands]:
-    """A convolution around the zero points, of ``y``'s shape: an expression in int32, and its operands."""
+def _convolved(calls: UnitChains, op: Conv, size: tuple[int, ...], factors: _Factors) -> tuple[str, Operands]:
+    """A convolution around the zero points, to images of a size: an expression in int32, and its operands."""
     image, x_zero, weight, w_zero, bias = factors
     x, shift = calls.view(image), _shift(calls.view(image))
     _check_constants(calls, x_zero, bias)
@@ -103,7 +86,7 @@ def _convolved(calls: UnitCalls, op: Conv, y: View, factors: _Factors) -> tuple[
     elif shift:
         x = _as_int8(calls, x)
     filters, shape = _around_zero(calls, weight, w_zero), calls.graph.types[weight].shape
-    made = calls.scratch(y.shape, DType.INT32, last=True)
+    made = calls.scratch(size, DType.INT32, last=True)
     w = calls.weights.form(f"around zero: {weight} {w_zero}", TensorType(shape, DType.INT8), filters)
     calls.sum_products(op, x, w, made)
     operands = Operands()
@@ -118,10 +101,10 @@ def _convolved(calls: UnitCalls, op: Conv, y: View, factors: _Factors) -> tuple[
 
     of_type = TensorType((shape[0],), DType.INT32)
     constant = calls.weights.form(f"added {zero}: {weight} {w_zero} {bias}", of_type, added)
-    return f"{sums} + {operands.symbol(_along(constant, 1, len(shape)))}", operands
+    return f"{sums} + {operands.symbol(constant.along(1, len(shape)))}", operands
 
 
-def _sums(calls: UnitCalls, a: str, a_zero: str | None, b: str, b_zero: str | None) -> tuple[str, Operands]:
+def _sums(calls: UnitChains, a: str, a_zero: str | None, b: str, b_zero: str | None) -> tuple[str, Operands]:
     """The product of (stacks of) matrices around their zero points: an expression in int32, and what is in it."""
     left, right = calls.view(a), calls.graph.types[b].shape
     if len(left.shape) < 2 or len(right) < 2:
@@ -153,30 +136,28 @@ def _sums(calls: UnitCalls, a: str, a_zero: str | None, b: str, b_zero: str | No
     return f"{sums} + ({shift} - {zero}) * {operands.symbol(column_sums)}", operands
 
 
-def _quantised_by_range(calls: UnitCalls, node: Node) -> None:
+def _quantised_by_range(calls: UnitChains, node: Node) -> None:
     x = calls.read(node)
     y, scale, zero = (calls.target(name) for name in node.outputs)
-    below = calls.scratch(x.shape, x.dtype)
-    calls.calls.append(chain("-a0", [x], below))
-    ends = [_largest(calls, view) for view in (x, below)]
+    ends = [_extreme(calls, function, x) for function in ("max", "min")]
     exact = calls.scratch((), DType.FLOAT32)
-    span = "(fmaxf(a0, 0.0f) + fmaxf(a1, 0.0f)) / 255.0f"
+    span = "(fmaxf(a0, 0.0f) - fminf(a1, 0.0f)) / 255.0f"
     calls.calls.append(chain(f"({span} == 0.0f ? 1.0f : {span})", ends, exact))
-    calls.calls.append(chain(rounded("fmaxf(a0, 0.0f) / a1", "0.0f", DType.UINT8), [ends[1], exact], zero))
+    calls.calls.append(chain(rounded("-fminf(a0, 0.0f) / a1", "0.0f", DType.UINT8), [ends[1], exact], zero))
     calls.calls.append(chain(rounded("a0 / a1", "a2", DType.UINT8), [x, exact, zero], y))
     calls.copy(exact, scale)
 
 
-def _largest(calls: UnitCalls, view: View) -> View:
-    """The largest element: of each row first, where a block of threads works for each, then of all."""
+def _extreme(calls: UnitChains, function: str, view: View) -> View:
+    """The largest element, or the least: of each row first, where a block of threads works for each, then of all."""
     for axes in ([len(view.shape) - 1], list(range(len(view.shape) - 1))):
         made = calls.scratch([1 if axis in axes else size for axis, size in enumerate(view.shape)], view.dtype)
-        calls.calls.append(reduction("max", view, made, axes))
+        calls.calls.append(reduction(function, as_it_is(view), made, axes))
         view = made
     return view.with_ones(())
 
 
-def _as_int8(calls: UnitCalls, x: View, pads: Sequence[int] = (), padding: int = 0) -> View:
+def _as_int8(calls: UnitChains, x: View, pads: Sequence[int] = (), padding: int = 0) -> View:
     """Images, or rows, as int8 with channels last, and with ``padding`` around them where there are ``pads``."""
     rank = len(x.shape) - 2
     before, after = pads[:rank] or (0,) * rank, pads[rank:] or (0,) * rank
@@ -190,7 +171,7 @@ def _as_int8(calls: UnitCalls, x: View, pads: Sequence[int] = (), padding: int =
     return whole
 
 
-def _around(calls: UnitCalls, value: str, zero: str | None) -> View:
+def _around(calls: UnitChains, value: str, zero: str | None) -> View:
     """A value less its zero point, in int32."""
     x = calls.view(value)
     made, moved = calls.scratch(x.shape, DType.INT32), [] if zero is None else [calls.view(zero).with_ones(())]
@@ -198,7 +179,7 @@ def _around(calls: UnitCalls, value: str, zero: str | None) -> View:
     return made
 
 
-def _around_zero(calls: UnitCalls, weight: str, zero: str | None) -> Callable[[], Array]:
+def _around_zero(calls: UnitChains, weight: str, zero: str | None) -> Callable[[], Array]:
     """Function that loads a constant less its zero point, which is one number or one for each filter."""
     _check_constants(calls, weight, zero)
 
@@ -215,7 +196,7 @@ def _around_zero(calls: UnitCalls, weight: str, zero: str | None) -> Callable[[]
     return load
 
 
-def _check_constants(calls: UnitCalls, *names: str | None) -> None:
+def _check_constants(calls: UnitChains, *names: str | None) -> None:
     for name in names:
         if name is not None and not calls.weights.knows(name):
             raise BackendError(f"{name!r} is computed at run time; give a constant, or use `backend` onnxruntime_cpu")
@@ -225,11 +206,3 @@ def _shift(x: View) -> int:
     if x.dtype not in _SHIFTS:
         raise BackendError(f"multiplies {x.dtype}, and only int8 and uint8 can be; use `backend` onnxruntime_cpu")
     return _SHIFTS[x.dtype]
-
-
-def _along(parameter: View, axis: int, rank: int) -> View:
-    """A parameter of one number, or of one for each place along an axis, as it broadcasts."""
-    if parameter.elements == 1:
-        return parameter.with_ones(())
-    place = normal_axis(axis, rank)
-    return parameter.with_ones([parameter.elements if at == place else 1 for at in range(rank)])

@@ -1,10 +1,14 @@
 """Kernels in which threads work on one row together: pooling, reductions, softmax, norms of layers and of groups.
 
-A row is a run of equally spaced elements. Where its elements are neighbours, a few threads take accesses of it in turn
-(a warp, up to eight for long rows), keep them in registers if they are few, and combine what they found by shuffles.
+A row is what lies along some axes. Where its elements are neighbours, a few threads take accesses of it in turn (a
+warp, up to eight for long rows), keep them in registers if they are few, and combine what they found by shuffles.
 Where the rows are neighbours (channels of images with channels innermost), a thread folds an access's width of rows,
 and the threads of a block share their lengths. Both combine in an order of their own that is always the same, so
 that results do not change from run to run.
+
+What a row is made of is an expression, as in :mod:`.element_kernels`: a residual sum before a norm, say. So is what
+becomes of its results: the scale and shift of a norm, and whatever follows on it. Each operand is read once, as long
+as the row is kept in registers.
 """
 
 from __future__ import annotations
@@ -14,21 +18,30 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.kernel_text import access_width, access_widths, kernel
+from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed, called, functions_of
+from iossim.backends.cupy_cudnn.kernel_text import access_width, kernel, read, value_name, widths_of
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ENOUGH_BLOCKS, Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
 
 WARP = 32
 #: Accesses of a row that a thread keeps in registers, and neighbouring threads that fold neighbouring rows.
 _MOST_HELD, _LANES = 4, 8
 
 _LOWEST = "-__int_as_float(0x7f800000)"
-#: Folds to one number: where they begin, how numbers are combined, and the result.
-_FOLDS = {
-    "global_average_pool": ("0.0f", "sum", "part / (float)length"),
-    "global_max_pool": (_LOWEST, "larger", "part"),
-    "reduce_sum": ("0.0f", "sum", "part"),
+_SUM, _MEAN, _LARGEST = "reduce_sum", "global_average_pool", "global_max_pool"
+#: Kernels that fold to one number: where they begin, and how numbers are combined.
+_FOLDS = {_SUM: ("0.0f", "sum"), _MEAN: ("0.0f", "sum"), _LARGEST: (_LOWEST, "larger")}
+#: By function the kernel, the value of each element, and the result of a row of ``elements``.
+_REDUCTIONS = {
+    "sum": (_SUM, "{}", "a0"),
+    "mean": (_MEAN, "{}", "a0 / (float)elements"),
+    "max": (_LARGEST, "{}", "a0"),
+    "min": (_LARGEST, "-({})", "-a0"),
+    "l1": (_SUM, "fabsf({})", "a0"),
+    "l2": (_SUM, called("square", "{}"), "sqrtf(a0)"),
+    "log_sum": (_SUM, "{}", "logf(a0)"),
+    "sum_square": (_SUM, called("square", "{}"), "a0"),
+    "log_sum_exp": ("log_sum_exp", "{}", "a0"),
 }
 _COMBINED = """static __device__ inline float sum(float a, float b) { return a + b; }
 static __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
@@ -48,108 +61,95 @@ _OF_ROW = """#define OF_ROW(name, combined) static __device__ inline float name(
 OF_ROW(row_sum, sum)
 OF_ROW(row_larger, larger)
 """
-#: Constants of the text: W elements of an access, P of them by one read, Q by one write, O of further operands; T
-#: threads a row, and K accesses that each holds, or 0 where all are read anew each time. Rows past the last are empty.
+#: Constants of the text: W elements of an access, Q of them by one write; T threads a row, and K accesses that each
+#: holds, or 0 where all are read anew each time. Rows past the last are empty.
 _ROW = """__shared__ float shared[T / WARP];
 const unsigned int number = blockIdx.x * (blockDim.x / T) + threadIdx.x / T;
 $places
-const int thread = threadIdx.x % T, length = number < count ? elements : 0;
-x_t* from = $x;
-y_t* to = $y;
+const int thread = threadIdx.x % T, length = number < count ? elements / W : 0;
+PLACED
+auto load = [&](float (&v)[W], unsigned int step) {
+    $inside
+    READ_BEFORE
+    ELEMENTS { NAMED_BEFORE v[e] = VALUE; }
+};
 float held[HELD][W];
 #pragma unroll
-for (int k = 0; k < K; ++k) {
-    const int i = (k * T + thread) * W;
-    if (i < length) take<P>(held[k], from + (long long)i * x_i);
-}
+for (int k = 0; k < K; ++k) if (k * T + thread < length) load(held[k], k * T + thread);
 auto each = [&](auto use) {
     #pragma unroll HELD
     for (int k = 0; K == 0 || k < K; ++k) {
-        const int i = (k * T + thread) * W;
-        if (i >= length) break;
-        if (K == 0) take<P>(held[0], from + (long long)i * x_i);
-        use(held[K == 0 ? 0 : k], i);
+        const int step = k * T + thread;
+        if (step >= length) break;
+        if (K == 0) load(held[0], step);
+        use(held[K == 0 ? 0 : k], step);
     }
 };
 """
-_FOLD = """float part = START;
-each([&](float (&v)[W], int) { ELEMENTS part = COMBINED(part, v[e]); });
-part = row_COMBINED(part, shared);
-if (thread == 0 && length > 0) *to = RESULT;
+_WRITTEN = """auto write = [&](float (&v)[W], unsigned int step) {
+    $inside
+    READ_AFTER
+    y_t out[W];
+    ELEMENTS { const float a0 = v[e]; NAMED_AFTER out[e] = RESULT; }
+    put<Q>(from_y + $in_y, out);
+};
 """
-_SOFTMAX = """float largest = LOWEST, total = 0.0f;
-each([&](float (&v)[W], int) { ELEMENTS largest = fmaxf(largest, v[e]); });
+_FOLDED = """if (thread == 0 && length > 0) *from_y = RESULT;
+"""
+_FOLD = """float a0 = START;
+each([&](float (&v)[W], int) { ELEMENTS a0 = COMBINED(a0, v[e]); });
+a0 = row_COMBINED(a0, shared);
+"""
+_LARGEST_OF_ROW = f"""float largest = {_LOWEST}, total = 0.0f;
+each([&](float (&v)[W], int) {{ ELEMENTS largest = fmaxf(largest, v[e]); }});
 largest = row_larger(largest, shared);
-each([&](float (&v)[W], int) { ELEMENTS { v[e] = expf(v[e] - largest); total += v[e]; } });
+"""
+_SOFTMAX = """each([&](float (&v)[W], int) { ELEMENTS { v[e] = expf(v[e] - largest); total += v[e]; } });
 const float share = 1.0f / row_sum(total, shared);
-each([&](float (&v)[W], int i) {
-    y_t out[W];
-    ELEMENTS out[e] = (K == 0 ? expf(v[e] - largest) : v[e]) * share;
-    put<Q>(to + (long long)i * y_i, out);
+each([&](float (&v)[W], int step) {
+    ELEMENTS v[e] = (K == 0 ? expf(v[e] - largest) : v[e]) * share;
+    write(v, step);
 });
-""".replace("LOWEST", _LOWEST)
-_NORM = """const float mean = MEAN;
-float squares = 0.0f;
-each([&](float (&v)[W], int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
-const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
-each([&](float (&v)[W], int i) {
-    float factor[W], term[W] = {};
-    take<O>(factor, scale + i);
-    TERM
-    y_t out[W];
-    ELEMENTS out[e] = (v[e] - mean) * inverse * factor[e] + term[e];
-    put<Q>(to + (long long)i * y_i, out);
-});
+"""
+_LOGARITHM = """each([&](float (&v)[W], int) { ELEMENTS total += expf(v[e] - largest); });
+const float a0 = largest + logf(row_sum(total, shared));
 """
 _TOTAL = """float total = 0.0f;
 each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
+const float mean = row_sum(total, shared) / (float)elements;
 """
-_LAYER_NORM = _TOTAL + _NORM.replace("MEAN", "row_sum(total, shared) / (float)elements").replace(
-    "TERM", "take<O>(term, shift + i);"
-)
-_RMS_NORM = _NORM.replace("MEAN", "0.0f").replace("TERM\n", "\n")
-_OF_ROWS = {"softmax": _SOFTMAX, "layer_norm": _LAYER_NORM, "rms_norm": _RMS_NORM}
-#: A block of T threads for each group of CHANNELS, which lie along an inner axis (where they are LAST) or an outer one.
-_GROUP_NORM = """__shared__ float shared[T / WARP];
-$places
-const int packs = inner / W, length = outer * packs;
-const float size = (float)length * W;
-x_t* from = $x;
-y_t* to = $y;
-auto each = [&](auto use) {
-    for (int k = threadIdx.x; k < length; k += T) {
-        const int o = k / packs, i = (k - o * packs) * W;
-        float v[W];
-        take<P>(v, from + (long long)o * x_o + (long long)i * x_i);
-        use(v, o, i);
-    }
-};
-float total = 0.0f, squares = 0.0f;
-each([&](float (&v)[W], int, int) { ELEMENTS total += v[e]; });
-const float mean = row_sum(total, shared) / size;
-each([&](float (&v)[W], int, int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
-const float deviation = sqrtf(row_sum(squares, shared) / size + epsilon);
-each([&](float (&v)[W], int o, int i) {
-    y_t out[W];
-    ELEMENTS {
-        const long long c = g * CHANNELS + (LAST ? i + e : o);
-        out[e] = (v[e] - mean) / deviation * s[c * s_c] + b[c * b_c];
-    }
-    put<Q>(to + (long long)o * y_o + (long long)i * y_i, out);
+_NORM = """float squares = 0.0f;
+each([&](float (&v)[W], int) { ELEMENTS squares += (v[e] - mean) * (v[e] - mean); });
+const float inverse = 1.0f / sqrtf(row_sum(squares, shared) / (float)elements + epsilon);
+each([&](float (&v)[W], int step) {
+    ELEMENTS v[e] = (v[e] - mean) * inverse;
+    write(v, step);
 });
 """
+_OF_ROWS = {
+    "softmax": _WRITTEN + _LARGEST_OF_ROW + _SOFTMAX,
+    "log_softmax": _WRITTEN
+    + _LARGEST_OF_ROW
+    + _LOGARITHM
+    + "each([&](float (&v)[W], int step) { ELEMENTS v[e] -= a0; write(v, step); });\n",
+    "log_sum_exp": _LARGEST_OF_ROW + _LOGARITHM + _FOLDED,
+    "layer_norm": _WRITTEN + _TOTAL + _NORM,
+    "rms_norm": _WRITTEN + "const float mean = 0.0f;\n" + _NORM,
+    **dict.fromkeys(_FOLDS, _FOLD + _FOLDED),
+}
 #: Threads of a block share rows among LANES, and lengths among SHARES, of which each has a power of two.
 _COLUMNS = """__shared__ float shared[W][LANES * SHARES];
 $places
 const int lane = threadIdx.x % LANES, member = threadIdx.x / LANES, column = (inner * LANES + lane) * W;
 const bool is_row = column < columns;
+PLACED
 float folded[W];
 ELEMENTS folded[e] = START;
 #pragma unroll 4
-for (int i = member; is_row && i < length; i += SHARES) {
-    float v[W];
-    take<P>(v, $x + (long long)column * x_column + (long long)i * x_i);
-    ELEMENTS folded[e] = COMBINED(folded[e], v[e]);
+for (int step = member; is_row && step < elements; step += SHARES) {
+    $inside
+    READ_BEFORE
+    ELEMENTS { NAMED_BEFORE folded[e] = COMBINED(folded[e], VALUE); }
 }
 for (int half = SHARES / 2; half > 0; half /= 2) {
     ELEMENTS shared[e][threadIdx.x] = folded[e];
@@ -159,138 +159,138 @@ for (int half = SHARES / 2; half > 0; half /= 2) {
 }
 if (member > 0 || !is_row) return;
 y_t out[W];
-ELEMENTS { const float part = folded[e]; out[e] = RESULT; }
-put<Q>($y + (long long)column * y_column, out);
+ELEMENTS { const float a0 = folded[e]; out[e] = RESULT; }
+put<Q>(from_y, out);
 """
 
 
-_REDUCTIONS = {"sum": "reduce_sum", "mean": "global_average_pool", "max": "global_max_pool"}
-
-
-def reduction(function: str, x: View, y: View, axes: Sequence[int]) -> KernelCall:
-    """``x`` over ``axes``, which are of one element in ``y``; raises BackendError for other functions than three."""
+def reduction(function: str, x: Computed, y: View, axes: Sequence[int]) -> KernelCall:
+    """``x`` over ``axes``, which are of one element in ``y``; raises BackendError for other functions than nine."""
     if function not in _REDUCTIONS:
         raise BackendError(f"no kernel reduces to {function}, only {', '.join(_REDUCTIONS)}; use another backend")
-    return _over_rows(_REDUCTIONS[function], x, y, list(axes))
+    name, value, result = _REDUCTIONS[function]
+    return _over_rows(name, Computed(value.format(x.expression), x.operands), y, axes, Computed(result, ()))
 
 
-def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
-    """Softmax over ``axes``, which are neighbours, of views of one shape."""
-    return _over_rows("softmax", x, y, list(axes))
+def softmax(x: Computed, y: View, axes: Sequence[int], logarithm: bool = False) -> KernelCall:
+    """Softmax over ``axes``, or its ``logarithm``."""
+    return _over_rows("log_softmax" if logarithm else "softmax", x, y, axes, AS_IT_IS)
 
 
-def layer_norm(x: View, y: View, scale: View, shift: View | None, first: int, epsilon: float) -> KernelCall:
-    """Normalisation over axis ``first`` and all later ones; without a shift, RMS normalisation.
+def norm(
+    x: Computed, y: View, after: Computed, axes: Sequence[int], epsilon: float, is_centred: bool = True
+) -> KernelCall:
+    """Normalisation over ``axes``, by the mean square alone unless ``is_centred``.
 
-    Raises BackendError unless scale and shift are dense, with a value per element.
+    ``after`` has the normalised element as ``a0``, and its operands, which are broadcast to ``y``, from ``a1`` on.
     """
-    name, needed = ("rms_norm", "a scale") if shift is None else ("layer_norm", "a scale and a shift")
-    axes, size = list(range(first, len(x.shape))), math.prod(x.shape[first:])
-    parameters = {"x_t* scale": scale} | ({} if shift is None else {"x_t* shift": shift})
-    if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in parameters.values()):
-        raise BackendError(f"{name} takes {needed} of the shape of a row; write what it takes out")
-    return _over_rows(name, x, y, axes, {**parameters, "float epsilon": np.float32(epsilon)})
+    more = {"float epsilon": np.float32(epsilon)}
+    return _over_rows("layer_norm" if is_centred else "rms_norm", x, y, axes, after, more)
 
 
-def group_norm(op: GroupNorm | InstanceNorm, x: View, scale: View, shift: View, y: View) -> KernelCall:
-    """``x [N, C, ...]`` to ``y``; ``scale`` and ``shift`` are ``[C]``. Raises BackendError for uneven steps."""
-    groups = op.groups if isinstance(op, GroupNorm) else x.shape[1]
-    places, steps = coalesced(x.shape[2:], [x.strides[2:], y.strides[2:]])
-    if len(places) > 1:
-        raise BackendError("group_norm takes images whose places are equally spaced; copy them first")
-    channels, is_last = x.shape[1] // groups, x.strides[1] == 1 and x.shape[1] > groups
-    of_channels, of_places = (x.strides[1], y.strides[1]), (steps[0][0], steps[1][0])
-    (inner, near), (outer, far) = (channels, of_channels), (places[0], of_places)
-    if not is_last:
-        (inner, near), (outer, far) = (outer, far), (inner, near)
-    walked = [(v.strides[0], channels * v.strides[1], *own) for v, *own in zip((x, y), far, near, strict=True)]
-    width, (read, written) = access_widths((x, y), walked, inner)
-    threads = WARP
-    while threads < BLOCK_THREADS and threads * width < inner * outer:
-        threads *= 2
-    axes = dict(zip(("n", "g", "o", "i"), ((*pair, 0, 0) for pair in zip(*walked, strict=True)), strict=True))
+def group_norm(x: Computed, y: View, after: Computed, groups: int, epsilon: float) -> KernelCall:
+    """:func:`norm` of each image ``[C, ...]`` of ``y [N, C, ...]`` in ``groups`` of channels."""
+
+    def split(view: View) -> View:
+        return view.broadcast(y.shape).split(1, (groups, y.shape[1] // groups))
+
+    of_x, of_y = (Computed(each.expression, tuple(map(split, each.operands))) for each in (x, after))
+    return norm(of_x, split(y), of_y, range(2, 1 + len(y.shape)), epsilon)
+
+
+def _over_rows(
+    name: str, x: Computed, y: View, axes: Sequence[int], after: Computed, more: Mapping[str, Argument] | None = None
+) -> KernelCall:
+    """A row for each place of the axes that are not ``axes``."""
+    is_fold = name in _FOLDS or name == "log_sum_exp"
+    shape = np.broadcast_shapes(*(view.shape for view in x.operands)) if is_fold else y.shape
+    before = {f"x{index}": view.broadcast(shape) for index, view in enumerate(x.operands)}
+    behind = {f"z{index}": view.broadcast(y.shape) for index, view in enumerate(after.operands, 1)}
+    views = {**before, **behind, "y": y.broadcast(y.shape)}
+    main = max(before, key=lambda each: views[each].narrow.elements) if is_fold else "y"
+    order = sorted(range(len(shape)), key=lambda axis: -abs(views[main].strides[axis]))
+
+    def walk(kept: list[int]) -> tuple[list[int], list[list[int]]]:
+        return coalesced([shape[axis] for axis in kept], [[v.strides[axis] for axis in kept] for v in views.values()])
+
+    sizes, far = walk([axis for axis in order if axis not in axes])
+    lengths, near = walk([axis for axis in order if axis in axes])
+    at = list(views).index(main)
+    is_over_columns = name in _FOLDS and near[at][-1] != 1 and far[at][-1] == 1 and sizes[-1] > 1
+    inner, outer, last = (far, near, sizes[-1]) if is_over_columns else (near, far, lengths[-1])
+    walked = [[*steps, *own] for steps, own in zip(outer, inner, strict=True)]
+    width = access_width(views[main], walked[at]) if walked[at][-1] == 1 else 1
+    while last % width or (is_over_columns and width > 1 and walked[-1][-1] != 1):
+        width //= 2
+    widths = dict(zip(views, widths_of(list(views.values()), walked, width), strict=True))
+    constants, length = {"W": width, "Q": widths["y"]}, math.prod(lengths)
+    if is_over_columns:
+        body, along, last_name = _COLUMNS, "column", "column"
+        lanes, shares = _shared(length, width, sizes[-1])
+        constants |= {"LANES": lanes, "SHARES": shares}
+        places = [*sizes[:-1], -(-sizes[-1] // (width * lanes))]
+        grid = "blockIdx.x", math.prod(places), lanes * shares
+    else:
+        body, along, last_name = _ROW + _OF_ROWS[name], f"i{len(lengths) - 1} / W", f"r{len(sizes) - 1}"
+        places, lengths = sizes, [*lengths[:-1], lengths[-1] // width]
+        near = [[*steps, width * step] for *steps, step in near]
+        threads, block = _threads(length // width, math.prod(sizes))
+        held = -(-length // (width * threads)) if length <= width * _MOST_HELD * threads else 0
+        constants |= {"T": threads, "WARP": WARP, "K": held, "HELD": held or 1}
+        grid = "(number < count ? number : 0)", -(-math.prod(sizes) * threads // block), block
+    names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), last_name]
+    inside = [f"i{axis}" for axis in range(len(lengths))]
+    added = f" + (long long){along} * {{0}}_{along}" if is_over_columns else ""
+    words = {"VALUE": x.expression, "RESULT": after.expression}
+    words |= dict(zip(("START", "COMBINED"), _FOLDS.get(name, ()), strict=False))
+    words["PLACED"] = "".join(f"{each}_t* const from_{each} = ${each}{added.format(each)};\n" for each in views)
+    words["READ_BEFORE"], words["NAMED_BEFORE"] = _read(before, widths, along, 0)
+    words["READ_AFTER"], words["NAMED_AFTER"] = _read(behind, widths, along, 1)
+    for word, text in words.items():
+        body = body.replace(word, text)
     return kernel(
-        "group_norm",
-        _GROUP_NORM,
-        {"x": x, "y": y, "s": scale, "b": shift},
-        axes | {"c": (0, 0, *scale.strides, *shift.strides)},
-        {"n": x.shape[0], "g": groups},
-        place="blockIdx.x",
-        constants={"W": width, "P": read, "Q": written, "T": threads, "WARP": WARP, "CHANNELS": channels}
-        | {"LAST": int(is_last)},
-        functions=_COMBINED + _OF_ROW,
-        more={"inner": inner, "outer": outer, "float epsilon": np.float32(op.epsilon)},
-        grid=(x.shape[0] * groups, threads),
+        name,
+        body,
+        views,
+        dict(zip([*names, *inside], [*zip(*far, strict=True), *zip(*near, strict=True)], strict=True)),
+        dict(zip([*names[:-1], "inner" if is_over_columns else last_name], places, strict=True)),
+        inside=dict(zip(inside, lengths, strict=True)),
+        constants=constants,
+        functions=functions_of(x.expression + after.expression) + _COMBINED + _OF_ROW * (not is_over_columns),
+        more={"elements": length, "columns": sizes[-1], **(more or {})},
+        grid=grid,
     )
 
 
-def _over_rows(name: str, x: View, y: View, axes: list[int], more: Mapping[str, Argument] | None = None) -> KernelCall:
-    """A row for each place of the axes that are not ``axes``; raises BackendError unless these are equally spaced."""
-    is_fold = name in _FOLDS
-    inside = [x.strides] if is_fold else [x.strides, y.strides]
-    lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])
-    others = [axis for axis in range(len(x.shape)) if axis not in axes]
-    sizes, strides = coalesced([x.shape[a] for a in others], [[v.strides[a] for a in others] for v in (x, y)])
-    if len(lengths) > 1:
-        raise BackendError(f"{name} takes tensors whose rows are equally spaced; copy them first")
-    (length,), ((step, *_), *_) = lengths, steps
-    rows = math.prod(sizes)
-    if is_fold and step != 1 and strides[0][-1] == 1 and sizes[-1] > 1:
-        return _over_columns(name, x, y, length, step, sizes, strides)
-    views, walked = ((x,), strides[:1]) if is_fold else ((x, y), strides)
-    width, own = access_widths(views, [[*far, *near] for far, near in zip(walked, steps, strict=True)], length)
-    accesses, threads = length // width, WARP
+def _threads(accesses: int, rows: int) -> tuple[int, int]:
+    """Threads of a row and of a block: enough of the former to hold a row's accesses, of the latter to fill the GPU."""
+    threads = WARP
     while threads < BLOCK_THREADS and accesses > _MOST_HELD * threads:
         threads *= 2
     block = threads
     while threads == WARP and block < 4 * WARP and rows >= 2 * ENOUGH_BLOCKS * (block // threads):
         block *= 2
-    held = -(-accesses // threads) if accesses <= _MOST_HELD * threads else 0
-    constants = {"W": width, "P": own[0], "Q": own[-1], "T": threads, "WARP": WARP, "K": held, "HELD": held or 1}
-    constants["O"] = min(
-        [width, *(access_width(item, (1,)) for item in (more or {}).values() if isinstance(item, View))]
-    )
-    return kernel(
-        name,
-        _ROW + (_folding(name, _FOLD) if is_fold else _OF_ROWS[name]),
-        {"x": x, "y": y},
-        {f"r{axis}": own for axis, own in enumerate(zip(*strides, strict=True))} | {"i": (step, steps[-1][0])},
-        {f"r{axis}": size for axis, size in enumerate(sizes)},
-        place="(number < count ? number : 0)",
-        constants=constants,
-        functions=_COMBINED + _OF_ROW,
-        more={"elements": length, **(more or {})},
-        grid=(-(-rows * threads // block), block),
-    )
+    return threads, block
 
 
-def _over_columns(
-    name: str, x: View, y: View, length: int, step: int, sizes: list[int], strides: list[list[int]]
-) -> KernelCall:
-    """The fold of rows that lie beside each other, whose elements are ``step`` apart."""
-    width, (read, written) = access_widths((x, y), ([step, *strides[0]], strides[1]), sizes[-1])
+def _shared(length: int, width: int, columns: int) -> tuple[int, int]:
+    """Threads of a block beside each other, for ``width`` rows each, and threads that share the length of a row."""
     shares = 1
     while shares < BLOCK_THREADS // _LANES and 2 * shares < length:
         shares *= 2
     lanes = BLOCK_THREADS // shares
-    while lanes > _LANES and lanes * width >= 2 * sizes[-1]:
+    while lanes > _LANES and lanes * width >= 2 * columns:
         lanes //= 2
-    names = [*(f"r{axis}" for axis in range(len(sizes) - 1)), "inner"]
-    chunks = [*sizes[:-1], -(-sizes[-1] // (width * lanes))]
-    return kernel(
-        name,
-        _folding(name, _COLUMNS),
-        {"x": x, "y": y},
-        dict(zip([*names[:-1], "column", "i"], [*zip(*strides, strict=True), (step, 0)], strict=True)),
-        dict(zip(names, chunks, strict=True)),
-        place="blockIdx.x",
-        more={"columns": sizes[-1], "length": length},
-        constants={"W": width, "P": read, "Q": written, "LANES": lanes, "SHARES": shares},
-        functions=_COMBINED,
-        grid=(math.prod(chunks), lanes * shares),
-    )
+    return lanes, shares
 
 
-def _folding(name: str, body: str) -> str:
-    start, combined, result = _FOLDS[name]
-    return body.replace("START", start).replace("COMBINED", combined).replace("RESULT", result)
+def _read(views: Mapping[str, View], widths: Mapping[str, int], along: str, first: int) -> tuple[str, str]:
+    """The statements that read an access of each operand, and those that name an element of each, ``first`` and on."""
+    reads = named = ""
+    for index, (name, view) in enumerate(views.items(), first):
+        kind = value_name(view.dtype)
+        reads += (
+            f"{kind} v{index}[W];\n{read(f'v{index}', f'from_{name} + $in_{name}', widths[name], f'{name}_{along}')}"
+        )
+        named += f"const {kind} a{index} = v{index}[e];\n"
+    return reads, named

@@ -10,18 +10,23 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn import element_kernels, image_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import (
+    NOTHING,
     PRECOMPILED,
     ConvolutionCall,
+    Epilogue,
     Step,
-    activation_name,
     convolution_of,
     fused_or_apart,
+    in_call_of,
+    operands_of,
     product_of,
+    stacked,
 )
 from iossim.backends.cupy_cudnn.driver import Driver
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
@@ -90,24 +95,8 @@ class UnitProgram:
         return tuple(call for call in self.calls if isinstance(call, ConvolutionCall))
 
 
-@dataclass(frozen=True)
-class Epilogue:
-    """Operation on ``y`` after a convolution or a product: ``act(y + bias + factor * addend)``.
-
-    ``bias`` has one value a filter (or column), ``addend`` is of ``y``'s shape.
-    """
-
-    bias: View | None = None
-    addend: View | None = None
-    factor: float = 1.0
-    activation: Op | None = None
-
-
-@dataclass(frozen=True)
-class Prologue:
-    """Element-wise op on ``x`` before a convolution: ``expression`` in ``a0``, an element of it, by ``kernel`` where
-    that is a launch of its own.
-    """
+class Prologue(NamedTuple):
+    """What is before a convolution: ``expression`` in ``a0``, an element of ``x``, and the kernel of that alone."""
 
     expression: str
     x: View
@@ -214,8 +203,7 @@ class UnitCalls:
 
         Raises BackendError where they are of different types.
         """
-        if not x.dtype == w.dtype == y.dtype:
-            raise BackendError(f"multiplies {x.dtype} by {w.dtype} to {y.dtype}; load the model in one `dtype`")
+        _check_one_type(x, w, y, epilogue)
         if not x.dtype.is_floating:
             raise BackendError(f"no kernel multiplies {x.dtype} without scales; use `backend` onnxruntime_cpu")
         usual = self.weights.layout.wanted
@@ -225,16 +213,15 @@ class UnitCalls:
         if not x.suits_cudnn(last):
             moved = self.scratch(x.shape, x.dtype, last)
             x, before = moved, (*before, element_kernels.copy(x, moved))
-        if epilogue.bias is not None and not (epilogue.bias.is_dense and epilogue.bias.suits_cudnn()):
-            epilogue = replace(epilogue, bias=self.dense_copy(epilogue.bias))
-        in_place = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
+        epilogue = epilogue.moved(lambda view: view.broadcast(y.shape))
+        suits = y.dtype == x.dtype and y.suits_cudnn(last)
+        in_place = y if suits else self.scratch(y.shape, x.dtype, last)
         others: dict[str, tuple[Step, ...]] = {}
         if not isinstance(op, Conv) or w.memory.kind != "weight":
             pass
         elif op.groups > 1:
-            text, operands = _after(y, epilogue)
             taps = self.weights.taps(w)
-            ours = product_kernels.convolutions(op, first.expression, first.x, taps, y, text, operands)
+            ours = product_kernels.convolutions(op, first.expression, first.x, taps, y, epilogue.computed)
             others = {way: (kernel,) for way, kernel in ours.items()}
         elif last and x.dtype.bytes == 2:
             others = self._padded(_Asked(op, x, w, in_place, y, epilogue, last), first, before)
@@ -254,8 +241,9 @@ class UnitCalls:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
         found: dict[str, tuple[Step, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
-        keeps = epilogue.addend is not None or (epilogue.bias is not None and epilogue.bias.memory.kind != "weight")
-        most = filters if keeps else image_kernels.fitting(filters)[-1]
+        operands, *_ = in_call_of(epilogue)
+        widens = all(name == "b" and view.memory.kind == "weight" for name, view in operands.items())
+        most = image_kernels.fitting(filters)[-1] if widens else filters
         for channels in image_kernels.fitting(own):
             if (channels, most) == (own, filters):
                 continue
@@ -273,32 +261,31 @@ class UnitCalls:
     def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
         """The convolution fused with its epilogue, and apart from it, after the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
-        filters, bias, addend, activation = inner.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
+        filters, (operands, activation, then) = inner.shape[1], in_call_of(epilogue)
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
-        expression, operands = _after(y, epilogue)
-        named = activation_name(activation)
-        has_epilogue = bool(operands) or activation is not None
+        is_compiled = activation not in PRECOMPILED or bool(then)
         fused = (
-            (isinstance(op, Conv) or not has_epilogue)
-            and (named in PRECOMPILED or (named is not None and (y.dtype.bytes == 2 or self.weights.tf32)))
-            and (bias is None or bias.dtype == y.dtype)
-            and (addend is None or (epilogue.factor == 1 and addend.dtype == y.dtype and addend.suits_cudnn(last)))
+            epilogue.steps is not None
+            and inner.dtype == y.dtype
+            and (isinstance(op, Conv) or epilogue.is_none)
+            and (not is_compiled or y.dtype.bytes == 2 or self.weights.tf32)
+            and all(view.suits_cudnn(last) for view in operands.values())
+            and all(view.dtype == y.dtype for name, view in operands.items() if name in ("b", "z"))
         )
         views = {"x": asked.x, "w": asked.w, "y": inner}
-        if fused and has_epilogue:
-            # cuDNN's fused convolutions always have a bias.
-            views["b"] = self.weights.zeros(filters, y.dtype) if bias is None else bias
-            if bias is not None and filters != y.shape[1]:
-                views["b"] = self.weights.padded(bias, (filters,))
-            if addend is not None:
-                views["z"] = addend
-        convolution = convolution_of(op, views, activation=named or "" if fused else "", last=last)
+        if fused and not epilogue.is_none:
+            views |= operands
+            if "b" in views:
+                views["b"] = views["b"] if filters == y.shape[1] else self.weights.padded(views["b"], (filters,))
+            elif not then:  # cuDNN's own fused convolutions always have a bias
+                views["b"] = self.weights.zeros(filters, y.dtype)
+        activation, then = (activation, then) if fused else ("", ())
+        convolution = convolution_of(op, views, activation=activation, then=then, last=last)
         ways: dict[str, tuple[Step, ...]] = {}
         if fused:
             ways["fused"] = (*before, convolution, *([] if inner is y else [element_kernels.copy(result, y)]))
         if not fused or convolution != convolution.plain:
-            is_done = inner is y and not has_epilogue
-            after = [] if is_done else [element_kernels.chain(expression, [result, *operands], y)]
+            after = [] if inner is y and epilogue.is_none else [_following(epilogue, result, y)]
             ways["apart"] = (*before, convolution.plain, *after)
         return ConvolutionCall(convolution, views, ways)
 
@@ -309,33 +296,40 @@ class UnitCalls:
         """
         x = x if x.suits_cudnn(last=True) else self.dense_copy(x, last=True)
         views = {"x": x, "w": self._filters(w, last=True), "y": y}
-        ours = product_kernels.convolutions(op, element_kernels.COPY, x, self.weights.taps(w), y, "a0", [])
+        ours = product_kernels.convolutions(op, element_kernels.COPY, x, self.weights.taps(w), y, NOTHING.computed)
         if not ours:
             raise BackendError(f"no kernel convolves whole numbers over {len(op.strides)} dimensions; only over two")
         asked = convolution_of(op, views, last=True)
         self.calls.append(fused_or_apart(asked, views, [next(iter(ours.values()))]))
 
-    def multiply(self, a: View, b: View, y: View) -> None:
-        """A stack of products, by a library; operands that it does not take as they lie are copied.
+    def multiply(self, a: View, b: View, y: View, epilogue: Epilogue = NOTHING) -> None:
+        """A stack of products with its epilogue, by a library; operands that it does not take as they lie are copied.
 
         In plain fp32 a kernel of ours is what runs apart, since cuDNN has no such product.
         """
-        if not a.dtype == b.dtype == y.dtype:
-            raise BackendError(f"multiplies {a.dtype} by {b.dtype} to {y.dtype}; load the model in one `dtype`")
-        stack = y.shape[:-2]
-        if y.dtype is DType.FLOAT32 and not self.weights.tf32:
-            kernel = product_kernels.product(a, b, y)
+        _check_one_type(a, b, y, epilogue)
+        stack, epilogue = y.shape[:-2], epilogue.moved(lambda view: view.broadcast(y.shape))
+        if a.dtype is DType.FLOAT32 and not self.weights.tf32:
+            kernel = product_kernels.product(a, b, y, epilogue.computed)
             whole = ((name, self._one_stack(view, stack)) for name, view in (("x", a), ("w", b), ("y", y)))
             found = {name: view for name, view in whole if view is not None}
-            self.calls.append(fused_or_apart(product_of(found), found, [kernel]) if len(found) == 3 else kernel)
+            after = [] if epilogue.is_none else [_following(epilogue, y, y)]
+            is_asked = len(found) == 3 and y.dtype == a.dtype
+            self.calls.append(fused_or_apart(product_of(found), found, [kernel], after) if is_asked else kernel)
             return
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
-        made = y.as_stack(stack) if y.suits_product else None
-        inner = self.scratch(y.shape, y.dtype) if made is None else y
+        made = y.as_stack(stack) if y.suits_product and y.dtype == a.dtype else None
+        inner = self.scratch(y.shape, a.dtype) if made is None else y
         views = {"x": self._stacked(a, stack), "w": self._stacked(b, stack), "y": self._stacked(inner, stack)}
-        after = [] if inner is y else [element_kernels.copy(inner, y)]
-        asked = product_of(views)
-        self.calls.append(ConvolutionCall(asked, views, {"fused": (asked, *after)}))
+        after = [] if inner is y and epilogue.is_none else [_following(epilogue, inner, y)]
+        asked = plain = product_of(views)
+        ways: dict[str, tuple[Step, ...]] = {"fused" if epilogue.is_none else "apart": (plain, *after)}
+        steps = stacked(epilogue, stack) if inner is y else ()
+        if steps:
+            asked = product_of(views, steps)
+            views |= operands_of(steps)
+            ways["fused"] = (asked,)
+        self.calls.append(ConvolutionCall(asked, views, ways))
 
     def _stacked(self, view: View, stack: Sequence[int]) -> View:
         """Matrices in one stack, the only form of them that cuDNN multiplies; copied where steps between them differ.
@@ -360,29 +354,15 @@ class UnitCalls:
         return self.weights.laid_out(w) if last and w.memory.kind == "weight" else self.dense_copy(w, last)
 
 
-def _after(y: View, epilogue: Epilogue) -> tuple[str, list[View]]:
-    """An epilogue as an expression in ``a0``, the sum, and ``a1``, ..., operands that are broadcast to ``y``."""
-    operands, terms = [], ["a0"]
-    if epilogue.bias is not None:
-        operands.append(epilogue.bias.with_ones((1, y.shape[1], *[1] * (len(y.shape) - 2))))
-        terms.append("a1")
-    if epilogue.addend is not None:
-        operands.append(epilogue.addend)
-        factor = "" if epilogue.factor == 1 else f"{element_kernels.literal(epilogue.factor)} * "
-        terms.append(f"{factor}a{len(operands)}")
-    text = f"({' + '.join(terms)})"
-    activation = epilogue.activation
-    return (text if activation is None else element_kernels.op_expression(activation, [text])), operands
+def _check_one_type(x: View, w: View, y: View, epilogue: Epilogue) -> None:
+    """Raises BackendError for a product of two types, or one to another type that no epilogue turns it into."""
+    if x.dtype != w.dtype or (epilogue.is_none and y.dtype != x.dtype):
+        raise BackendError(f"multiplies {x.dtype} by {w.dtype} to {y.dtype}; load the model in one `dtype`")
 
 
-def remarks(calls: Sequence[HostCall], network: str) -> Iterator[str]:
-    """Remarks on the ops of a network that run on the host: a line for each kind and reason."""
-    causes: dict[tuple[str, str], list[str]] = {}
-    for call in calls:
-        causes.setdefault((call.kind, call.reason), []).append(repr(call.node.name))
-    for (kind, reason), ops in causes.items():
-        named = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
-        yield f"{kind} of {network!r} (op {named}) runs on the host, by NumPy, and the GPU waits: {reason}"
+def _following(epilogue: Epilogue, result: View, y: View) -> KernelCall:
+    """An epilogue as a kernel of ours."""
+    return element_kernels.chain(epilogue.computed.expression, [result, *epilogue.computed.operands], y)
 
 
 def kind_of(op: Op) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from iossim.ir.op import normal_axis
 from iossim.ir.types import DType
 
 #: What cuDNN assumes of every pointer; storages, weights and scratch begin at multiples of 256 bytes.
@@ -111,6 +112,13 @@ class View:
         strides = tuple(0 if size == 1 else stride for size, stride in own)
         return replace(self, shape=tuple(shape), strides=(0,) * missing + strides)
 
+    @property
+    def narrow(self) -> View:
+        """The view without repetition: one element of each axis that it is repeated along."""
+        return replace(
+            self, shape=tuple(size if step else 1 for size, step in zip(self.shape, self.strides, strict=True))
+        )
+
     def reshaped(self, shape: Sequence[int]) -> View | None:
         """The same elements in row-major order under another shape; None where strides cannot express that."""
         old = [pair for pair in zip(self.shape, self.strides, strict=True) if pair[0] > 1]
@@ -127,6 +135,13 @@ class View:
                 left *= size
             strides[axis], step, left = step, step * shape[axis], left // shape[axis]
         return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def along(self, axis: int, rank: int) -> View:
+        """One number, or one for each place along an axis, as it broadcasts to tensors of a rank."""
+        if self.elements == 1:
+            return self.with_ones(())
+        place = normal_axis(axis, rank)
+        return self.with_ones([self.elements if at == place else 1 for at in range(rank)])
 
     def as_stack(self, stack: Sequence[int]) -> View | None:
         """Matrices repeated to ``stack`` as ``[count, rows, columns]``; None where the steps between them differ."""

@@ -87,14 +87,11 @@ class Weights:
         lies = (name, (1, 0) if transposed else (0, 1)) if scale == 1 else ("", ())
         return self.form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make, lies)
 
-    def vector(self, name: str, scale: float = 1.0) -> View:
-        """A constant of one value a column, times ``scale``, flat."""
-        of_type = self._graph.types[name]
-        return self.form(
-            f"vector {scale!r}: {name}",
-            TensorType((of_type.elements,), of_type.dtype),
-            lambda: self.load(name).reshape(-1) * np.float32(scale),
-            self._in_order(name) if scale == 1 else ("", ()),
+    def scaled(self, name: str, factor: float) -> View:
+        """A constant times a factor."""
+        of_type, text = self._graph.types[name], f"{factor!r} times: {name}"
+        return (
+            self.form(text, of_type, lambda: self.load(name) * np.float32(factor)) if factor != 1 else self.value(name)
         )
 
     def number(self, name: str) -> float:

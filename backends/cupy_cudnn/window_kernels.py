@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_widths, kernel
+from iossim.backends.cupy_cudnn.kernel_text import ENOUGH_THREADS, access_width, kernel
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
@@ -126,8 +126,10 @@ def _over_windows(
     """A call for images ``[N, C, H, W]``: a thread for a few rows of an access's channels."""
     order = sorted(range(4), key=lambda axis: -y.strides[axis] if y.shape[axis] > 1 else -math.inf)
     strides = [[view.strides[axis] for axis in (0, 2, 3, 1)] for view in (x, y)]
-    width, (read, written) = access_widths((x, y), strides, y.shape[1])
-    constants = {"W": width, "P": read, "Q": written, "R": 1}
+    width = access_width(y, strides[1]) if strides[0][-1] == strides[1][-1] == 1 else 1
+    while y.shape[1] % width:
+        width //= 2
+    constants = {"W": width, "P": min(width, access_width(x, strides[0])), "Q": width, "R": 1}
     for key, pair in zip(("K", "S", "P", "D", "LOW", "HIGH"), window, strict=True):
         constants |= {f"{key}Y": pair[0], f"{key}X": pair[1]}
     if constants["KY"] > constants["SY"]:

@@ -86,8 +86,8 @@ class SimulatorCostModel:
     """A :class:`~iossim.cost.capabilities.VariantCostModel`, ``DeviceCostModel`` and ``StreamCostModel`` of
     ``profile``; equal units are priced once.
 
-    With ``in_place`` concats and splits launch what cannot be in place alone, as inference compilers and our backends
-    have them, else a kernel a term, as the published engine does; None leaves it to the engine
+    With ``in_place`` concats and splits launch kernels only for what cannot lie in place, as inference compilers and
+    our backends have them, else one for each term, as the published engine does; None leaves it to the engine
     (:class:`~iossim.execution.engine.EngineFacts`). An ``error`` changes the prices of units.
     """
 
@@ -145,7 +145,7 @@ class SimulatorCostModel:
         Raises PlanError for a variant that is not known.
         """
         if batch.variants is not None and not self.stages.is_divided and not batch.merged.any():
-            from iossim.backends.simulator.variants import price_varied  # loaded, as all below, for what asks
+            from iossim.backends.simulator.variants import price_varied  # imported only when needed, as below
 
             return price_varied(self.stages, batch, batch.variants)
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)

@@ -86,10 +86,10 @@ def price_masks(
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
     ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
-    A price that is no less than the stage's of ``limits_us`` may be left unknown: then the negative of a lower bound
-    is written, which is no less either. At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the
-    problem, 3]``, becomes the stream, start and end of each kernel of the last stage; nothing is recorded where it has
-    no rows.
+    A price that is no less than the stage's entry in ``limits_us`` may be left unknown: then the negative of a lower
+    bound is written, which is no less either. At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of
+    the problem, 3]``, becomes the stream, start and end of each kernel of the last stage; nothing is recorded where it
+    has no rows.
     """
     size = max(MAX_GROUPS + 1, len(columns))
     numbers = np.empty((NUMBERS, size), dtype=np.float64)

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from iossim.base.errors import OptionError, did_you_mean
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
+from iossim.base.errors import OptionError, did_you_mean, warn_once
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, remarks, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, launch_graph, made_inputs
@@ -94,7 +94,7 @@ class TorchBackend:
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
-        Raises BackendError for an op that torch does not cover, ScheduleError for a plan of another network,
+        Raises BackendError for an element type that torch does not have, ScheduleError for a plan of another network,
         GraphError for inputs that do not fit.
         """
         from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
@@ -137,10 +137,12 @@ class TorchBackend:
 
         ``weights``: tensors on the device that stand for constants of the network; all others are copied once.
         """
-        from iossim.backends.torch_cuda.program import TorchProgram, launch_module
+        from iossim.backends.torch_cuda.program import TorchProgram, launch_module, on_host
 
         check_graph(plan, network)
         check_one_device(plan, "torch_cuda")
+        for line in remarks(network.name, on_host(network.graph)):
+            warn_once(line)
         modules = self._modules.setdefault(network, {})
 
         def module_of(launch: Launch) -> Any:

@@ -89,7 +89,7 @@ def measure_baselines(
     import torch
 
     from iossim.backends.torch_cuda.program import input_tensors, torch_module
-    from iossim.backends.torch_cuda.tensors import arithmetic, channels_last
+    from iossim.backends.torch_cuda.tensors import arithmetic, as_channels_last
     from iossim.backends.torch_cuda.timing import Run, prepared, time_rounds
 
     timing = timing or Timing()
@@ -106,7 +106,7 @@ def measure_baselines(
     inputs = input_tensors(graph, made_arrays(graph.inputs, graph.types, timing.seed), place)
     last = prefers_channels_last(network.precision)
     if last:
-        module, inputs = channels_last(module, inputs)
+        module, inputs = as_channels_last(module, inputs)
     runs: dict[str, Run] = {}
     prepare_s: dict[str, float] = {}
     with arithmetic(network.precision):
@@ -116,7 +116,7 @@ def measure_baselines(
             start_s = time.perf_counter()
             body, given = module, inputs
             if baseline.autotuned:
-                body, given = channels_last(torch_module(graph, place), inputs)
+                body, given = as_channels_last(torch_module(graph, place), inputs)
                 body = torch.compile(body, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs")
             elif baseline.compiled:
                 body = compiled()

@@ -6,7 +6,8 @@ functions, without any work of ours between two ops. Every value is dropped afte
 weights alone is computed once, while tracing.
 
 Channel slices are torch views of the storages. Where the last op of a launch can write into given memory it does; the
-result of any other (a convolution without activation) is copied there.
+result of any other (a convolution without activation) is copied there. What torch has no function for is computed on
+the host inside the run, as the op's definition has it; no CUDA graph can hold that.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from iossim.backends.torch_cuda.operators import Operand, apply
-from iossim.backends.torch_cuda.tensors import DTYPES, to_tensor
+from iossim.backends.torch_cuda.operators import OnHost, Operand, apply, covers
+from iossim.backends.torch_cuda.tensors import as_channels_last, dtype_of, to_tensor
 from iossim.backends.torch_cuda.timing import Run
-from iossim.execution.backend import BackendError
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.made_inputs import check_inputs
 from iossim.execution.memory import arena_of, with_memory
@@ -43,7 +43,7 @@ def torch_module(
     """The module whose ``forward`` takes the graph's inputs in order and returns a tuple of its outputs.
 
     Weights are buffers on ``device``: the tensor that ``weights`` has for one, else a copy. Raises BackendError naming
-    the op that torch does not cover.
+    a value whose element type torch does not have.
     """
     root = torch.nn.Module()
     traced = fx.Graph()
@@ -52,20 +52,23 @@ def torch_module(
         name: fx.Proxy(traced.placeholder(f"input{index}"), tracer) for index, name in enumerate(graph.inputs)
     }
     for name, constant in graph.constants.items():
-        if constant.type.dtype not in DTYPES:
-            raise BackendError(
-                f"weight {name!r} is {constant.type}, which torch does not support; use backend numpy_reference"
-            )
+        dtype_of(name, constant.type)
         values[name] = weights[constant] if constant in weights else to_tensor(constant.load(), device)
     for node in graph.nodes:
-        try:
-            made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
-        except BackendError as error:
-            raise BackendError(f"op {node.name!r}: {error}") from None
+        for name, value in zip(node.outputs, graph.output_types(node), strict=True):
+            dtype_of(name, value)
+        made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
         values.update(zip(node.outputs, made, strict=True))
     traced.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
     module: fx.GraphModule = fx.GraphModule(root, traced).to(device)
     return module.eval()
+
+
+def on_host(graph: Graph) -> Iterator[tuple[str, str, str]]:
+    """Name, kind and reason of each op that torch does not cover."""
+    for node in graph.nodes:
+        if reason := covers(node.op, graph.input_types(node)):
+            yield node.name, getattr(node.op, "op_type", node.op.kind), reason
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):  # type: ignore[misc]  # of a library that is not read
@@ -85,6 +88,12 @@ class _Tracer(fx.proxy.GraphAppendingTracer):  # type: ignore[misc]  # of a libr
             self._root.register_buffer(name, value)
             self._buffers[id(value)] = value, self.graph.get_attr(name)
         return self._buffers[id(value)][1]
+
+    def named(self, module: torch.nn.Module) -> str:
+        """The name of a part that is added."""
+        name = f"part{len(list(self._root.children()))}"
+        self._root.add_module(name, module)
+        return name
 
 
 def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> list[torch.Tensor]:
@@ -106,7 +115,7 @@ def launch_module(
     """
     module = torch_module(graph, device, weights)
     if channels_last:
-        module = module.to(memory_format=torch.channels_last)
+        module, _ = as_channels_last(module)
     traced = module.graph
     (end,) = (node for node in traced.nodes if node.op == "output")
     first = next(node for node in traced.nodes if node.op != "placeholder")
@@ -148,6 +157,7 @@ class TorchProgram:
         self._streams = {queue: torch.cuda.Stream() for queue in plan.queues} if self.on_cuda else {}
         recorded = [command.event for command in plan.commands if isinstance(command, Record)]
         self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
+        self._waits_inside = False
         self._segments = [[self._step(command, module_of) for command in segment] for segment in segments(plan)]
         self._graphs: list[Any] = []
 
@@ -158,6 +168,8 @@ class TorchProgram:
                 graph.replay()
                 torch.cuda.synchronize()
             return
+        if self.on_cuda and self._waits_inside:  # no graph in the caller's stream, in which inputs are written
+            torch.cuda.synchronize()
         for segment in self._segments:
             for step in segment:
                 step()
@@ -170,8 +182,10 @@ class TorchProgram:
         return Run(self._graphs[0].replay, replay=True) if len(self._graphs) == 1 else Run(self.run)
 
     def capture(self) -> None:
-        """From now on :meth:`run` replays a CUDA graph of what stands between two synchronises."""
+        """From now on :meth:`run` replays a CUDA graph of what stands between two synchronises; not with host ops."""
         self.run()  # lazy initialisation and cuDNN's search may not happen in a capture
+        if self._waits_inside:
+            return
         graphs = []
         for segment in self._segments:
             graph = torch.cuda.CUDAGraph()
@@ -190,7 +204,9 @@ class TorchProgram:
     def _step(self, command: Queued, module_of: Callable[[Launch], fx.GraphModule]) -> Step:
         match command:
             case Launch():
-                forward = module_of(command).forward
+                module = module_of(command)
+                self._waits_inside |= any(isinstance(part, OnHost) for part in module.children())
+                forward = module.forward
                 operands = [self.tensors[name] for name in (*command.reads, *command.writes)]
                 return self._on(command.queue, lambda: forward(*operands))
             case Copy():
@@ -222,7 +238,7 @@ def views(plan: Plan, arena: torch.Tensor, layout: ImageLayout) -> Iterator[tupl
     """A tensor for each buffer: storages in the arena (bytes), views in storages."""
     storages: dict[str, torch.Tensor] = {}
     for storage in plan.storages:
-        flat, shape = arena[arena_of(plan, storage)].view(DTYPES[storage.type.dtype]), storage.type.shape
+        flat, shape = arena[arena_of(plan, storage)].view(dtype_of(storage.name, storage.type)), storage.type.shape
         if layout.storage(plan, storage.name):
             storages[storage.name] = torch.movedim(flat.view((shape[0], *shape[2:], shape[1])), -1, 1)
         else:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
 
 import numpy as np
 import torch
 
+from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
-from iossim.ir.types import DType, Precision
+from iossim.ir.types import DType, Precision, TensorType
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
     DType(name): getattr(torch, DType(name).numpy_name)
     for name in ("fp64", "fp32", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool")
 }
+
+
+def dtype_of(name: str, value: TensorType) -> torch.dtype:
+    """The element type of a tensor as torch has it; raises BackendError where it has none."""
+    if value.dtype not in DTYPES:
+        raise BackendError(f"{name!r} is {value}, which torch does not support; use backend numpy_reference")
+    return DTYPES[value.dtype]
+
 
 #: Held by the thread whose arithmetic is set, and whose program's memory is in use.
 one_thread = RLock()
@@ -41,13 +50,15 @@ def to_array(tensor: torch.Tensor) -> Array:
     return array
 
 
-def channels_last(
-    module: torch.nn.Module, inputs: Sequence[torch.Tensor]
-) -> tuple[Callable[..., object], list[torch.Tensor]]:
+def as_channels_last(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor] = ()
+) -> tuple[torch.nn.Module, list[torch.Tensor]]:
     """The module and inputs for it, with images and filters laid out channel by channel innermost."""
-    layout = torch.channels_last
-    images = [tensor.contiguous(memory_format=layout) if tensor.dim() == 4 else tensor for tensor in inputs]
-    return module.to(memory_format=layout), images
+
+    def laid_out(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
+
+    return module._apply(laid_out), [*map(laid_out, inputs)]
 
 
 @contextmanager

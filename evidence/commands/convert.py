@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from iossim.cli.options import listed
-
-Source = Annotated[Path, typer.Argument(metavar="FILE", help="A table of a public data set.")]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="A .jsonl or .csv file that is written.")]
+from iossim.cli.options import command
 
 
-def register(app: typer.Typer) -> None:
-    app.command("convert", help="Write a public data set as measurements that iossim reads.")(convert)
-
-
-def convert(source: Source, out: Out, device: Annotated[str | None, listed("device")] = None) -> None:
+@command
+def convert(source: Path, out: Path, device: str | None = None) -> None:
     """Convert the rows of one device, chosen by --device if the file has several or names none."""
     from evidence.data.data_sets import read_measurements
     from iossim.measurements.measurement_set import write_measurements

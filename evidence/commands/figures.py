@@ -7,29 +7,17 @@ docs/how_it_works.md; the checked-in table of predictions is recomputed, and wha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from iossim.cli.options import command
 from iossim.cli.progress import progress_bars
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how_it_works"
-Sections = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[SECTION]...",
-        help="What is computed anew before documents are written: 'first-example', 'networks', ..., or 'all'.",
-    ),
-]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("figures", help="Write the figures that documents quote.")(figures)
-    app.command("pictures", help="Draw the pictures of docs/how_it_works.md.")(pictures)
-    app.command("predictions", help="Write the table of predictions anew, and print what moved.")(predictions)
-
-
-def figures(section: Sections = None) -> None:
+@command
+def figures(section: list[str] | None = None) -> None:
     """Compute these sections, store them in figures.json, and write all tables and sentences between markers in
     documents.
 
@@ -51,7 +39,8 @@ def figures(section: Sections = None) -> None:
         typer.echo(f"wrote {document}", err=True)
 
 
-def pictures() -> None:
+@command
+def draw_pictures() -> None:
     """Draw the sample network of the IOS thesis on a V100 under the paper's engine, and store the pictures."""
     from iossim.base.user_files import write_atomically
 
@@ -86,6 +75,7 @@ def drawn() -> dict[str, str]:
     }
 
 
+@command
 def predictions() -> None:
     """Write evidence/predictions.csv and print each row that moved by more than 1%."""
     from evidence.predictions import TABLE, computed, moved, read, write

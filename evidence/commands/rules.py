@@ -8,63 +8,32 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
-from iossim.cli.options import listed, whole_number
+from iossim.cli.options import command
 from iossim.cli.outputs import present, table
 
 if TYPE_CHECKING:
     from evidence.rule_generation.derivation import Coverage
 
-Ops = Annotated[
-    str | None,
-    typer.Option("--ops", metavar="OP,...", help="Ops that graphs are made of: add,matmul,...; those of TASO without."),
-]
-Size = Annotated[
-    int, typer.Option("--size", metavar="N", parser=whole_number, help="Most ops of a graph, on either side of a rule.")
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of the inputs that graphs are told apart with.")
-]
-Inputs = Annotated[
-    str | None,
-    typer.Option(
-        "--inputs", metavar="SHAPE*COUNT,...", help="Shapes of inputs: 2x4*3,4x4*3,scalar; those of TASO without."
-    ),
-]
-RulesOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", metavar="FILE", help="The .yaml file to write the rules to; by default generated_rules.yaml."
-    ),
-]
-Against = Annotated[
-    str | None,
-    typer.Option("--against", metavar="RULES", help="Tell which rules of this set were found again, or follow."),
-]
 #: Beyond this size, even the graphs of the smallest vocabularies do not fit in memory.
 _LARGEST = 5
 
 
-def register(app: typer.Typer) -> None:
-    app.command("rules", help="Find rules: enumerate graphs, and match those that compute the same.")(generate_rules)
-
-
+@command
 def generate_rules(
-    ops: Ops = None,
-    size: Size = 2,
-    inputs: Inputs = None,
-    out: RulesOut = None,
-    seed: Seed = 0,
-    against: Against = None,
-    as_json: Annotated[bool, listed("as_json")] = False,
+    ops: str | None = None,
+    size: int = 2,
+    inputs: str | None = None,
+    out: Path | None = None,
+    seed: int = 0,
+    against: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Generate the rules of a vocabulary, and count the candidates left by each pruning. They are not verified yet."""
     from evidence.rule_generation.derivation import coverage
-    from evidence.rule_generation.generate import generate
+    from evidence.rule_generation.generate import STAGES, generate
     from evidence.rule_generation.vocabulary import TASO_INPUTS, TASO_OPS, read_vocabulary
     from iossim.base.user_files import check_writable, write_atomically
     from iossim.cli.progress import progress_bars
@@ -90,10 +59,9 @@ def generate_rules(
     if written is not None:
         written.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(written, write_rules(found.rules))
-    counts = found.counts.to_json()
     data: dict[str, Any] = {"size": size, "seconds": seconds, "cpu_seconds": cpu_seconds, "memory_gb": memory_gb}
-    data |= {"counts": counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
-    rows = [{"left after": label, "count": counts[name]} for name, label in PRUNINGS.items()]
+    data |= {"counts": found.counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
+    rows = [{"left after": STAGES[name], "count": count} for name, count in found.counts.items()]
     memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"
     title = f"Rules of up to {size} ops, found in {seconds:.1f} s ({cpu_seconds:.1f} s of CPU time{memory})"
     said = [] if covered is None else list(_told(f"Of {against}", covered))
@@ -121,16 +89,3 @@ def _told(of: str, covered: Mapping[str, Coverage]) -> Iterator[str]:
     yield f"{of}: {', '.join(f'{count} {state}' for state, count in sorted(counts.items()))}"
     for state in sorted(counts.keys() - AMONG_FOUND):
         yield f"{state}: {', '.join(name for name, each in covered.items() if each is state)}"
-
-
-#: The steps that prune generated rules, by their count's name.
-PRUNINGS = {
-    "graphs": "enumeration: graphs",
-    "hits": "matching: pairs with equal fingerprints",
-    "renamed": "renaming of inputs",
-    "shapes": "forgetting shapes",
-    "canonical": "one order of operands and sides",
-    "equal": "other inputs",
-    "equations": "removing consequences of smaller ones, and common subgraphs",
-    "rules": "rules, by direction",
-}

@@ -90,30 +90,20 @@ class CorunFit:
         return found
 
 
-def tabulate(
-    make: MakeCases,
-    profile: DeviceProfile,
-    knob: Knob | None,
-    told: Callable[[int, int], None] = lambda done, total: None,
-) -> CorunFit:
+def tabulate(make: MakeCases, profile: DeviceProfile, knob: Knob | None) -> CorunFit:
     """Simulate every case at every value of the knob, and at the profile's own."""
     if knob is None:
         cases = tuple(make(profile))
-        return CorunFit(cases, None, _simulated(cases, profile, told)[None, :], 0)
+        return CorunFit(cases, None, _simulated(cases, profile)[None, :], 0)
     own = profile.parameter_values[knob.name]
     values = tuple(sorted({*knob.values, knob.untold, own}))
     rows = []
-    for done, value in enumerate(values):
+    for value in values:
         tried = with_values(profile, {knob.name: value})
         cases = tuple(make(tried))
-        rows.append(_simulated(cases, tried, lambda done, total: None))
-        told(done + 1, len(values))
+        rows.append(_simulated(cases, tried))
     return CorunFit(cases, Knob(knob.name, values, knob.untold), np.array(rows), values.index(own))
 
 
-def _simulated(cases: Sequence[CorunCase], profile: DeviceProfile, told: Callable[[int, int], None]) -> Floats:
-    ratios: list[float] = []
-    for done, case in enumerate(cases):
-        ratios += simulated(case, profile)
-        told(done + 1, len(cases))
-    return np.array(ratios)
+def _simulated(cases: Sequence[CorunCase], profile: DeviceProfile) -> Floats:
+    return np.array([ratio for case in cases for ratio in simulated(case, profile)])

@@ -6,12 +6,10 @@ There are two tables, of a V100 and of an RTX 5090. Times are medians; their dif
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evidence.concurrency.tables import read_rows, rows_of
-from iossim.measurements.measurement import unusable
+from evidence.concurrency.tables import read_rows
 from iossim.measurements.text_files import NumberedRow, Row, RowError, number, optional_count, optional_number
 
 V100_FILE, RTX_5090_FILE = "v100_microbenchmarks.csv", "rtx5090_microbenchmarks.csv"
@@ -35,7 +33,7 @@ class MicroKernel:
 class Microbenchmark:
     """One experiment: its concurrent kernels (or one alone), and their time.
 
-    ``together_us`` is until the last of them ended or, if ``of_first`` is set, until the first did. ``ratio`` is a
+    ``together_us`` is until the last of them ended, of a product beside a kernel until the product did. ``ratio`` is a
     slowdown of the first that was recorded without times. ``size_bytes`` are copied by a kernel in one iteration; a
     copy reads as much as it writes. ``bandwidth_gbps`` is the bandwidth of a copy, read and written, in 10^9 bytes per
     second.
@@ -48,9 +46,7 @@ class Microbenchmark:
     how: str
     kernels: tuple[MicroKernel, ...]
     together_us: float | None = None
-    sequential_us: float | None = None
     ratio: float | None = None
-    of_first: bool = False
     size_bytes: float | None = None
     iterations: int | None = None
     bandwidth_gbps: float | None = None
@@ -59,53 +55,38 @@ class Microbenchmark:
 
 def read_v100(path: Path) -> list[Microbenchmark]:
     """The V100's experiments: rows alone, in sequence and together are joined. Raises MeasurementError."""
-    rows = rows_of(path)
-    alone: dict[tuple[str, ...], float] = {}
-    sequential: dict[tuple[str, ...], float] = {}
-    found: list[Microbenchmark] = []
+    times_us: dict[str, dict[tuple[str, ...], float]] = {"alone": {}, "sequential": {}, "together": {}}
 
-    def read(row: NumberedRow) -> None:
-        cells = row.cells
-        mode, us = cells["mode"], _MS * number(cells, "median_ms")
-        key = _key(cells, "ab")
-        if mode == "alone":
-            alone[_key(cells, "a")] = us
-        elif mode == "sequential":
-            sequential[key] = us
-        elif mode != "together":
-            raise RowError(f"mode {mode!r} is none of alone, sequential, together")
+    def time(row: NumberedRow) -> None:
+        mode = str(row.cells["mode"])
+        if mode not in times_us:
+            raise RowError(f"mode {mode!r} is none of {', '.join(times_us)}")
+        times_us[mode][_key(row.cells, "a" if mode == "alone" else "ab")] = _MS * number(row.cells, "median_ms")
 
-    read_rows(path, read)
-    for row in rows:
+    def experiment(row: NumberedRow) -> Microbenchmark | None:
         cells = row.cells
         if cells["mode"] != "together":
-            continue
-        one_after_another = sequential.get(_key(cells, "ab"))
-        same = cells["kernel_a"] == cells["kernel_b"]
-        kernels = []
-        for side in "ab":
-            us = alone.get(_key(cells, side))
-            if us is None and same and one_after_another is not None:
-                us = one_after_another / 2.0
-            if us is None:
-                raise unusable(path, f"line {row.line}: no row has {cells[f'kernel_{side}']} alone")
-            kernels.append(_kernel(cells, side, us))
-        iterations = str(cells["iterations_in_kernel"])
-        found.append(
-            Microbenchmark(
-                V100,
-                path.stem,
-                row.line,
-                str(cells["experiment"]),
-                str(cells["how_shared"]),
-                tuple(kernels),
-                _MS * number(cells, "median_ms"),
-                one_after_another,
-                size_bytes=optional_number(cells, "bytes_per_kernel_or_block"),
-                iterations=_iterations(iterations, str(cells["kernel_a"])),
-            )
+            return None
+        sequential_us = times_us["sequential"].get(_key(cells, "ab"))
+        half_us = None if sequential_us is None or cells["kernel_a"] != cells["kernel_b"] else sequential_us / 2.0
+        kernels = tuple(_kernel(cells, side, times_us["alone"].get(_key(cells, side), half_us)) for side in "ab")
+        for kernel in kernels:
+            if kernel.alone_us is None:
+                raise RowError(f"no row has {kernel.name} alone")
+        return Microbenchmark(
+            V100,
+            path.stem,
+            row.line,
+            str(cells["experiment"]),
+            str(cells["how_shared"]),
+            kernels,
+            _MS * number(cells, "median_ms"),
+            size_bytes=optional_number(cells, "bytes_per_kernel_or_block"),
+            iterations=_iterations(str(cells["iterations_in_kernel"]), str(cells["kernel_a"])),
         )
-    return found
+
+    read_rows(path, time)
+    return [found for found in read_rows(path, experiment) if found is not None]
 
 
 def _key(cells: Row, sides: str) -> tuple[str, ...]:
@@ -131,26 +112,38 @@ def _kernel(cells: Row, side: str, alone_us: float | None) -> MicroKernel:
 
 
 def read_rtx_5090(path: Path) -> list[Microbenchmark]:
-    """The RTX 5090's experiments, one per row. Raises MeasurementError."""
-    return [*_with_alone(read_rows(path, lambda row: _rtx_5090(path, row)))]
+    """The RTX 5090's experiments, one per row; times alone of some kernels have their own rows. Raises
+    MeasurementError.
+    """
+    found = read_rows(path, lambda row: _rtx_5090(path, row))
+    alone_us = {
+        (kernel.name, kernel.blocks, kernel.threads): kernel.alone_us
+        for one in found
+        if one.how == "alone"
+        for kernel in one.kernels
+        if kernel.alone_us is not None
+    }
+
+    def timed(kernel: MicroKernel) -> MicroKernel:
+        grid = (kernel.name, kernel.blocks, kernel.threads)
+        return replace(kernel, alone_us=kernel.alone_us or alone_us.get(grid))
+
+    return [replace(one, kernels=tuple(map(timed, one.kernels))) for one in found]
 
 
 def _rtx_5090(path: Path, row: NumberedRow) -> Microbenchmark:
     cells = row.cells
     experiment = str(cells["experiment"])
-    alone_ms = optional_number(cells, "alone_ms")
-    is_matrix = experiment == "pair_matrix_slowdown_of_a"
-    is_product = experiment == "torch.mm_fp32_beside_fma"
+    alone_ms, together_ms = (optional_number(cells, f"{how}_ms") for how in ("alone", "together"))
     alone_us = None if alone_ms is None else _MS * alone_ms
     first = _kernel(cells, "a", alone_us)
     kernels = [first]
     if cells["kernel_b"]:
         same = cells["kernel_b"] in ("same", cells["kernel_a"])
         second = _kernel(cells, "b", alone_us if same else None)
-        kernels.append(MicroKernel(first.name, second.blocks, second.threads, alone_us) if same else second)
-    elif is_product:
+        kernels.append(replace(second, name=first.name) if same else second)
+    elif experiment == "torch.mm_fp32_beside_fma":
         raise RowError("kernel_b is empty")
-    together_ms, sequential_ms = optional_number(cells, "together_ms"), optional_number(cells, "sequential_ms")
     size, reached = optional_number(cells, "size"), optional_number(cells, "achieved_bandwidth_GiB_per_s")
     unit = str(cells["size_unit"])
     scale = _KIB if unit.startswith("KiB") else _MIB if unit.startswith("MiB") else 1
@@ -162,31 +155,11 @@ def _rtx_5090(path: Path, row: NumberedRow) -> Microbenchmark:
         str(cells["how_shared"]),
         tuple(kernels),
         None if together_ms is None else _MS * together_ms,
-        None if sequential_ms is None else _MS * sequential_ms,
-        number(cells, "ratio") if is_matrix else None,
-        is_product,
+        number(cells, "ratio") if experiment == "pair_matrix_slowdown_of_a" else None,
         None if size is None else scale * size,
         bandwidth_gbps=None if reached is None else reached * _GIB / 1e9,
         note=str(cells["note"]),
     )
-
-
-def _with_alone(found: Iterable[Microbenchmark]) -> Iterable[Microbenchmark]:
-    """Experiments with times alone, for kernels whose times alone have their own rows."""
-    several = list(found)
-    alone = {
-        (kernel.name, kernel.blocks, kernel.threads): kernel.alone_us
-        for one in several
-        if one.how == "alone"
-        for kernel in one.kernels
-        if kernel.alone_us is not None
-    }
-    for one in several:
-        kernels = tuple(
-            replace(kernel, alone_us=kernel.alone_us or alone.get((kernel.name, kernel.blocks, kernel.threads)))
-            for kernel in one.kernels
-        )
-        yield replace(one, kernels=kernels)
 
 
 def percent_in(note: str, word: str) -> float | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Residuals, device_times
+from iossim.calibration.accuracy import Residuals, without_nuisances
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, default_weight, thinned
@@ -42,10 +42,6 @@ class Chip:
     @property
     def name(self) -> str:
         return self.profiles[0].name
-
-    @property
-    def rows(self) -> int:
-        return sum(len(one.keys) for one in self.recordings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +158,8 @@ def priced(
     chosen = chosen & ~is_hidden
     if not chosen.any():
         return []
-    samples = recording.where(chosen)
-    predicted_us, measured_us = device_times(samples, profile, overhead)
+    samples, predicted_us = recording.where(chosen), predicted_us[chosen]
+    measured_us = without_nuisances(samples, predicted_us, overhead)
     host_us, slowed_us = nuisances_us(samples, overhead)
     share = predicted_us / (predicted_us + slowed_us)
     nuisance_us = samples.latency_us - (samples.latency_us - host_us) * share

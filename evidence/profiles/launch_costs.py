@@ -22,8 +22,7 @@ part of no price.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import hypot, sqrt
 from pathlib import Path
@@ -31,9 +30,11 @@ from statistics import fmean, quantiles
 
 import numpy as np
 
+from evidence.concurrency.tables import read_rows, read_table
 from evidence.data.data_sets import shared_data
 from iossim.hardware.compute_capability import Architecture
 from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.text_files import NumberedRow, RowError
 
 TABLE = Path("concurrency") / "launch_and_sync_costs.csv"
 PAIRS = Path("concurrency") / "a5000_operator_pairs.csv"
@@ -66,43 +67,37 @@ class Estimate:
     devices: str
 
 
-def read_launch_costs(path: Path) -> tuple[LaunchCost, ...]:
+def read_launch_costs(path: Path) -> list[LaunchCost]:
     """Rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for an invalid
     one.
     """
-    rows: list[LaunchCost] = []
-    for line, row in _rows(path):
+
+    def cost(row: NumberedRow) -> LaunchCost:
+        unit, value = (str(row.cells[name]) for name in ("unit", "value"))
         try:
-            factor = _UNITS[row["unit"].split()[0]]
-            rows.append(LaunchCost(row["device"], row["what"], factor * float(row["value"])))
+            value_us = _UNITS[unit.split()[0]] * float(value)
         except (KeyError, ValueError, IndexError):
-            raise MeasurementError(
-                f"{path}, line {line}: a launch cost needs device, what, a value that is a number and a unit of "
-                f"{' or '.join(_UNITS)}; correct the line"
-            ) from None
-    return tuple(rows)
+            raise RowError(f"a launch cost needs a number, and a unit of {' or '.join(_UNITS)}") from None
+        return LaunchCost(str(row.cells["device"]), str(row.cells["what"]), value_us)
+
+    return read_rows(path, cost)
 
 
 def engine_calls_us(path: Path) -> dict[str, float]:
     """First decile of the smallest operators of the published engine by device, us."""
-    found: dict[str, list[float]] = {}
-    for _, row in _rows(path):
-        if row["op"] in _SMALL:
-            found.setdefault(row["device"], []).append(1e3 * float(row["latency_ms"]))
-    return {name: quantiles(times, n=10)[0] for name, times in found.items()}
+    table = read_table(path, numbers=["latency_ms"], among=lambda cells: cells["op"] in _SMALL)
+    return {name: quantiles(own["latency_us"], n=10)[0] for name, own in table.groupby("device", sort=False)}
 
 
 def lightest_nodes_us(path: Path) -> tuple[float, float]:
     """Time per node while two graphs replay concurrently, and that of the lightest alone, us, from pairs of
     operators.
     """
-    alone, beside = [], []
-    for _, row in _rows(path):
-        own = [1e3 * float(row[f"alone_{name}_ms"]) for name in "ab"]
-        alone += own
-        # Both have as many nodes: the front end alternates between them.
-        beside.append((max(own), 1e3 * float(row["makespan_ms_from_dilation"]) / 2))
-    return min(beside)[1], min(alone)
+    table = read_table(path, numbers=["alone_a_ms", "alone_b_ms", "makespan_ms_from_dilation"])
+    alone = table[["alone_a_us", "alone_b_us"]]
+    # Both have as many nodes: the front end alternates between them.
+    lightest = alone.max(axis=1).idxmin()
+    return 1e3 * table["makespan_ms_from_dilation"][lightest] / 2, alone.min(axis=None)
 
 
 def launch_costs(
@@ -174,14 +169,6 @@ def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
             f"launch costs: {len(found)} rows of {device} with {what!r}; give the whole table, with one"
         )
     return found[0]
-
-
-def _rows(path: Path) -> Iterable[tuple[int, dict[str, str]]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from enumerate(csv.DictReader(file), start=2)
-    except OSError as error:
-        raise MeasurementError(f"{path}: {error.strerror}; name the folder of the tables with IOSSIM_SHARED") from None
 
 
 def main() -> None:

@@ -13,9 +13,10 @@ found here, and the launch costs from the profile of the one device with publish
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -47,10 +48,10 @@ from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, PROCESS_GAIN, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Progress = Callable[[str, int, int], None]
 
 #: Number of samples for the shipped errors.
 SHIPPED_SAMPLES = 20
@@ -111,20 +112,30 @@ class LeaveOneOut:
                 by_chip.setdefault(row.chip, []).append(np.abs(one.errors))
         return {chip: float(np.concatenate(errors).mean()) for chip, errors in by_chip.items()}
 
+    def to_json(self) -> dict[str, Any]:
+        """Accuracies of all kinds of all devices, as JSON values."""
+        rows = [
+            {
+                "device": row.device,
+                "data_set": row.zero_shot.data_set,
+                "kind": row.kind,
+                "zero_shot": row.zero_shot.accuracy.to_json(),
+                "refined": None if row.refined is None else row.refined.accuracy.to_json(),
+            }
+            for row in self.rows
+        ]
+        return {"samples": self.samples, "left_out": rows}
 
-def leave_one_out(
-    sets: Sequence[DeviceSet], samples: int = 0, seed: int = 0, progress: Progress = lambda label, done, total: None
-) -> LeaveOneOut:
+
+def leave_one_out(sets: Sequence[DeviceSet], samples: int = 0) -> LeaveOneOut:
     """Predict each chip from all others: from datasheet facts, and with ``samples`` of each of its kinds.
 
     Takes some twenty seconds per chip. Raises ValueError if fewer than two chips have enough rows.
     """
-    return leave_out_each(chips([lowered(*one) for one in sets]), samples, seed, progress)
+    return leave_out_each(chips([lowered(*one) for one in sets]), samples)
 
 
-def leave_out_each(
-    found: Sequence[Chip], samples: int = 0, seed: int = 0, progress: Progress = lambda label, done, total: None
-) -> LeaveOneOut:
+def leave_out_each(found: Sequence[Chip], samples: int = 0, seed: int = 0, progress: Progress = ignore) -> LeaveOneOut:
     """Leave out each of the chips, whose operators are lowered already."""
     sources: dict[str, SourceDevice] = {}
     able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]
@@ -132,15 +143,15 @@ def leave_out_each(
         raise ValueError(f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out")
     steps = len(able) + len(found)
     for index, chip in enumerate(able):
-        progress("devices left out", index, steps)
+        progress(index, steps)
         sources[chip.name] = _fitted_source(chip)
     rows: list[LeftOut] = []
     for index, chip in enumerate(found):
-        progress("devices left out", len(able) + index, steps)
+        progress(len(able) + index, steps)
         others = [one for one in found if one is not chip]
         known = [sources[other.name] for other in others if other.name in sources]
         rows += _left_out(chip, known, _tensor_values(chip, others), samples, seed)
-    progress("devices left out", steps, steps)
+    progress(steps, steps)
     return LeaveOneOut(tuple(rows), tuple(sources.values()), samples, seed)
 
 

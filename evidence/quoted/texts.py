@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from evidence.quoted.sections import BOARDS, DIRECT, KINDS, SEARCHED
+from evidence.quoted.sections import BOARDS, KINDS, SEARCHED
+from iossim.base.shipped_yaml import shipped
 from iossim.search.scheduler import scheduler_names
 
 Results = Mapping[str, Any]
@@ -36,21 +37,6 @@ def accuracy_table(results: Results) -> str:
         for chip, errors in found["errors"].items()
     ]
     return _table(["", *KINDS, "conv under 0.2 ms", "conv, roofline"], rows)
-
-
-def accuracy(results: Results) -> str:
-    found = results["operators"]
-    v100_conv, v100_gemm, t4_conv, t4_gemm = (found["direct"][name] for name in DIRECT)
-    (least_tau, most_tau), (least, most) = found["rank_correlation"], found["inside_intervals"]
-    return _sentences(
-        "Called directly, without a framework (few rows: 17 and 34 held out): V100 convolutions "
-        f"{v100_conv:.1f}, matrix products {v100_gemm:.1f}; T4 {t4_conv:.1f} and {t4_gemm:.1f}.",
-        f"Rank correlation with measured convolutions {least_tau:.2f} to {most_tau:.2f}.",
-        "Nine in ten measurements should be within the interval of their prediction; "
-        f"{least:.0f} to {most:.0f}% of the held-out ones do, but only {found['inside_intervals_conv2d_t4']:.0f}% of "
-        "T4's direct convolutions.",
-        f"{found['hidden_rows']:.0f}% of all rows are hidden by the host's floor, and left out.",
-    )
 
 
 def trust_table(results: Results) -> str:
@@ -127,88 +113,6 @@ def _latency(found: Mapping[str, Any]) -> str:
     return f"{ms} ({', '.join(errors)})" if errors else ms
 
 
-def network_errors(results: Results) -> str:
-    found = results["networks"]["judged"]
-    fitted, unseen, left_out = found["in_sample"], found["unseen"], found["left_out"]
-    stages = found["sample_stages"]
-    pairs = [each for each in stages if "," in each["stage"]]
-    units = [each for each in stages if each not in pairs and each["stage"] != "concat"]
-    (concat,) = (each for each in stages if each["stage"] == "concat")
-    ranked = unseen["orders_right"] == left_out["orders_right"] == found["orders"]
-    (warps,) = found["active_warps"]
-    by_scheduler = ", ".join(
-        f"{name} {100 * error:.1f}" for name, error in unseen["mean_error_by_scheduler"].items() if name != "sequential"
-    )
-    return _sentences(
-        f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, "
-        "in-sample.",
-        f"The {unseen['figures']} that took part in no fit have a mean error of {100 * unseen['mean_error']:.1f}%, and "
-        f"{100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network left out, "
-        f"all {left_out['figures']} have {100 * left_out['mean_error']:.1f}% and "
-        f"{100 * left_out['worst_error']:+.1f}%, and {round(left_out['interval_coverage'] * left_out['figures'])} are "
-        "within their intervals.",
-        f"{'All' if ranked else 'Not all'} {found['orders']} pairs of schedulers that differ by more than 3% are "
-        "ranked correctly, also with the network left out.",
-        f"The two stages of the sample network with two groups are within {_worst(pairs)}, its convolutions within "
-        f"{_worst(units)}. Its concat is {100 * abs(concat['error']):.1f}% off in-sample, and "
-        f"{100 * concat['left_out_error']:.1f}% with the network left out: three short copies, "
-        f"{concat['predicted_us']:.0f} us, nearly all of it launch overhead, which a fit without this network "
-        "overestimates.",
-        f"Its active warps rise by {100 * (warps['predicted'] - 1):.0f}% under IOS (published: "
-        f"{100 * (warps['published'] - 1):.0f}%).",
-    )
-
-
-def _worst(stages: Sequence[Mapping[str, Any]]) -> str:
-    own, without = (100 * max(abs(each[key]) for each in stages) for key in ("error", "left_out_error"))
-    return f"{own:.1f}% ({without:.1f}% left out)"
-
-
-def engine_agreement(results: Results) -> str:
-    v100, a100, t4 = (results["engines"][name] for name in ("v100-sxm2", "a100-sxm-40gb", "t4"))
-    worst = [max(each["analytic_optimum_by_events"], each["events_optimum_by_analytic"]) for each in (v100, a100, t4)]
-    others = [f"{each['median_difference']:.1f} and {each['percentile_95_difference']:.1f}" for each in (a100, t4)]
-    return _sentences(
-        f"The analytic prices of all {v100['stages']:,} stages of Inception differ from the event-driven engine's by "
-        f"{v100['median_difference']:.1f}% in the median and {v100['percentile_95_difference']:.1f}% at the 95th "
-        f"percentile on the V100 (A100 {others[0]}, T4 {others[1]}); the best schedule by one is within "
-        f"{max(worst[:2]):.1f}% of the best by the other, on the T4 within {worst[2]:.1f}%."
-    )
-
-
-def graph_kernels(results: Results) -> str:
-    found = results["graph-kernels"]
-    layers, profiled, by_batch = found["layers"], found["profiled"], found["networks"]
-    products = ", ".join(f"{name.split('-')[0].upper()} {error:.1f}" for name, error in found["products"].items())
-    steady, every = (
-        ", ".join(f"{name.split('-')[0].upper()} {each[kind]:.1f}" for name, each in found["attention"].items())
-        for kind in ("steady", "all")
-    )
-    layer, large = (
-        " and ".join(f"{us / 1e3:.3f} ms in {count} units" for count, us in found["transformers"][name].values())
-        for name in ("bert_layer", "bert_l")
-    )
-    batches = ", ".join(f"{min(each):+.0f} to {max(each):+.0f}% at batch {batch}" for batch, each in by_batch.items())
-    return _sentences(
-        f"bf16 products in CUDA graphs, shapes held out: {products}.",
-        f"Fused attention there, shapes of up to 17 GFLOP held out: {steady}; for all sizes {every}, since long rows "
-        "take two to three times the time expected from short ones, and one shape differs by as much between boards of "
-        "equal arithmetic.",
-        f"Layers of TensorRT, nothing fitted to them: A100 in TF32 {layers['a100-pcie-80gb']:.0f}, RTX 3090 in fp16 "
-        f"{layers['rtx-3090']:.0f}.",
-        "Kernels of ResNet-50 and MobileNet-v2 by Nsight Compute on a V100, with one fitted constant, the time to "
-        f"start and end a kernel: ReLU {profiled['relu']:.0f}, additions {profiled['add']:.0f}, depthwise "
-        f"convolutions {profiled['depthwise']:.0f}, other convolutions {profiled['conv']:.0f}.",
-        "PyTorch's convolutions of ResNet-50 in TF32 on an RTX A5000, one constant fitted to those at batch 1: "
-        + " and ".join(f"{error:.0f} at batch {batch}" for batch, error in found["trace"].items())
-        + ".",
-        f"ResNet-50 by TensorRT on an A30 in TF32, fp16 and int8, nothing fitted, with `--units fused`: {batches}; "
-        "the measurements include up to some 0.3 ms of a framework's host.",
-        f"With attention fused, by prices, one encoder layer of BERT-base in fp16 on an H100 takes {layer}, BERT-large "
-        f"{large}, as units of the model and with `--units fused`.",
-    )
-
-
 def hopper_kinds(results: Results) -> str:
     found = results["hopper-sets"]["alone"]
     by_kind: dict[str, dict[str, str]] = {}
@@ -258,15 +162,6 @@ def transfer_table(results: Results) -> str:
     return _table(["", *KINDS], rows)
 
 
-def transfer_means(results: Results) -> str:
-    errors = results["transfer"]["errors"]
-    means = {kind: fmean(errors[chip][kind]["zero_shot"] for chip in BOARDS) for kind in KINDS}
-    return _sentences(
-        "Fits are repeated: rounding on another processor moves them by up to a point.",
-        f"On average {', '.join(f'{kind} {mean:.1f}' for kind, mean in means.items())} from datasheet facts alone.",
-    )
-
-
 def measured_search_table(results: Results) -> str:
     rows = []
     for model, title in SEARCHED.items():
@@ -276,30 +171,6 @@ def measured_search_table(results: Results) -> str:
         rows.append([title, f"{low['stages']:,}", *cells, trusting])
     header = ["", "stages", "error 10%", "measured", "error 20%", "measured", "trusting the simulator"]
     return _table(header, rows)
-
-
-def measured_search_errors(results: Results) -> str:
-    found = [results["measured-search"]["networks"][model] for model in SEARCHED]
-    regrets = [f"{each['structured']['regret']:.2f}" for each in found]
-    (measured,) = {each["structured"]["measured"] for each in found}
-    return _sentences(
-        f"With an error by operator and by resource instead, {_listed(regrets)} after {measured:,} measurements.",
-        "The search was tuned on these seeds, with an earlier fit of the V100.",
-        f"Planning takes at most {results['measured-search']['planning_cpu_s']:.1f} s of CPU time per network.",
-    )
-
-
-def throughput(results: Results) -> str:
-    found = results["studies"]
-    gains: list[float] = list(found["gain_by_batch"].values())
-    return _sentences(
-        "The three claims that the paper makes about batch sizes hold here (`throughput_and_batch`): throughput rises "
-        "with the batch, saturates at 128, and IOS is ahead at every batch size, "
-        f"{gains[0]:.2f} times as fast at batch 1 and {min(gains):.2f} at the least.",
-        f"{found['shipped']} studies ship: figures and tables of the IOS thesis and of other papers, with published "
-        "results beside those found here, and questions such as which GPU a model needs, how many streams pay off, and "
-        "what twice the SMs would gain.",
-    )
 
 
 def transformer_blocks(results: Results) -> str:
@@ -376,38 +247,6 @@ def gpu_networks(results: Results) -> str:
     return _table(["", *_GPU_RUNS.values()], rows)
 
 
-def gpu_example(results: Results) -> str:
-    """The measured network that the README names."""
-    row = _measured_ms(results, "inception_v3", "bf16")
-    return _sentences(
-        f"One GPU has run it, an H200: Inception V3 in bf16 takes {row['ios-both']:.2f} ms by its measured schedule, "
-        f"{row['sequential']:.2f} ms sequentially, {row['torch-compile-cuda-graph']:.2f} ms by torch.compile in a "
-        f"CUDA graph, {row['torch-cuda-graph']:.2f} ms without compiling "
-        "([measured on an H200](docs/results/hardware.md#measured-on-an-h200))."
-    )
-
-
-def gpu_gains(results: Results) -> str:
-    """Gains of measured schedules, over the networks for which one was searched."""
-    names = [(row["model"], row["dtype"]) for row in results["gpu-networks"] if "ios-both" in row]
-    rows = [_measured_ms(results, *name) for name in names]
-    over = {
-        base: [row[base] / row["ios-both"] for row in rows if base in row]
-        for base in ("sequential", "torch-compile-cuda-graph", "torch-cuda-graph")
-    }
-    units, compiled, torch = (f"{min(found):.1f} to {max(found):.1f}" for found in over.values())
-    return _sentences(
-        "IOS with a measured search, within seconds per network, is "
-        f"{units} times as fast as sequential execution, {torch} times as fast as PyTorch's CUDA graph, and "
-        f"{compiled} times as fast as that of torch.compile, in the two networks for which that was measured."
-    )
-
-
-def _measured_ms(results: Results, model: str, dtype: str) -> dict[str, float]:
-    (row,) = (row for row in results["gpu-networks"] if (row["model"], row["dtype"]) == (model, dtype))
-    return {name: row[name][0] / 1e3 for name in _GPU_RUNS if name in row}
-
-
 _GPU_RUNS = {
     "sequential": "sequential",
     "greedy": "greedy",
@@ -429,16 +268,6 @@ def gpu_streams(results: Results) -> str:
     return _table(["", *names, "streams over stages, measured", "predicted"], rows)
 
 
-def startup(results: Results) -> str:
-    found = results["first-command"]
-    return _sentences(
-        "A wheel contains compiled loops for the platform that built it. In a checkout, the first command compiles "
-        "them by the machine's C compiler or, without one, by numba, which takes a quarter of a minute. With a "
-        f"compiler the README's first command takes {found['first_cpu_s']:.1f} s of CPU time there, and "
-        f"{found['again_cpu_s']:.1f} s when it is repeated, or from a wheel."
-    )
-
-
 def stored_table(path: Path, _: Results) -> str:
     """A CSV file as a table."""
     with path.open(encoding="utf-8", newline="") as file:
@@ -446,33 +275,136 @@ def stored_table(path: Path, _: Results) -> str:
     return _table(header, rows)
 
 
+def _network_errors(results: Results) -> Results:
+    found = results["networks"]["judged"]
+    unseen, left_out, stages = found["unseen"], found["left_out"], found["sample_stages"]
+    pairs = [each for each in stages if "," in each["stage"]]
+    units = [each for each in stages if each not in pairs and each["stage"] != "concat"]
+    (concat,) = (each for each in stages if each["stage"] == "concat")
+    (warps,) = found["active_warps"]
+    by_scheduler = unseen["mean_error_by_scheduler"].items()
+    return {
+        "fitted_worst": abs(found["in_sample"]["worst_error"]),
+        "by_scheduler": ", ".join(f"{name} {100 * error:.1f}" for name, error in by_scheduler if name != "sequential"),
+        "covered": round(left_out["interval_coverage"] * left_out["figures"]),
+        "ranked": "All" if unseen["orders_right"] == left_out["orders_right"] == found["orders"] else "Not all",
+        "pairs": _worst(pairs),
+        "units": _worst(units),
+        "concat": concat,
+        "concat_error": abs(concat["error"]),
+        "warps": warps["predicted"] - 1,
+        "published_warps": warps["published"] - 1,
+    }
+
+
+def _worst(stages: Sequence[Mapping[str, Any]]) -> str:
+    own, without = (100 * max(abs(each[key]) for each in stages) for key in ("error", "left_out_error"))
+    return f"{own:.1f}% ({without:.1f}% left out)"
+
+
+def _engine_agreement(results: Results) -> Results:
+    v100, a100, t4 = (
+        max(each["analytic_optimum_by_events"], each["events_optimum_by_analytic"])
+        for each in (results["engines"][name] for name in ("v100-sxm2", "a100-sxm-40gb", "t4"))
+    )
+    return {"worst_of_two": max(v100, a100), "worst_of_t4": t4}
+
+
+def _graph_kernels(results: Results) -> Results:
+    found = results["graph-kernels"]
+    attention = found["attention"].items()
+    return {
+        "products": _by_board(found["products"]),
+        "steady": _by_board({name: each["steady"] for name, each in attention}),
+        "every": _by_board({name: each["all"] for name, each in attention}),
+        "trace": " and ".join(f"{error:.0f} at batch {batch}" for batch, error in found["trace"].items()),
+        "batches": ", ".join(
+            f"{min(each):+.0f} to {max(each):+.0f}% at batch {batch}" for batch, each in found["networks"].items()
+        ),
+        **{
+            name: " and ".join(f"{us / 1e3:.3f} ms in {count} units" for count, us in by_units.values())
+            for name, by_units in found["transformers"].items()
+        },
+    }
+
+
+def _by_board(errors: Mapping[str, float]) -> str:
+    return ", ".join(f"{name.split('-')[0].upper()} {error:.1f}" for name, error in errors.items())
+
+
+def _transfer_means(results: Results) -> Results:
+    errors = results["transfer"]["errors"]
+    means = {kind: fmean(errors[chip][kind]["zero_shot"] for chip in BOARDS) for kind in KINDS}
+    return {"means": ", ".join(f"{kind} {mean:.1f}" for kind, mean in means.items())}
+
+
+def _measured_search_errors(results: Results) -> Results:
+    found = [results["measured-search"]["networks"][model]["structured"] for model in SEARCHED]
+    *regrets, last = (f"{each['regret']:.2f}" for each in found)
+    (measured,) = {each["measured"] for each in found}
+    return {"regrets": f"{', '.join(regrets)} and {last}", "measured": measured}
+
+
+def _throughput(results: Results) -> Results:
+    gains = results["studies"]["gain_by_batch"]
+    return {"gain_at_1": gains["1"], "least_gain": min(gains.values())}
+
+
+def _gpu_gains(results: Results) -> Results:
+    """Gains of measured schedules, over the networks for which one was searched."""
+    searched = [row for row in results["gpu-networks"] if "ios-both" in row]
+    gains = {
+        base: [row[base][0] / row["ios-both"][0] for row in searched if base in row]
+        for base in ("sequential", "torch-compile-cuda-graph", "torch-cuda-graph")
+    }
+    return {base.replace("-", "_"): f"{min(found):.1f} to {max(found):.1f}" for base, found in gains.items()}
+
+
+def _gpu_example(results: Results) -> Results:
+    """Milliseconds of the measured network that the README names."""
+    name = ("inception_v3", "bf16")
+    (row,) = (row for row in results["gpu-networks"] if (row["model"], row["dtype"]) == name)
+    return {"ms": {run: row[run][0] / 1e3 for run in _GPU_RUNS if run in row}}
+
+
+#: Figures of each text of ``sentences.yaml`` beside the results, if it has any.
+FIGURES: dict[str, Callable[[Results], Results]] = {
+    "network-errors": _network_errors,
+    "engine-agreement": _engine_agreement,
+    "graph-kernels": _graph_kernels,
+    "transfer-means": _transfer_means,
+    "measured-search-errors": _measured_search_errors,
+    "throughput": _throughput,
+    "gpu-example": _gpu_example,
+    "gpu-gains": _gpu_gains,
+}
+
+
+def sentences(name: str, template: str, results: Results) -> str:
+    """A text of ``sentences.yaml`` with its figures, wrapped."""
+    derived = FIGURES[name](results) if name in FIGURES else {}
+    filled = template.format_map({**results, **derived})
+    return textwrap.fill(filled, _WIDTH, break_on_hyphens=False, break_long_words=False)
+
+
 #: Function that writes each block, by the name in a document's marker.
 TEXTS: dict[str, Callable[[Results], str]] = {
     "example": example,
     "trust-table": trust_table,
     "accuracy-table": accuracy_table,
-    "accuracy": accuracy,
     "network-table": network_table,
-    "network-errors": network_errors,
-    "engine-agreement": engine_agreement,
-    "graph-kernels": graph_kernels,
     "hopper-kinds": hopper_kinds,
     "hopper-families": hopper_families,
     "hopper-sets": hopper_sets,
     "transfer-table": transfer_table,
-    "transfer-means": transfer_means,
     "measured-search-table": measured_search_table,
-    "measured-search-errors": measured_search_errors,
-    "throughput": throughput,
-    "startup": startup,
     "transformer-blocks": transformer_blocks,
     "transformers-served": transformers_served,
     "shared-experts": shared_experts,
     "projections": projections,
     "gpu-networks": gpu_networks,
-    "gpu-example": gpu_example,
-    "gpu-gains": gpu_gains,
     "gpu-streams": gpu_streams,
+    **{name: partial(sentences, name, text) for name, text in shipped(__package__, "sentences.yaml").items()},
     **{path.stem: partial(stored_table, path) for path in sorted(TABLES.glob("*.csv"))},
 }
 
@@ -482,13 +414,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("| --- ", "|---").replace("|  |", "| |")
 
 
-def _sentences(*sentences: str) -> str:
-    return textwrap.fill(" ".join(sentences), _WIDTH, break_on_hyphens=False, break_long_words=False)
-
-
 def _tenths(value: float) -> str:
     return f"{value:.1f}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}"

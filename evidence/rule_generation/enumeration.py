@@ -7,7 +7,7 @@ a set of nodes. Its size is the node's level, so an op that two operands share c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,10 +19,9 @@ from evidence.rule_generation.vocabulary import Shape, Template, Type, Vocabular
 from iossim.base.errors import OptionError
 from iossim.ir.op import Array, Op
 from iossim.proving.refute import random_elements
+from iossim.search.scheduler import Progress, ignore
 
 Indices = NDArray[np.int32]
-#: Called with the finished and the total work of a level.
-Progress = Callable[[int, int], None]
 #: Numbers in the largest array of a batch.
 _BATCH = 1 << 20
 _NOTHING = -1
@@ -58,9 +57,7 @@ class Terms:
         )
 
 
-def enumerate_terms(
-    vocabulary: Vocabulary, size: int, seed: int = 0, progress: Progress = lambda done, total: None
-) -> Terms:
+def enumerate_terms(vocabulary: Vocabulary, size: int, seed: int = 0, progress: Progress = ignore) -> Terms:
     """All terms of up to ``size`` ops, with the fingerprint of each for inputs that ``seed`` draws.
 
     Raises OptionError if there are more than fit in memory.

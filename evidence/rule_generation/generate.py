@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from evidence.rule_generation.candidates import equation, match
 from evidence.rule_generation.derivation import Derivations
@@ -11,41 +10,32 @@ from evidence.rule_generation.enumeration import enumerate_terms
 from evidence.rule_generation.equations import Equation, generalised, holds
 from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, describe
+from iossim.search.scheduler import StartProgress, silent
 from iossim.transforms.rewriting.rule import Rule
 
-#: Called with a label of the stage that starts; the result is called with the finished and the total work.
-Stages = Callable[[str], Callable[[int, int], None]]
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Number of candidates left by each stage, in order."""
-
-    graphs: int  #: enumerated
-    hits: int  #: pairs with equal fingerprints
-    renamed: int  # that differ in more than the names of inputs of one shape
-    shapes: int  # that differ in more than shapes
-    canonical: int  # that differ in more than names, commuting operands, and order of the sides
-    equal: int  #: that are equal for other inputs too
-    equations: int  # that do not follow from smaller ones, after common subgraphs became inputs
-    rules: int  # directions of those in which no input appears from nowhere
-
-    def to_json(self) -> dict[str, int]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+#: The stages of generation, by the name of the count of candidates that each leaves.
+STAGES = {
+    "graphs": "enumeration: graphs",
+    "hits": "matching: pairs with equal fingerprints",
+    "renamed": "renaming of inputs",
+    "shapes": "forgetting shapes",
+    "canonical": "one order of operands and sides",
+    "equal": "other inputs",
+    "equations": "removing consequences of smaller ones, and common subgraphs",
+    "rules": "rules, by direction",
+}
 
 
 @dataclass(frozen=True)
 class Generated:
-    """Rules in canonical order, their equations, and the counts of generation."""
+    """Rules in canonical order, their equations, and the number of candidates left by each of :data:`STAGES`."""
 
     rules: tuple[Rule, ...]
     equations: tuple[Equation, ...]
-    counts: Counts
+    counts: dict[str, int]
 
 
-def generate(
-    vocabulary: Vocabulary, size: int, seed: int = 0, stages: Stages = lambda label: lambda done, total: None
-) -> Generated:
+def generate(vocabulary: Vocabulary, size: int, seed: int = 0, stages: StartProgress = silent) -> Generated:
     """Rules between graphs of up to ``size`` ops; ``seed`` draws the inputs that distinguish graphs."""
     terms = enumerate_terms(vocabulary, size, seed, stages("enumerate"))
     matched = match(terms)
@@ -80,7 +70,5 @@ def generate(
         kept.append(general)
     kept.sort(key=lambda each: each.order)
     rules = to_rules(kept, f"generated from {describe(vocabulary.inputs)}")
-    counts = Counts(
-        matched.graphs, matched.hits, matched.renamed, len(named), len(canonical), equal, len(kept), len(rules)
-    )
-    return Generated(rules, tuple(kept), counts)
+    left = matched.graphs, matched.hits, matched.renamed, len(named), len(canonical), equal, len(kept), len(rules)
+    return Generated(rules, tuple(kept), dict(zip(STAGES, left, strict=True)))

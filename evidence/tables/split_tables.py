@@ -2,47 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from statistics import fmean
 
 import numpy as np
-from rich.table import Table
+from rich.console import RenderableType
 
-from evidence.validation.published_models import PUBLISHED_MODEL, FamilyErrors
+from evidence.validation.published_models import PUBLISHED_MODEL
+from evidence.validation.report import ValidationReport
 from evidence.validation.splits import SplitRows
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell
 from iossim.calibration.accuracy import coverage, width
-from iossim.calibration.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown
+from iossim.calibration.accuracy_tables import FEWEST_SHOWN, errors, few_rows, mean, percent, shown, titled
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.prediction.bands import key_of
 
-_TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
+#: Parts of splits with intervals, by their names in columns.
+_PARTS = ("hash", "largest", "zero-shot", "sampled")
+Rows = list[dict[str, Cell]]
 
 
-def size_table(rows: Sequence[SplitRows]) -> Table:
-    """One line per kind of each data set; errors in percent."""
-    columns = [
-        Column("op", shortens=True),
-        Column("rows", "rows"),
-        Column("inside", "mean\ninside", digits=1),
-        Column("largest", "mean\nlargest", digits=1),
-        Column("bias", digits=1),
-        Column("ratio"),
-        Column("far", "over\n2x"),
-        Column("roof_inside", "roof\ninside", digits=1),
-        Column("roof_largest", "roof\nlargest", digits=1),
-        Column("covered", "within", digits=0),
-        Column("wide", digits=2),
+def split_tables(report: ValidationReport) -> Iterator[RenderableType]:
+    """Operators held out otherwise than by hash, and their errors."""
+    rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device", "family")}
+    yield from titled(
+        __package__,
+        "size",
+        "largest operators: errors of device time, by a fit that saw the smaller 80% by work, %",
+        _by_size(rows["size"]),
+        "inside: small shapes that are held out; ratio: largest over inside; over 2x: rows off by more than a "
+        "factor of two; within: in the stated interval; wide: its median high over low",
+    )
+    yield from titled(
+        __package__,
+        "device",
+        "unseen devices, each predicted from the others: errors of device time, %",
+        _by_device(rows["device"]),
+        "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving "
+        "out the others says; samples are of the same kind",
+    )
+    samples = 0 if report.transfer is None else report.transfer.samples
+    yield from titled(
+        __package__,
+        "device_summary",
+        f"unseen devices by kind, from no and from {samples} samples: errors of device time over data sets, %",
+        _device_summary(rows["device"]),
+    )
+    yield from titled(
+        __package__,
+        "family",
+        "families of kernels left out of the fit: errors of device time, %",
+        _by_family(rows["family"]),
+    )
+    yield from titled(
+        __package__,
+        "coverage",
+        "stated intervals: measured times within, %, where 90 are said, and the median high over low",
+        _coverage(report.operators, report.splits) if rows["size"] or rows["device"] else [],
+    )
+    lines: Rows = [
+        {
+            "family": each.family.replace("_", " "),
+            "setting": each.setting.partition("_")[0],
+            "devices": each.devices,
+            "ours": percent(each.error),
+            "roofline": percent(each.roofline),
+            PUBLISHED_MODEL: 100 * each.published,
+            "better": each.is_better,
+        }
+        for each in (report.families if rows["device"] else ())
     ]
-    parts = {(row.device, row.data_set, row.key, row.part): row for row in rows}
-    lines: list[dict[str, Cell]] = []
+    yield from titled(
+        __package__,
+        "published",
+        "families of operators beside another model's published errors, mean over devices, %",
+        lines,
+        "in: held-out shapes of devices that were fitted; out: devices left out, from datasheet facts",
+    )
+
+
+def _by_size(rows: Sequence[SplitRows]) -> Rows:
+    """One line per kind of each data set; errors in percent."""
+    inside_of = _by_kind(rows, "inside")
+    lines: Rows = []
     largest = [row for row in rows if row.part == "largest" and len(row) >= FEWEST_SHOWN]
-    for device, own in groupby(largest, key=lambda row: row.device):
+    for device, own in groupby(largest, key=attrgetter("device")):
         lines.append({"op": device})
         for row in own:
-            inside = parts.get((row.device, row.data_set, row.key, "inside"))
-            error, within = _error(row), None if inside is None else _error(inside)
+            inside = inside_of.get(_kind(row))
+            error, within = mean(row.accuracy), None if inside is None else mean(inside.accuracy)
             lines.append(
                 {
                     "op": f"  {shown(row.key, row.data_set)}",
@@ -58,154 +108,97 @@ def size_table(rows: Sequence[SplitRows]) -> Table:
                     "wide": row.width,
                 }
             )
-    return records_table("", lines, columns)
+    return lines
 
 
-def device_table(rows: Sequence[SplitRows]) -> Table:
+def _by_device(rows: Sequence[SplitRows]) -> Rows:
     """One line per kind and data set of each device left out; errors in percent."""
-    columns = [
-        Column("op", shortens=True),
-        Column("rows"),
-        Column("mean", digits=1),
-        Column("median", digits=1),
-        Column("bias", digits=1),
-        Column("roof", digits=1),
-        Column("covered", "within", digits=0),
-        Column("wide", digits=2),
-        Column("sampled", "with\nsamples", digits=1),
-        Column("sampled_covered", "within", digits=0),
-        Column("sampled_wide", "wide", digits=2),
-    ]
-    sampled = {(row.device, row.data_set, row.key): row for row in rows if row.part == "sampled"}
-    lines: list[dict[str, Cell]] = []
-    zero_shot = sorted((row for row in rows if row.part == "zero-shot"), key=lambda row: row.device)
-    for device, several in groupby(zero_shot, key=lambda row: row.device):
+    sampled = _by_kind(rows, "sampled")
+    lines: Rows = []
+    zero_shot = sorted((row for row in rows if row.part == "zero-shot"), key=attrgetter("device"))
+    for device, several in groupby(zero_shot, key=attrgetter("device")):
         own = list(several)
         lines.append({"op": device})
         for row in own:
             if len(row) < FEWEST_SHOWN:
                 continue
-            accuracy, better = row.accuracy, sampled.get((row.device, row.data_set, row.key))
-            line: dict[str, Cell] = {
-                "op": f"  {shown(row.key, row.data_set)}",
-                "rows": accuracy.rows,
-                "mean": percent(accuracy.mean_error),
-                "median": percent(accuracy.median_error),
-                "bias": percent(accuracy.bias),
-                "roof": mean(row.roofline),
-                "covered": percent(row.coverage),
-                "wide": row.width,
-            }
-            if better is not None:
+            line = {"op": f"  {shown(row.key, row.data_set)}", "rows": len(row), **errors(row.accuracy)}
+            line |= {"roof": mean(row.roofline), "covered": percent(row.coverage), "wide": row.width}
+            if (better := sampled.get(_kind(row))) is not None:
                 line |= {
-                    "sampled": _error(better),
+                    "sampled": mean(better.accuracy),
                     "sampled_covered": percent(better.coverage),
                     "sampled_wide": better.width,
                 }
             lines.append(line)
         lines += few_rows((len(row), row.predicted_us / row.measured_us - 1) for row in own)
-    return records_table("", lines, columns)
+    return lines
 
 
-def device_summary_table(rows: Sequence[SplitRows], samples: int) -> Table:
+def _kind(row: SplitRows) -> tuple[str, str, str]:
+    return row.device, row.data_set, row.key
+
+
+def _by_kind(rows: Sequence[SplitRows], part: str) -> Mapping[tuple[str, str, str], SplitRows]:
+    return {_kind(row): row for row in rows if row.part == part}
+
+
+def _device_summary(rows: Sequence[SplitRows]) -> Rows:
     """Mean and worst error over data sets of devices left out, for each kind with samples; in percent."""
-    columns = [
-        Column("op", shortens=True),
-        Column("sets"),
-        Column("zero-shot", "mean", digits=1),
-        Column("zero-shot worst", "worst", digits=1),
-    ]
-    columns += [
-        Column("sampled", f"mean with\n{samples} samples", digits=1),
-        Column("sampled worst", "worst", digits=1),
-    ]
-    judged = {(row.device, row.data_set, row.key) for row in rows if row.part == "sampled"}
-    lines: list[dict[str, Cell]] = []
+    judged = _by_kind(rows, "sampled").keys()
+    lines: Rows = []
     for key in sorted({key for _, _, key in judged}):
         line: dict[str, Cell] = {"op": key}
         for part in ("zero-shot", "sampled"):
-            own = [row for row in rows if row.part == part and row.key == key]
-            errors = [_error(row) or 0.0 for row in own if (row.device, row.data_set, key) in judged]
-            line |= {"sets": len(errors), part: fmean(errors), f"{part} worst": max(errors)}
+            own = [
+                mean(row.accuracy) or 0.0
+                for row in rows
+                if row.part == part and row.key == key and _kind(row) in judged
+            ]
+            line |= {"sets": len(own), part: fmean(own), f"{part} worst": max(own)}
         lines.append(line)
-    return records_table("", lines, columns)
+    return lines
 
 
-def family_table(rows: Sequence[SplitRows]) -> Table:
+def _by_family(rows: Sequence[SplitRows]) -> Rows:
     """One line per kind of each data set whose family was left out; errors in percent."""
-    columns = [
-        Column("op", shortens=True),
-        Column("left out", wraps=True),
-        Column("rows"),
-        Column("mean", digits=1),
-        Column("bias", digits=1),
-        Column("far", "over\n2x"),
-    ]
-    lines: list[dict[str, Cell]] = []
-    for device, own in groupby(sorted(rows, key=lambda row: row.device), key=lambda row: row.device):
-        enough = [row for row in own if len(row) >= FEWEST_SHOWN]
-        lines += [{"op": device}] if enough else []
+    lines: Rows = []
+    enough = sorted((row for row in rows if len(row) >= FEWEST_SHOWN), key=attrgetter("device"))
+    for device, own in groupby(enough, key=attrgetter("device")):
+        lines.append({"op": device})
         lines += [
             {
                 "op": f"  {shown(row.key, row.data_set)}",
                 "left out": row.part,
                 "rows": len(row),
-                "mean": _error(row),
+                "mean": mean(row.accuracy),
                 "bias": percent(row.accuracy.bias),
                 "far": row.far_off,
             }
-            for row in enough
+            for row in own
         ]
-    return records_table("", lines, columns)
+    return lines
 
 
-def published_table(families: Sequence[FamilyErrors]) -> Table:
-    """Families of operators beside a roofline and the published errors of another model; in percent."""
-    columns = [Column("family", shortens=True), Column("setting"), Column("devices"), Column("ours", digits=1)]
-    columns += [Column("roofline", digits=1), Column("published", PUBLISHED_MODEL, digits=1), Column("better")]
-    lines: list[dict[str, Cell]] = [
-        {
-            "family": each.family.replace("_", " "),
-            "setting": _TITLES[each.setting],
-            "devices": each.devices,
-            "ours": percent(each.error),
-            "roofline": percent(each.roofline),
-            "published": 100 * each.published,
-            "better": None if each.is_better is None else "yes" if each.is_better else "no",
-        }
-        for each in families
-    ]
-    return records_table("", lines, columns)
-
-
-def coverage_table(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> Table:
+def _coverage(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> Rows:
     """Measured times within the stated interval by kind and split, over all devices, %, and its median high over
     low.
     """
-    parts = {"hash": "hash", "largest": "largest", "zero-shot": "device", "sampled": "sampled"}
-    columns = [Column("op", shortens=True)]
-    for part, title in parts.items():
-        columns += [Column(part, f"{title}\nwithin", digits=0), Column(f"{part} wide", "wide", digits=2)]
-    judged: list[tuple[str, str, OperatorEvaluation | SplitRows]] = [
-        (key_of(*each.kinds[0]), "hash", each.unseen) for each in operators
-    ]
-    judged += [(row.key, row.part, row) for row in rows]
-    lines: list[dict[str, Cell]] = []
-    for key in sorted({key for key, _, _ in judged}):
-        line: dict[str, Cell] = {"op": key}
-        count = 0
-        for part in parts:
-            own = [each for name, its, each in judged if (name, its) == (key, part)]
-            if own and sum(map(len, own)) >= FEWEST_SHOWN:
+    judged: dict[tuple[str, str], list[OperatorEvaluation | SplitRows]] = {}
+    for each in operators:
+        judged.setdefault((key_of(*each.kinds[0]), "hash"), []).append(each.unseen)
+    for row in rows:
+        judged.setdefault((row.key, row.part), []).append(row)
+    lines: Rows = []
+    for key in sorted({key for key, _ in judged}):
+        line: dict[str, Cell] = {}
+        for part in _PARTS:
+            own = judged.get((key, part), [])
+            if sum(map(len, own)) >= FEWEST_SHOWN:
                 low, high, measured = (
                     np.concatenate([getattr(each, name) for each in own])
                     for name in ("low_us", "high_us", "measured_us")
                 )
                 line |= {part: percent(coverage(low, high, measured)), f"{part} wide": width(low, high)}
-                count += 1
-        lines += [line] if count else []
-    return records_table("", lines, columns)
-
-
-def _error(row: SplitRows) -> float | None:
-    return mean(row.accuracy)
+        lines += [{"op": key, **line}] if line else []
+    return lines

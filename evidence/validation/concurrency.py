@@ -8,9 +8,10 @@ are fits that did not see what they are judged by: the families of the kernels, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
-from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
+from iossim.measurements.measurement_set import profile_named
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Progress = Callable[[int, int], None]
 
 #: A simulated ratio this near to the measured one is right.
 RIGHT = 0.10
@@ -49,12 +50,14 @@ class RatioErrors:
     percentile_90: float
 
     @staticmethod
-    def of(predicted: Floats, measured: Floats) -> RatioErrors:
-        size = np.abs(predicted / measured - 1.0)
+    def of(errors: Floats) -> RatioErrors:
+        """Errors in numbers, from those of all ratios."""
+        size = np.abs(errors)
         return RatioErrors(float(np.median(size)), float(np.mean(size)), float(np.quantile(size, 0.9)))
 
-    def to_json(self) -> dict[str, float]:
-        return {"median": self.median, "mean": self.mean, "percentile_90": self.percentile_90}
+    def percents(self) -> dict[str, float]:
+        """The figures in percent, by the names of columns."""
+        return {"median": 100 * self.median, "mean": 100 * self.mean, "p90": 100 * self.percentile_90}
 
 
 #: Models in a pair's table, in order.
@@ -94,39 +97,39 @@ class PairErrors:
     @property
     def within(self) -> float | None:
         """Fraction of slowdowns within their intervals."""
-        known = ~self.is_whole & np.isfinite(self.low)
+        known = self._known
         return coverage(self.low[known], self.high[known], self.measured[known])
 
     @property
     def width(self) -> float | None:
         """Median high over low of the slowdowns' intervals."""
-        known = ~self.is_whole & np.isfinite(self.low)
-        return width(self.low[known], self.high[known])
+        return width(self.low[self._known], self.high[self._known])
+
+    @property
+    def _known(self) -> Bools:
+        return np.asarray(~self.is_whole & np.isfinite(self.low))
 
     @staticmethod
     def all_of(several: Sequence[PairErrors]) -> PairErrors:
         """Figures of several sets joined as one."""
-        return PairErrors(
-            ALL_PAIRS,
-            ", ".join(dict.fromkeys(one.device for one in several)),
-            sum(one.pairs for one in several),
-            np.concatenate([one.measured for one in several]),
-            {model: np.concatenate([one.predicted[model] for one in several]) for model in MODELS},
-            np.concatenate([one.is_whole for one in several]),
-            np.concatenate([one.low for one in several]),
-            np.concatenate([one.high for one in several]),
+        measured, is_whole, low, high = (
+            np.concatenate([getattr(one, name) for one in several]) for name in ("measured", "is_whole", "low", "high")
         )
+        predicted = {model: np.concatenate([one.predicted[model] for one in several]) for model in MODELS}
+        devices = ", ".join(dict.fromkeys(one.device for one in several))
+        pairs = sum(one.pairs for one in several)
+        return PairErrors(ALL_PAIRS, devices, pairs, measured, predicted, is_whole, low, high)
 
     def _errors(self, among: Bools) -> dict[str, RatioErrors]:
-        return {model: RatioErrors.of(of[among], self.measured[among]) for model, of in self.predicted.items()}
+        return {model: RatioErrors.of((of / self.measured - 1.0)[among]) for model, of in self.predicted.items()}
 
     def to_json(self) -> dict[str, Any]:
         return {
             "data_set": self.data_set,
             "device": self.device,
             "pairs": self.pairs,
-            "slowdowns": {model: errors.to_json() for model, errors in self.slowdowns.items()},
-            "makespans": {model: errors.to_json() for model, errors in self.makespans.items()},
+            "slowdowns": {model: asdict(errors) for model, errors in self.slowdowns.items()},
+            "makespans": {model: asdict(errors) for model, errors in self.makespans.items()},
             "fitted": {self.fitted: self.value} if self.fitted else {},
             "interval_coverage": self.within,
             "interval_width": self.width,
@@ -152,18 +155,6 @@ class MicroRatio:
     def is_right(self) -> bool:
         return abs(self.error) <= RIGHT
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "device": self.device,
-            "mechanism": self.mechanism,
-            "title": self.title,
-            "line": self.line,
-            "measured": self.measured,
-            "simulated": self.simulated,
-            "error": self.error,
-            "is_right": self.is_right,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -178,10 +169,6 @@ class Placement:
     in_turn: float
     by_number: float
     chance: float
-
-    def to_json(self) -> dict[str, Any]:
-        names = ("device", "kernel", "blocks", "foretold", "in_turn", "by_number", "chance")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -209,54 +196,51 @@ class ConcurrencyEvaluation:
         return {
             "pairs": [each.to_json() for each in self.pairs],
             "all_pairs": None if together is None else together.to_json(),
-            "microbenchmarks": [each.to_json() for each in self.microbenchmarks],
-            "mechanisms": [
-                {
-                    "device": device,
-                    "mechanism": mechanism,
-                    "ratios": len(own),
-                    "right": sum(one.is_right for one in own),
-                }
-                for (device, mechanism), own in self.by_mechanism().items()
+            "microbenchmarks": [
+                asdict(each) | {"error": each.error, "is_right": each.is_right} for each in self.microbenchmarks
             ],
-            "placements": [each.to_json() for each in self.placements],
+            "mechanisms": [
+                {"device": device, "mechanism": name, "ratios": len(own), "right": sum(one.is_right for one in own)}
+                for (device, name), own in self.by_mechanism().items()
+            ],
+            "placements": [asdict(each) for each in self.placements],
         }
 
 
 def evaluate_concurrency(
-    folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = lambda done, total: None
+    folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = ignore
 ) -> tuple[ConcurrencyEvaluation | None, tuple[str, ...]]:
     """Simulate the tables of a folder for these devices, by default for all, None if there are none; and notes, one
     line each.
 
     Missing tables are left out, and noted. Raises MeasurementError for an unreadable one.
     """
-    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
-    fits: list[CorunFit] = []
-    micro: list[MicroRatio] = []
-    placements: list[Placement] = []
     notes: list[str] = []
-    tables = _tables()
-    for done, table in enumerate(tables):
-        path = folder / table.file
-        if chosen is None or table.device in chosen:
-            profile = device(table.device) if chosen is None else chosen[table.device]
-            if not path.exists():
+    done, total = count(1), len(_PAIRS) + len(_MICROBENCHMARKS) + 1
+
+    def places(tables: Sequence[_Table]) -> Iterator[tuple[_Table, Path, DeviceProfile]]:
+        """Tables of chosen devices that are there."""
+        for table in tables:
+            path, profile = folder / table.file, profile_named(table.device, profiles)
+            if profile is not None and path.exists():
+                yield table, path, profile
+            elif profile is not None:
                 notes.append(f"no measurements at {path}: kernels side by side on {table.device} are left out")
-            elif table.placements:
-                placements += [_placement(one, profile) for one in block_placement.read_placements(path)]
-            else:
-                fit = tabulate(partial(table.make, path), profile, table.knob)
-                if table.is_pairs:
-                    fits.append(fit)
-                else:
-                    micro += _micro_ratios(fit)
-        progress(done + 1, len(tables))
+            progress(next(done), total)
+
+    fits, micro = (
+        [tabulate(partial(table.make, path), profile, table.knob) for table, path, profile in places(tables)]
+        for tables in (_PAIRS, _MICROBENCHMARKS)
+    )
+    placements = [
+        _placement(one, profile)
+        for _, path, profile in places([_Table(block_placement.FILE, block_placement.DEVICE)])
+        for one in block_placement.read_placements(path)
+    ]
     if not (fits or micro or placements):
         return None, tuple(notes)
-    return ConcurrencyEvaluation(tuple(_pair_errors(fits)) if fits else (), tuple(micro), tuple(placements)), tuple(
-        notes
-    )
+    ratios = tuple(ratio for fit in micro for ratio in _micro_ratios(fit))
+    return ConcurrencyEvaluation(tuple(_pair_errors(fits)) if fits else (), ratios, tuple(placements)), tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -265,54 +249,44 @@ class _Table:
     device: str
     make: Callable[[Path, DeviceProfile], Sequence[CorunCase]] = lambda path, profile: ()
     knob: Knob | None = None
-    is_pairs: bool = False
-    placements: bool = False
 
 
-def _tables() -> tuple[_Table, ...]:
-    return (
-        _Table(
-            pairs.GRAPHS_FILE,
-            pairs.GRAPHS_DEVICE,
-            lambda path, profile: graph_pair_cases(pairs.read_graph_pairs(path), profile),
-            GRAPH_BESIDE,
-            is_pairs=True,
-        ),
-        _Table(
-            pairs.STREAMS_FILE,
-            pairs.STREAMS_DEVICE,
-            lambda path, profile: stream_pair_cases(pairs.read_stream_pairs(path)),
-            is_pairs=True,
-        ),
-        _Table(
-            pairs.PREFILL_FILE,
-            pairs.PREFILL_DEVICE,
-            lambda path, profile: prefill_pair_cases(pairs.read_prefill_pairs(path), profile),
-            is_pairs=True,
-        ),
-        _Table(
-            microbenchmarks.V100_FILE,
-            microbenchmarks.V100,
-            lambda path, profile: microbenchmark_cases(microbenchmarks.read_v100(path), profile),
-        ),
-        _Table(
-            microbenchmarks.RTX_5090_FILE,
-            microbenchmarks.RTX_5090,
-            lambda path, profile: microbenchmark_cases(microbenchmarks.read_rtx_5090(path), profile),
-        ),
-        _Table(block_placement.FILE, block_placement.DEVICE, placements=True),
-    )
+_PAIRS = (
+    _Table(
+        pairs.GRAPHS_FILE,
+        pairs.GRAPHS_DEVICE,
+        lambda path, profile: graph_pair_cases(pairs.read_graph_pairs(path), profile),
+        GRAPH_BESIDE,
+    ),
+    _Table(
+        pairs.STREAMS_FILE, pairs.STREAMS_DEVICE, lambda path, profile: stream_pair_cases(pairs.read_stream_pairs(path))
+    ),
+    _Table(
+        pairs.PREFILL_FILE,
+        pairs.PREFILL_DEVICE,
+        lambda path, profile: prefill_pair_cases(pairs.read_prefill_pairs(path), profile),
+    ),
+)
+_MICROBENCHMARKS = (
+    _Table(
+        microbenchmarks.V100_FILE,
+        microbenchmarks.V100,
+        lambda path, profile: microbenchmark_cases(microbenchmarks.read_v100(path), profile),
+    ),
+    _Table(
+        microbenchmarks.RTX_5090_FILE,
+        microbenchmarks.RTX_5090,
+        lambda path, profile: microbenchmark_cases(microbenchmarks.read_rtx_5090(path), profile),
+    ),
+)
 
 
 def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
     left_out = [fit.without_families() for fit in fits]
-    intervals = _intervals(fits, left_out)
+    ends = np.split(_intervals(fits, left_out), np.cumsum([len(one) for one in left_out])[:-1])
     found = []
-    begin = 0
-    for fit, by_family in zip(fits, left_out, strict=True):
+    for fit, by_family, own in zip(fits, left_out, ends, strict=True):
         figures = [figure for case in fit.cases for figure in case.figures]
-        own = intervals[begin : begin + len(figures)]
-        begin += len(figures)
         without = fit.without_set()
         predicted = {
             "none": np.array([figure.none for figure in figures]),

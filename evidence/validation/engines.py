@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,9 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import reprice
 from iossim.search.counting import distinct_stages
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import schedule
+from iossim.search.scheduler import Progress, ignore, schedule
 
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 #: Devices and network that are compared by default.
 DEVICES = ("v100-sxm2", "a100-sxm-40gb", "t4")
@@ -138,8 +138,7 @@ def compare_prices(
     profile: DeviceProfile,
     sample: int | None = None,
     seed: int = 0,
-    space: StageSpace = SPACE,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = ignore,
     engine: str = Engine.PAPER,
 ) -> EngineAgreement:
     """Price the distinct stages of a network's blocks by both simulators, as ``engine`` runs them.
@@ -148,52 +147,40 @@ def compare_prices(
     ``progress`` is called with finished and total stages.
     """
     analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
-    problems: dict[str, ScheduleProblem] = {}
-    for block in network.blocks:
-        problem = ScheduleProblem.of_block(network, block)
-        problems.setdefault(problem.key, problem)
-    stages = [(problem, mask) for problem in problems.values() for mask in distinct_stages(problem, space).tolist()]
-    total = len(stages)
+    blocks = (ScheduleProblem.of_block(network, block) for block in network.blocks)
+    problems = {problem.key: problem for problem in blocks}.values()
+    masks = [distinct_stages(problem, SPACE) for problem in problems]
+    total = priced = sum(map(len, masks))
     if sample is not None and sample < total:
-        chosen = np.random.default_rng(seed).choice(total, sample, replace=False)
-        stages = [stages[index] for index in sorted(chosen.tolist())]
-    done = 0
-
-    def told() -> None:
-        nonlocal done
-        done += 1
-        progress(min(done, len(stages)), len(stages))
-
-    events = EventDrivenStages(network, analytic, told)
-    events_us: list[float] = []
-    analytic_us: list[float] = []
-    groups: list[int] = []
-    for problem in problems.values():
-        masks = np.array([mask for own, mask in stages if own is problem], dtype=np.uint64)
-        if len(masks):
-            batch = StageBatch.concurrent(problem, masks)
-            events_us += events.price_stages(batch).tolist()
-            analytic_us += analytic.price_stages(batch).tolist()
-            groups += [len(problem.groups(mask)) for mask in masks.tolist()]
-    optima = _optima(network, analytic, events, space) if len(stages) == total else (None, None)
+        priced = sample
+        chosen = np.zeros(total, dtype=np.bool_)
+        chosen[np.random.default_rng(seed).choice(total, sample, replace=False)] = True
+        parts = np.split(chosen, np.cumsum([len(own) for own in masks])[:-1])
+        masks = [own[part] for own, part in zip(masks, parts, strict=True)]
+    done = count(1)
+    events = EventDrivenStages(network, analytic, lambda: progress(min(next(done), priced), priced))
+    batches = [StageBatch.concurrent(*each) for each in zip(problems, masks, strict=True) if len(each[1])]
+    events_us, analytic_us = (
+        np.concatenate([model.price_stages(batch) for batch in batches]) for model in (events, analytic)
+    )
+    groups = [len(batch.problem.groups(mask)) for batch in batches for mask, _ in batch.stages()]
+    optima = _optima(network, analytic, events) if priced == total else (None, None)
     return EngineAgreement(
         network.name,
         profile.name,
         total,
         np.array(groups, dtype=np.int64),
-        np.array(analytic_us),
-        np.array(events_us),
+        analytic_us,
+        events_us,
         optima[0],
         optima[1],
         analytic.engine,
     )
 
 
-def _optima(
-    network: Network, analytic: SimulatorCostModel, events: EventDrivenStages, space: StageSpace
-) -> tuple[float, float]:
+def _optima(network: Network, analytic: SimulatorCostModel, events: EventDrivenStages) -> tuple[float, float]:
     """Relative excess of each engine's best schedule over the other's, at the other's prices."""
-    options = SearchOptions(space)
+    options = SearchOptions(SPACE)
     best_analytic = schedule(network, analytic, _SCHEDULER, options)
     best_events = schedule(network, events, _SCHEDULER, options)
     return (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from statistics import fmean
 from typing import Any
@@ -21,12 +21,10 @@ from iossim.prediction.published import SEQUENTIAL, is_pinned, published_figures
 from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.scheduler import schedule, scheduler_names
+from iossim.search.scheduler import Progress, ignore, schedule, scheduler_names
 
 #: Two published latencies that differ by more than this are in a known order; repeats differ by less, or nearly.
 NOISE = 0.03
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +89,10 @@ class SchedulerOrder:
     batch: int
     faster: str
     slower: str
-    #: Slower over faster, less 1; ``foretold`` by a fit that saw no figure of the network.
+    #: Slower over faster, less 1; ``left_out`` by a fit that saw no figure of the network.
     published: float
     predicted: float
-    foretold: float
+    left_out: float
 
     @property
     def is_right(self) -> bool:
@@ -102,7 +100,7 @@ class SchedulerOrder:
 
     @property
     def is_foretold(self) -> bool:
-        return self.foretold > 0.0
+        return self.left_out > 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,66 +176,31 @@ class NetworkEvaluation:
         return fmean(each.is_covered for each in self.latencies) if self.latencies else None
 
     def to_json(self) -> dict[str, Any]:
+        by_scheduler = {
+            name: mean_size([each.error for each in self.unseen if each.scheduler == name])
+            for name in dict.fromkeys(each.scheduler for each in self.unseen)
+        }
         return {
             "device": self.device,
-            "in_sample": {
-                "figures": len(self.errors),
-                "mean_error": mean_size(self.errors),
-                "worst_error": largest(self.errors),
-            },
+            "in_sample": _summary(self.errors),
             "unseen": {
-                "figures": len(self.unseen),
-                "mean_error": mean_size(self.unseen_errors),
-                "worst_error": largest(self.unseen_errors),
-                "mean_error_by_scheduler": {
-                    name: mean_size([each.error for each in self.unseen if each.scheduler == name])
-                    for name in dict.fromkeys(each.scheduler for each in self.unseen)
-                },
+                **_summary(self.unseen_errors),
+                "mean_error_by_scheduler": by_scheduler,
                 "orders_right": sum(order.is_right for order in self.orders),
             },
             "left_out": {
-                "figures": len(self.latencies),
-                "mean_error": mean_size(self.foretold_errors),
-                "worst_error": largest(self.foretold_errors),
+                **_summary(self.foretold_errors),
                 "interval_coverage": self.coverage,
                 "orders_right": sum(order.is_foretold for order in self.orders),
             },
             "orders": len(self.orders),
             "networks": [
-                {
-                    "model": each.model,
-                    "batch": each.batch,
-                    "scheduler": each.scheduler,
-                    "predicted_us": each.predicted_us,
-                    "low_us": each.low_us,
-                    "high_us": each.high_us,
-                    "published_us": each.published_us,
-                    "error": each.error,
-                    "in_sample": each.is_in_sample,
-                    "left_out": {
-                        "predicted_us": each.foretold.predicted_us,
-                        "low_us": each.foretold.low_us,
-                        "high_us": each.foretold.high_us,
-                        "error": each.foretold_error,
-                    },
-                    "speedup": each.speedup,
-                    "published_speedup": each.published_speedup,
-                }
+                asdict(each)
+                | {"error": each.error, "in_sample": each.is_in_sample}
+                | {"left_out": asdict(each.foretold) | {"error": each.foretold_error}}
                 for each in self.latencies
             ],
-            "wrong_orders": [
-                {
-                    "model": order.model,
-                    "batch": order.batch,
-                    "faster": order.faster,
-                    "slower": order.slower,
-                    "published": order.published,
-                    "predicted": order.predicted,
-                    "left_out": order.foretold,
-                }
-                for order in self.orders
-                if not (order.is_right and order.is_foretold)
-            ],
+            "wrong_orders": [asdict(order) for order in self.orders if not (order.is_right and order.is_foretold)],
             "sample_stages": [
                 {
                     "batch": each.batch,
@@ -249,11 +212,12 @@ class NetworkEvaluation:
                 }
                 for each in self.stages
             ],
-            "active_warps": [
-                {"model": each.model, "batch": each.batch, "predicted": each.predicted, "published": each.published}
-                for each in self.active_warps
-            ],
+            "active_warps": [asdict(each) for each in self.active_warps],
         }
+
+
+def _summary(errors: Sequence[float]) -> dict[str, Any]:
+    return {"figures": len(errors), "mean_error": mean_size(errors), "worst_error": largest(errors)}
 
 
 def mean_size(errors: Sequence[float]) -> float | None:
@@ -274,7 +238,7 @@ def published_devices() -> tuple[str, ...]:
 
 
 def evaluate_networks(
-    profile: DeviceProfile, figures: Mapping[str, Any] | None = None, progress: Progress = lambda done, total: None
+    profile: DeviceProfile, figures: Mapping[str, Any] | None = None, progress: Progress = ignore
 ) -> NetworkEvaluation:
     """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
 
@@ -284,7 +248,10 @@ def evaluate_networks(
     """
     figures = published_figures() if figures is None else figures
     simulator = SimulatorCostModel(profile, Precision.FP32)
-    rows = [row for row in figures["networks"] if row["device"] == profile.name]
+    rows, stages, warps = (
+        [row for row in figures.get(name, ()) if row["device"] == profile.name]
+        for name in ("networks", "sample_stages", "active_warps")
+    )
     latencies: list[NetworkLatency] = []
     orders: list[SchedulerOrder] = []
     for done, row in enumerate(rows):
@@ -296,8 +263,8 @@ def evaluate_networks(
         profile.name,
         tuple(latencies),
         tuple(orders),
-        tuple(_stages(figures.get("sample_stages", ()), simulator)),
-        tuple(_active_warps(figures.get("active_warps", ()), simulator)),
+        tuple(_stages(stages, simulator)),
+        tuple(_active_warps(warps, simulator)),
     )
 
 
@@ -353,8 +320,6 @@ def _orders(found: Sequence[NetworkLatency]) -> Iterator[SchedulerOrder]:
 
 def _stages(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) -> Iterator[StageLatency]:
     for row in rows:
-        if row["device"] != simulator.profile.name:
-            continue
         network = load(SAMPLE, batch=row["batch"])
         problem = ScheduleProblem.of_block(network, network.blocks[0])
         position = {name: index for index, name in enumerate(problem.unit_names)}
@@ -371,8 +336,6 @@ def _stages(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) ->
 
 def _active_warps(rows: Sequence[Mapping[str, Any]], simulator: SimulatorCostModel) -> Iterator[ActiveWarps]:
     for row in rows:
-        if row["device"] != simulator.profile.name:
-            continue
         network = load(row["model"], batch=row["batch"])
         sequential, found = (
             run_schedule(network, schedule(network, simulator, name), simulator.profile).mean_active_warps

@@ -6,22 +6,25 @@ datasheet facts alone. Errors are the mean over devices of each one's mean over 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evidence.validation.families import PUBLISHED_FAMILIES
-from evidence.validation.splits import SplitRows
+from evidence.validation.splits import KERNEL_FAMILIES, SplitRows
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.prediction.bands import key_of
 from iossim.prediction.published import published_figures
 
-Floats = NDArray[np.float64]
 #: Model whose errors are published by family.
 PUBLISHED_MODEL = "NeuSight"
+#: Kinds (keys of bands) by the family with published errors.
+PUBLISHED_FAMILIES: Mapping[str, frozenset[str]] = {
+    **{name: frozenset({name}) for name in ("bmm", "linear")},
+    "elementwise": KERNEL_FAMILIES["element-wise"],
+    **{name: frozenset({name}) for name in ("softmax", "layer_norm")},
+}
 #: Fewer rows of a kind, in a data set with other kinds, do not judge a family.
 FEWEST_ROWS = 100
 
@@ -63,48 +66,29 @@ def operator_model(name: str) -> dict[str, Any]:
 
 def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> tuple[FamilyErrors, ...]:
     """Both settings of each family; those without rows are left out."""
-    inside = [
-        (key_of(*each.kinds[0]), each.device, _errors(each.unseen)) for each in operators if len(each) >= FEWEST_ROWS
+    judged: list[tuple[str, str, OperatorEvaluation | SplitRows]] = [
+        ("in_distribution", key_of(*each.kinds[0]), each.unseen) for each in operators if len(each) >= FEWEST_ROWS
     ]
-    outside = [
-        (row.key, row.device, _errors(row))
-        for row in rows
-        if (row.split, row.part) == ("device", "zero-shot") and len(row) >= FEWEST_ROWS
-    ]
+    zero_shot = (row for row in rows if (row.split, row.part) == ("device", "zero-shot") and len(row) >= FEWEST_ROWS)
+    judged += [("out_of_distribution", row.key, row) for row in zero_shot]
     published = operator_model(PUBLISHED_MODEL)
     found: list[FamilyErrors] = []
     for family, kinds in PUBLISHED_FAMILIES.items():
-        for setting, judged in (("in_distribution", inside), ("out_of_distribution", outside)):
-            own = [each for each in judged if each[0] in kinds]
+        for setting in ("in_distribution", "out_of_distribution"):
+            own = [each for its, key, each in judged if its == setting and key in kinds]
             if own:
-                devices = sorted({each[1] for each in own})
-                errors, roofs = (
-                    [_mean(each[2][place] for each in own if each[1] == name) for name in devices] for place in (0, 1)
-                )
-                found.append(
-                    FamilyErrors(
-                        family,
-                        setting,
-                        len(devices),
-                        _mean_of(errors),
-                        _mean_of(roofs),
-                        published[setting][family] / 100,
-                    )
-                )
+                devices = len({each.device for each in own})
+                error, roofline = (_error(own, model) for model in ("predicted_us", "baseline_us"))
+                theirs = published[setting][family] / 100
+                found.append(FamilyErrors(family, setting, devices, error, roofline, theirs))
     return tuple(found)
 
 
-def _errors(judged: OperatorEvaluation | SplitRows) -> tuple[Floats, Floats]:
-    measured_us = judged.measured_us
-    return np.abs(judged.predicted_us / measured_us - 1), np.abs(judged.baseline_us / measured_us - 1)
-
-
-def _mean(several: Iterable[Floats]) -> float | None:
-    joined = np.concatenate(list(several))
-    known = joined[np.isfinite(joined)]
-    return float(known.mean()) if len(known) else None
-
-
-def _mean_of(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _error(judged: Sequence[OperatorEvaluation | SplitRows], model: str) -> float | None:
+    """Mean over devices of each one's mean error by a model, which may be nan for some rows; None without others."""
+    means = []
+    for device in sorted({each.device for each in judged}):
+        errors = [np.abs(getattr(each, model) / each.measured_us - 1) for each in judged if each.device == device]
+        known = np.concatenate(errors)[np.isfinite(np.concatenate(errors))]
+        means += [float(known.mean())] if len(known) else []
+    return sum(means) / len(means) if means else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,12 @@ from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
 from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
-from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.validation import (
-    OperatorEvaluation,
-    StageEvaluation,
-    evaluate_recording,
-    evaluate_stages,
-    held_out_fraction,
-    quoted_otherwise,
-)
+from iossim.calibration.validation import Validation, evaluate_by_kind, evaluate_stages, lowered_sets, quoted_otherwise
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement_set import DataSets
 from iossim.models.load import load
-from iossim.search.scheduler import StartProgress
+from iossim.search.scheduler import StartProgress, silent
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
 #: Ways of holding operators out; by default without families, and quickly by hashes alone.
@@ -50,15 +42,10 @@ TRANSFER_SAMPLES = 20
 
 
 @dataclass(frozen=True)
-class ValidationReport:
+class ValidationReport(Validation):
     """Result of an evaluation, in the order of the data sets and devices; parts not requested are empty."""
 
-    operators: tuple[OperatorEvaluation, ...] = ()
-    #: Evaluations of the data sets that hold stages.
-    stages: tuple[StageEvaluation, ...] = ()
     networks: tuple[NetworkEvaluation, ...] = ()
-    #: Networks that were measured as a whole, one file each.
-    measured: tuple[MeasuredEvaluation, ...] = ()
     #: Kernels that were measured concurrently, one folder of tables each.
     concurrency: tuple[ConcurrencyEvaluation, ...] = ()
     #: Kernels and networks on parts of a device, one folder of tables each.
@@ -68,8 +55,6 @@ class ValidationReport:
     transfer: LeaveOneOut | None = None
     #: Operators held out by size, by device and by family.
     splits: tuple[SplitRows, ...] = ()
-    #: Remarks on data that was left out, each with its reason.
-    notes: tuple[str, ...] = ()
 
     @cached_property
     def families(self) -> tuple[FamilyErrors, ...]:
@@ -78,19 +63,9 @@ class ValidationReport:
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; errors and differences are fractions, times us."""
-        return {
-            "operators": [each.to_json() for each in self.operators],
-            "stages": [each.to_json() for each in self.stages],
-            "networks": [each.to_json() for each in self.networks],
-            "measured": [each.to_json() for each in self.measured],
-            "concurrency": [each.to_json() for each in self.concurrency],
-            "shares": [each.to_json() for each in self.shares],
-            "engines": [each.to_json() for each in self.engines],
-            "transfer": None if self.transfer is None else _transfer_json(self.transfer),
-            "splits": [each.to_json() for each in self.splits],
-            "families": [each.to_json() for each in self.families],
-            "notes": list(self.notes),
-        }
+        parts = ("networks", "concurrency", "shares", "engines", "splits", "families")
+        own = {name: [each.to_json() for each in getattr(self, name)] for name in parts}
+        return super().to_json() | own | {"transfer": self.transfer and self.transfer.to_json()}
 
 
 def validate(
@@ -98,7 +73,7 @@ def validate(
     places: Sequence[Path] | None = None,
     parts: Sequence[str] | None = None,
     quick: bool = False,
-    progress: StartProgress = lambda label: lambda done, total: None,
+    progress: StartProgress = silent,
     splits: Sequence[str] | None = None,
 ) -> ValidationReport:
     """Recompute every figure; raises OptionError or MeasurementError for unusable input.
@@ -115,80 +90,58 @@ def validate(
         for name in given:
             if name not in known:
                 raise OptionError(f"`{option}` {name!r} is not known; {did_you_mean(name, known)}")
-    judged = _Operators()
-    networks: list[NetworkEvaluation] = []
-    measured: tuple[MeasuredEvaluation, ...] = ()
-    engines: list[EngineAgreement] = []
-    notes: list[str] = []
+    found = ValidationReport()
     if "operators" in parts:
-        judged = _operators(read_data_sets(places, profiles), splits, progress)
-        notes += judged.notes
-    if "networks" in parts:
-        for profile in _profiles(profiles, published_devices()):
-            networks.append(evaluate_networks(profile, progress=progress(f"networks on {profile.name}")))
+        found = _operators(read_data_sets(places, profiles), splits, progress)
+    notes = list(found.notes)
+    networks = [
+        evaluate_networks(profile, progress=progress(f"networks on {profile.name}"))
+        for profile in (_profiles(profiles, published_devices()) if "networks" in parts else ())
+    ]
+    measured: tuple[MeasuredEvaluation, ...] = ()
     if "measured" in parts:
         where = default_places() if places is None else places
         measured, said = evaluate_all(where, profiles, progress("measured networks"))
         notes += said
+    folders = [concurrency_data()] if places is None else places
     side_by_side: list[ConcurrencyEvaluation] = []
     if "concurrency" in parts:
         told = progress("kernels side by side")
-        for folder in [concurrency_data()] if places is None else places:
+        for folder in folders:
             judged_together, said = evaluate_concurrency(folder, profiles, told)
             side_by_side += [judged_together] if judged_together else []
             notes += said if places is None else ()
     shares: list[ShareEvaluation] = []
     if "shares" in parts:
         told = progress("parts of devices")
-        for folder in [concurrency_data()] if places is None else places:
-            found = evaluate_shares(folder, profiles, QUICK_BATCHES if quick else None)
-            shares += [found] if found else []
+        shares = [evaluate_shares(folder, profiles, QUICK_BATCHES if quick else None) for folder in folders]
         told(1, 1)
-    if "engines" in parts:
-        network = load(NETWORK)
-        for profile in _profiles(profiles, DEVICES):
-            told = progress(f"engines on {profile.name}")
-            sample = QUICK_STAGES if quick else None
-            engines.append(compare_prices(network, profile, sample, SEED, progress=told))
-    return ValidationReport(
-        judged.by_hash,
-        judged.stages,
-        tuple(networks),
-        measured,
-        tuple(side_by_side),
-        tuple(shares),
-        tuple(engines),
-        judged.transfer,
-        judged.splits,
-        tuple(notes),
+    engines = [
+        compare_prices(
+            load(NETWORK),
+            profile,
+            QUICK_STAGES if quick else None,
+            SEED,
+            progress=progress(f"engines on {profile.name}"),
+        )
+        for profile in (_profiles(profiles, DEVICES) if "engines" in parts else ())
+    ]
+    return replace(
+        found,
+        networks=tuple(networks),
+        measured=measured,
+        concurrency=tuple(side_by_side),
+        shares=tuple(filter(None, shares)),
+        engines=tuple(engines),
+        notes=tuple(notes),
     )
 
 
-@dataclass(frozen=True)
-class _Operators:
-    """Results for operators: see the fields of :class:`ValidationReport`."""
-
-    by_hash: tuple[OperatorEvaluation, ...] = ()
-    stages: tuple[StageEvaluation, ...] = ()
-    transfer: LeaveOneOut | None = None
-    splits: tuple[SplitRows, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> _Operators:
-    notes = list(data.notes)
-    told = progress("operators")
-    recordings: list[Recording] = []
-    by_hash: list[OperatorEvaluation] = []
-    for done, (measured, profile) in enumerate(data.sets):
-        if measured.measurements:
-            recordings.append(lowered(measured, profile, held_out_fraction(profile)))
-            cold_rows = sum(row.is_cold for row in measured.measurements)
-            whole = evaluate_recording(recordings[-1], cold_rows, roofline_us) if "hash" in splits else None
-            by_hash += [] if whole is None else [whole.of_kind(*kind) for kind in whole.kinds]
-        told(done + 1, len(data.sets))
-    by_hash.sort(key=lambda each: each.device)
-    notes += quoted_otherwise(by_hash, data)
+def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> ValidationReport:
+    """Operators and stages of data sets, with the notes on these."""
+    recordings = lowered_sets(data, progress("operators"))
+    by_hash = evaluate_by_kind(recordings, roofline_us) if "hash" in splits else []
+    notes = [*data.notes, *quoted_otherwise(by_hash, data)]
     found = chips(recordings)
     rows: list[SplitRows] = []
     if "size" in splits:
@@ -196,7 +149,7 @@ def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -
     transfer = None
     if "device" in splits:
         try:
-            transfer = leave_out_each(found, TRANSFER_SAMPLES, SEED, _by_label(progress))
+            transfer = leave_out_each(found, TRANSFER_SAMPLES, SEED, progress("devices left out"))
             rows += split_by_device(transfer)
         except ValueError as error:
             # A single device has no source to transfer from.
@@ -204,40 +157,12 @@ def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -
     if "family" in splits:
         rows += split_by_family(found, progress("families of kernels"))
     stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
-    return _Operators(tuple(by_hash), stages, transfer, tuple(rows), tuple(notes))
+    return ValidationReport(tuple(by_hash), stages, notes=tuple(notes), transfer=transfer, splits=tuple(rows))
 
 
 def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
     """Kinds of each left-out device in data sets with enough rows for a mean error."""
     return [row for row in found.rows if len(row.zero_shot.measured_us) >= FEWEST_ROWS]
-
-
-def _by_label(start: StartProgress) -> Callable[[str, int, int], None]:
-    """A progress for each label, started on its first call."""
-    started: dict[str, Callable[[int, int], None]] = {}
-
-    def tell(label: str, done: int, total: int) -> None:
-        if label not in started:
-            started[label] = start(label)
-        started[label](done, total)
-
-    return tell
-
-
-def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
-    return {
-        "samples": found.samples,
-        "left_out": [
-            {
-                "device": row.device,
-                "data_set": row.zero_shot.data_set,
-                "kind": row.kind,
-                "zero_shot": row.zero_shot.accuracy.to_json(),
-                "refined": (None if row.refined is None else row.refined.accuracy.to_json()),
-            }
-            for row in found.rows
-        ],
-    }
 
 
 def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
@@ -35,8 +36,6 @@ from evidence.concurrency.sm_shares import (
     PAIRS_FILE,
     RATES_FILE,
     BandwidthCurve,
-    NetworkShare,
-    SharedRun,
     SmCurve,
     block_bandwidth,
     fastest_draw,
@@ -45,13 +44,14 @@ from evidence.concurrency.sm_shares import (
     read_network_pairs,
     read_network_shares,
 )
+from evidence.validation.concurrency import RatioErrors
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import StepCandidates, lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
+from iossim.measurements.measurement_set import profile_named
 from iossim.models.load import load
 
 Floats = NDArray[np.float64]
@@ -108,28 +108,15 @@ class NetworkShareErrors:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Absolute relative errors of slowdowns."""
-
-    median: float
-    mean: float
-    ninetieth: float
-
-    @staticmethod
-    def of(errors: Floats) -> Spread:
-        return Spread(float(np.median(errors)), float(errors.mean()), float(np.percentile(errors, 90)))
-
-
-@dataclass(frozen=True, slots=True)
 class NetworkPairErrors:
     """Slowdowns of concurrent networks: none, by the model, and by the model fitted without that network's pairs."""
 
     rows: int
     delay_us: float
     l2_part: float
-    no_interference: Spread
-    in_sample: Spread
-    left_out: Spread
+    no_interference: RatioErrors
+    in_sample: RatioErrors
+    left_out: RatioErrors
 
 
 @dataclass(frozen=True)
@@ -155,29 +142,25 @@ def evaluate_shares(
 
     Networks are judged at ``batches``, by default all. Raises MeasurementError for an unreadable table.
     """
-    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
-
-    def profile_of(name: str) -> DeviceProfile | None:
-        return device(name) if chosen is None else chosen.get(name)
-
     curves: tuple[CurveErrors, ...] = ()
     rates: list[BandwidthCurve] = []
     networks: tuple[NetworkShareErrors, ...] = ()
     pairs: NetworkPairErrors | None = None
-    profile = profile_of(CURVES_DEVICE)
+    profile = profile_named(CURVES_DEVICE, profiles)
     if profile is not None and (path := folder / CURVES_FILE).is_file():
         read = read_curves(path)
         curves = tuple(evaluate_curve(curve, profile) for curve in read)
         rates += fastest_draw(read, CURVES_DEVICE)
     rates += read_bandwidths(path) if (path := folder / RATES_FILE).is_file() else []
     rates += block_bandwidth(read_rtx_5090(path)) if (path := folder / RTX_5090_FILE).is_file() else []
-    reaches = [evaluate_reach(rate, profile) for rate in rates if (profile := profile_of(rate.device)) is not None]
-    profile = profile_of(NETWORKS_DEVICE)
+    reaches = [
+        evaluate_reach(rate, profile) for rate in rates if (profile := profile_named(rate.device, profiles)) is not None
+    ]
+    profile = profile_named(NETWORKS_DEVICE, profiles)
     if profile is not None and (path := folder / NETWORKS_FILE).is_file():
         prices = NetworkPrices(profile)
         shares = read_network_shares(path)
-        own = [row for row in shares if batches is None or row.batch in batches]
-        networks = evaluate_networks(own, prices)
+        networks = evaluate_networks(shares if batches is None else shares[shares["batch"].isin(batches)], prices)
         if (path := folder / PAIRS_FILE).is_file():
             pairs = evaluate_pairs(read_network_pairs(path), shares, prices.kernels)
     return ShareEvaluation(curves, tuple(reaches), networks, pairs)
@@ -197,8 +180,7 @@ def evaluate_curve(curve: SmCurve, profile: DeviceProfile) -> CurveErrors:
         # The whole device is known in either case.
         held = np.arange(len(sms)) % 2 == parity
         left_out[held] = errors[int(errors[:, ~held].mean(axis=1).argmin())][held]
-    name = curve.kernel if curve.batch is None else f"{curve.kernel}, batch {curve.batch}"
-    return CurveErrors(name, len(sms), float(_PARTS[best]), float(errors[best].mean()), float(left_out.mean()))
+    return CurveErrors(curve.kernel, len(sms), float(_PARTS[best]), float(errors[best].mean()), float(left_out.mean()))
 
 
 def _curve_us(part: float, whole_us: float, dram_us: float, sms: Floats, profile: DeviceProfile) -> Floats:
@@ -277,24 +259,23 @@ class NetworkPrices:
         )
 
 
-def evaluate_networks(rows: Sequence[NetworkShare], prices: NetworkPrices) -> tuple[NetworkShareErrors, ...]:
+def evaluate_networks(shares: pandas.DataFrame, prices: NetworkPrices) -> tuple[NetworkShareErrors, ...]:
     """Errors of networks on shares, for those of the zoo."""
     found = []
-    for name in dict.fromkeys(row.network for row in rows if row.network in NETWORKS):
-        own = [row for row in rows if row.network == name]
-        measured = np.array([row.latency_us for row in own])
-        batch = np.array([row.batch for row in own], dtype=np.float64)
-        percent = np.array([row.percent for row in own])
-        priced = np.array([prices.latency_us(name, row.batch, row.percent) for row in own])
+    for name, rows in shares[shares["network"].isin(NETWORKS)].groupby("network", sort=False):
+        own = rows.reset_index(drop=True)
+        measured, batch, percent = (own[column].to_numpy() for column in ("latency_us", "batch", "percent"))
+        priced = np.array(
+            [prices.latency_us(name, *each) for each in own[["batch", "percent"]].itertuples(index=False)]
+        )
         copy_us = _copy_us(priced, measured, batch)
         left_out = np.empty(len(own))
         for share in np.unique(percent):
             held = percent == share
             us = _copy_us(priced[~held], measured[~held], batch[~held]) if not held.all() else copy_us
             left_out[held] = np.abs((priced + us * batch)[held] / measured[held] - 1.0)
-        largest = {row.batch: index for index, row in sorted(enumerate(own), key=lambda item: item[1].percent)}
-        base = np.array([largest[row.batch] for row in own])
-        others = np.flatnonzero(base != np.arange(len(own)))
+        base = own.groupby("batch")["percent"].transform("idxmax").to_numpy()
+        others = np.flatnonzero(base != own.index)
         slowdown = (priced / priced[base]) / (measured / measured[base])
         found.append(
             NetworkShareErrors(
@@ -316,20 +297,18 @@ def _copy_us(priced: Floats, measured: Floats, batch: Floats) -> float:
 
 
 def evaluate_pairs(
-    runs: Sequence[SharedRun], shares: Sequence[NetworkShare], kernels: Callable[[str], int]
+    runs: pandas.DataFrame, shares: pandas.DataFrame, kernels: Callable[[str], int]
 ) -> NetworkPairErrors | None:
     """Slowdowns of concurrent networks whose L2 throughput alone is known; None without any."""
-    l2 = {(row.network, row.batch, row.percent): row.l2 for row in shares}
-    known = [
-        (run, used)
-        for run in runs
-        if (used := l2.get((run.other, run.other_batch, run.other_percent))) is not None and run.network in NETWORKS
-    ]
-    if not known:
+    place = ["network", "batch", "percent"]
+    alone = shares[shares["l2"].notna()].drop_duplicates(place, keep="last")[[*place, "l2"]]
+    of_other = alone.rename(columns={"network": "other", "batch": "other_batch", "percent": "other_percent"})
+    known = runs[runs["network"].isin(NETWORKS)].merge(of_other)
+    if known.empty:
         return None
-    measured = np.array([run.together_us / run.alone_us for run, _ in known])
-    counts = {name: kernels(name) for name in {run.network for run, _ in known}}
-    features = np.array([(counts[run.network] / run.alone_us, used) for run, used in known])
+    measured = (known["together_us"] / known["alone_us"]).to_numpy()
+    counts = known["network"].map({name: kernels(name) for name in known["network"].unique()})
+    features = np.stack([counts / known["alone_us"], known["l2"]], axis=1)
 
     def fitted(rows: NDArray[np.bool_]) -> Floats:
         weighted = features[rows] / measured[rows, None]
@@ -337,15 +316,15 @@ def evaluate_pairs(
 
     both = fitted(np.ones(len(known), dtype=np.bool_))
     left_out = np.empty(len(known))
-    for name in dict.fromkeys(run.network for run, _ in known):
-        without = np.array([name not in (run.network, run.other) for run, _ in known])
-        held = np.array([run.network == name for run, _ in known])
+    for name in known["network"].unique():
+        held = (known["network"] == name).to_numpy()
+        without = ~held & (known["other"] != name).to_numpy()
         left_out[held] = (1.0 + features[held] @ (fitted(without) if without.any() else both)) / measured[held] - 1.0
     return NetworkPairErrors(
         len(known),
         float(both[0]),
         float(both[1]),
-        Spread.of(np.abs(1.0 / measured - 1.0)),
-        Spread.of(np.abs((1.0 + features @ both) / measured - 1.0)),
-        Spread.of(np.abs(left_out)),
+        RatioErrors.of(1.0 / measured - 1.0),
+        RatioErrors.of((1.0 + features @ both) / measured - 1.0),
+        RatioErrors.of(left_out),
     )

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
-from evidence.validation.families import KERNEL_FAMILIES
 from evidence.validation.roofline import CalibratedRoofline, Roofs
 from iossim.calibration.accuracy import Accuracy, bands_by_kind, coverage, width
 from iossim.calibration.nuisances import fit_overhead
@@ -26,15 +25,22 @@ from iossim.calibration.recording import Recording, work
 from iossim.hardware.profile import with_values
 from iossim.hardware.provenance import Provenance
 from iossim.prediction.bands import kind_of, measured_over_predicted
+from iossim.search.scheduler import Progress, ignore
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Progress = Callable[[int, int], None]
 
 #: Fraction of the rows of a kind that counts as largest.
 LARGEST_PART = 0.2
 #: Kinds of a data set with fewer rows are not split by size.
 FEWEST_ROWS = 50
+#: Kinds (keys of bands) with similar kernels, by the family that a fit leaves out.
+KERNEL_FAMILIES: Mapping[str, frozenset[str]] = {
+    "convolutions": frozenset({"conv", "depthwise", "conv_transpose"}),
+    "products": frozenset({"linear", "gemm", "bmm"}),
+    "element-wise": frozenset({"add", "mul", "relu", "gelu", "tanh"}),
+    "normalisations": frozenset({"softmax", "layer_norm"}),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +105,7 @@ class SplitRows:
         }
 
 
-def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
+def split_by_size(found: Sequence[Chip], progress: Progress = ignore) -> tuple[SplitRows, ...]:
     """Inside and largest rows of each kind with enough rows, by a fit without the largest."""
     rows: list[SplitRows] = []
     for done, chip in enumerate(found):
@@ -128,7 +134,7 @@ def split_by_size(found: Sequence[Chip], progress: Progress = lambda done, total
     return tuple(sorted(rows, key=lambda row: (row.device, row.data_set, row.key)))
 
 
-def split_by_family(found: Sequence[Chip], progress: Progress = lambda done, total: None) -> tuple[SplitRows, ...]:
+def split_by_family(found: Sequence[Chip], progress: Progress = ignore) -> tuple[SplitRows, ...]:
     """Held-out rows of each family on each chip, by a fit without the family."""
     rows: list[SplitRows] = []
     for done, chip in enumerate(found):

@@ -1,7 +1,7 @@
 """Lookup by name: iossim's own things, followed by those that other packages add through entry points.
 
-Each kind of thing has a :class:`Group` beside its contract. iossim's own things are found by listing a package:
-adding one is adding a file. Another package declares its own in its ``pyproject.toml``, for example::
+Each kind of thing has a :class:`Group` beside its contract. iossim's own things are found by listing a package, so that
+adding one is adding a file, or in a table of places. Another package declares its own in its ``pyproject.toml``::
 
     [project.entry-points."iossim.cost_models"]
     mine = "my_package.costs:create"

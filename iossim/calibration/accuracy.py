@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.samples import OperatorSamples, nuisances_us
+from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
@@ -139,14 +139,19 @@ class Residuals:
         )
 
 
-def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Floats) -> tuple[Floats, Floats]:
-    """Predicted and measured device times; the measured ones are latencies without the recording's nuisances, whose
-    coefficients are ``overhead``: less the host's, and shortened to the time of an unslowed board.
+def device_times(
+    samples: OperatorSamples, profile: DeviceProfile, overhead: Floats | None = None
+) -> tuple[Floats, Floats, Mask]:
+    """Predicted and measured device times, and the rows that the host does not hide, ``[samples]`` each.
 
-    Beside the host's overhead, times below ``least_us`` are indistinguishable: they count as that.
+    The measured ones are latencies without the recording's nuisances: less the host's, and shortened to the time of an
+    unslowed board. Their coefficients are ``overhead``, by default fitted to the predictions. Beside the host's
+    overhead, times below ``least_us`` are indistinguishable: they count as that.
     """
     predicted_us, _ = samples.predict(profile)
-    return predicted_us, without_nuisances(samples, predicted_us, overhead)
+    overhead = fit_nuisances(samples, predicted_us) if overhead is None else overhead
+    is_shown = ~hidden(samples, predicted_us, overhead)
+    return predicted_us, without_nuisances(samples, predicted_us, overhead), is_shown
 
 
 def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:

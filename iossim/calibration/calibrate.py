@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +18,14 @@ from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap, rounde
 from iossim.calibration.doubts import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.recording import Recording, weighted
-from iossim.calibration.samples import Samples, hidden
+from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import HELD_OUT_FRACTION, MeasurementSet, unusable
-
-#: Called with the fitted data, the evaluations of the Jacobian so far, and their maximum.
-Progress = Callable[[str, int, int], None]
+from iossim.search.scheduler import StartProgress, silent
 
 #: Fewer rows than this in all sets together determine nothing.
 FEWEST_ROWS = 10
@@ -39,11 +36,10 @@ _NEARLY = 1e-4
 
 @dataclass(frozen=True)
 class DeviceData:
-    """A device and its measurements; ``weights``, one per set, are the total weights of their rows."""
+    """A device and its measurements."""
 
     profile: DeviceProfile
     sets: tuple[MeasurementSet, ...]
-    weights: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def calibrate(
     *,
     further: Sequence[Samples] = (),
     leaving_out: Mapping[str, Sequence[Samples]] | None = None,
-    progress: Progress = lambda label, done, total: None,
+    progress: StartProgress = silent,
 ) -> Calibration:
     """Fit the parameters that the devices share, starting from (and weakly drawn to) those of the first profile.
 
@@ -101,18 +97,17 @@ def calibrate(
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]
     space = _determined(recordings, further, start)
-    found = fit(seen, start, rounds, partial(progress, "fit"), space=space)
+    found = fit(seen, start, rounds, progress("fit"), space=space)
     given = _rounded(found)
     outside, outside_residuals = _held_out(recordings, found, given)
 
     def without_fold(samples: Sequence[Samples], fold: int) -> Fit:
-        told = partial(progress, f"fold {fold + 1} of {folds}")
-        return fit([*samples, *further], start, rounds, told, found, space)
+        return fit([*samples, *further], start, rounds, progress(f"fold {fold + 1} of {folds}"), found, space)
 
     inside, inside_residuals = _cross_validated(recordings, folds, without_fold)
     operators = seen[: len(recordings)]
     left_out = {
-        name: _rounded(fit([*operators, *others], start, rounds, partial(progress, f"without {name}"), found, space))
+        name: _rounded(fit([*operators, *others], start, rounds, progress(f"without {name}"), found, space))
         for name, others in (leaving_out or {}).items()
     }
     resampled = bootstrap(found, seen, protocol.resamples, protocol.seed)
@@ -138,12 +133,11 @@ def _recordings(data: Sequence[DeviceData], protocol: Protocol) -> tuple[list[Re
     notes: list[str] = []
     recordings: list[Recording] = []
     for one in data:
-        weights = one.weights or (None,) * len(one.sets)
-        for measured, weight in zip(one.sets, weights, strict=True):
+        for measured in one.sets:
             kept = usable(measured, one.profile, protocol.trusts_labels)
             notes += kept.notes
             if kept.measurements:
-                recordings.append(Recording.of(kept, one.profile, protocol.held_out, protocol.folds, weight))
+                recordings.append(Recording.of(kept, one.profile, protocol.held_out, protocol.folds))
     rows = sum(int(one.seen.sum()) for one in recordings)
     if rows < FEWEST_ROWS:
         names = ", ".join(measured.name for one in data for measured in one.sets)
@@ -195,8 +189,7 @@ def _residuals(
     if not chosen.any():
         return []
     samples = recording.where(chosen)
-    predicted_us, measured_us = device_times(samples, with_values(recording.profile, given), overhead)
-    shown = ~hidden(samples, predicted_us, overhead)
+    predicted_us, measured_us, shown = device_times(samples, with_values(recording.profile, given), overhead)
     keys = np.array(recording.keys_where(chosen))[shown].tolist()
     return residuals_by_kind(recording.name, keys, predicted_us[shown], measured_us[shown])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +66,8 @@ def calibrate(
     measured = DeviceData(profile, tuple(read_measurements(file, profile.name) for file in own))
     today = date.today().isoformat()
     protocol = Protocol(today, held_out=held_out, folds=folds, seed=seed, trusts_labels=trust_labels)
-    with progress_bars(quiet=as_json, unit="steps") as start:
-        bar = cache(start)
-        found = fit_profiles(
-            [measured], protocol, published=published, progress=lambda label, done, total: bar(label)(done, total)
-        )
+    with progress_bars(quiet=as_json, unit="steps") as progress:
+        found = fit_profiles([measured], protocol, published=published, progress=progress)
     write_profile(found.profile, path)
     document = {
         "device": found.profile.name,

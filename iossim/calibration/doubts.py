@@ -17,7 +17,7 @@ import numpy as np
 from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import Fit
 from iossim.calibration.recording import Recording
-from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
+from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kind import GPU
 from iossim.hardware.load import device
@@ -109,13 +109,8 @@ def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
     Only rows that the host does not hide count; 0 if it hides all.
     """
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
-    predicted_us, _ = samples.predict(profile)
-    overhead = fit_nuisances(samples, predicted_us)
-    is_shown = ~hidden(samples, predicted_us, overhead)
-    if not is_shown.any():
-        return 0.0
-    predicted_us, measured_us = device_times(samples, profile, overhead)
-    return float(np.median(np.abs(np.log(predicted_us / measured_us)[is_shown])))
+    predicted_us, measured_us, is_shown = device_times(samples, profile)
+    return float(np.median(np.abs(np.log(predicted_us / measured_us)[is_shown]))) if is_shown.any() else 0.0
 
 
 #: A row with a larger error counts far less than its square would.
@@ -166,7 +161,7 @@ def poorly_explained(recordings: Sequence[Recording], found: Fit) -> list[str]:
     notes: list[str] = []
     for one, overhead in zip(recordings, found.overheads, strict=False):
         samples = one.where(one.seen)
-        predicted_us, measured_us = device_times(samples, found.apply(one.profile), overhead)
+        predicted_us, measured_us, _ = device_times(samples, found.apply(one.profile), overhead)
         ratio = predicted_us / measured_us
         outlying = int((np.abs(ratio - 1) > OUTLYING_ERROR).sum())
         median = float(np.median(ratio))

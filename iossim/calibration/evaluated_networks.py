@@ -5,7 +5,7 @@ A run whose outputs were wrong is named, and its times are not reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,16 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import IossimError
 from iossim.calibration.accuracy import Accuracy
 from iossim.execution.engine import Engine
-from iossim.hardware.load import device
-from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import ModelSource, Network
 from iossim.measurements.measured_networks import MeasuredNetworks, NetworkRun, find_measured_networks
+from iossim.measurements.measurement_set import profile_named
 from iossim.models.load import load_source
 from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
 from iossim.search.assemble import reprice_any
-
-Progress = Callable[[int, int], None]
+from iossim.search.scheduler import Progress, ignore
 
 #: Baseline of speed-ups.
 BASE = "sequential"
@@ -127,25 +125,22 @@ def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfil
 
 
 def evaluate_all(
-    places: Sequence[Path],
-    profiles: Sequence[DeviceProfile] | None = None,
-    progress: Progress = lambda done, total: None,
+    places: Sequence[Path], profiles: Sequence[DeviceProfile] | None = None, progress: Progress = ignore
 ) -> tuple[tuple[MeasuredEvaluation, ...], tuple[str, ...]]:
     """Every file of measured networks of these devices, by default of those that ship; and notes, one line each.
 
     Raises MeasurementError for a file that cannot be read.
     """
-    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     found: list[MeasuredEvaluation] = []
     notes: list[str] = []
     files = find_measured_networks(places)
     for done, measured in enumerate(files, start=1):
         name = measured.header.device
-        if chosen is None and name not in device_names():
-            notes.append(f"{measured.path}: of {name}, which has no profile; give one with `device` FILE.yaml")
-        elif chosen is None or name in chosen:
-            found.append(evaluate_measured_networks(measured, device(name) if chosen is None else chosen[name]))
+        if (profile := profile_named(name, profiles)) is not None:
+            found.append(evaluate_measured_networks(measured, profile))
             notes += found[-1].notes
+        elif profiles is None:
+            notes.append(f"{measured.path}: of {name}, which has no profile; give one with `device` FILE.yaml")
         progress(done, len(files))
     return tuple(found), tuple(notes)
 

@@ -13,7 +13,7 @@ is indistinguishable; so do parameters that recordings of slowed boards do not d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,9 +24,7 @@ from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisanc
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
-
-#: Called with the rounds so far, and their maximum.
-Progress = Callable[[int, int], None]
+from iossim.search.scheduler import Progress, ignore
 
 OUTLIER = 0.1
 _RECORDED_WEIGHT = 0.5
@@ -71,7 +69,7 @@ def fit(
     samples: Sequence[Samples],
     start: DeviceProfile,
     rounds: int = 60,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = ignore,
     near: Fit | None = None,
     space: ParameterSpace | None = None,
 ) -> Fit:

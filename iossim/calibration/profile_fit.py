@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from iossim.calibration.calibrate import Calibration, DeviceData, Progress, Protocol, calibrate
+from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import fit_host, published_models, sequences
 from iossim.calibration.nuisances import facts_of, neutral
@@ -19,6 +19,7 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import CALL
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
+from iossim.search.scheduler import StartProgress, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +36,7 @@ class FittedProfiles:
 
 
 def fit_profiles(
-    data: Sequence[DeviceData],
-    protocol: Protocol,
-    *,
-    published: bool = False,
-    progress: Progress = lambda label, done, total: None,
+    data: Sequence[DeviceData], protocol: Protocol, *, published: bool = False, progress: StartProgress = silent
 ) -> FittedProfiles:
     """Fit all that the data of boards with one chip determines; see :func:`~iossim.calibration.calibrate.calibrate`.
 

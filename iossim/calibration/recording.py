@@ -45,6 +45,8 @@ class Recording:
     is_held_out: NDArray[np.bool_]
     fold: NDArray[np.int64]
     keys: tuple[str, ...]
+    #: Rows measured with cold caches, which were left out.
+    cold_rows: int = 0
 
     @staticmethod
     def of(
@@ -136,4 +138,5 @@ def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = 
     outside = np.array([row.operator.is_held_out(held_out) for row in warm], dtype=np.bool_)
     kept = spread(warm, outside, MOST_HELD_OUT_ROWS) | spread(warm, ~outside, MOST_SEEN_ROWS)
     rows = tuple(row for row, is_kept in zip(warm, kept.tolist(), strict=True) if is_kept)
-    return Recording.of(measured, profile, held_out, 1, 1.0, rows)
+    found = Recording.of(measured, profile, held_out, 1, 1.0, rows)
+    return replace(found, cold_rows=len(measured.measurements) - len(warm))

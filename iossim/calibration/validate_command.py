@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
+from iossim.cli.outputs import TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
 
@@ -24,6 +23,8 @@ def validate(
     Operators are judged on held-out shapes, which are chosen by their hash.
     """
     from iossim.base.errors import OptionError
+    from iossim.calibration.accuracy_figures import operators_figures
+    from iossim.calibration.accuracy_tables import accuracy_tables
     from iossim.calibration.validation import validate as judge
     from iossim.hardware.load import device as load_device
 
@@ -39,15 +40,6 @@ def validate(
 
     def files() -> dict[str, Writer]:
         made = {"validation.json": json_file(found.to_json())}
-        if wants_plot(plot):
-            from iossim.calibration.accuracy_figures import operators_figures
+        return made | (pictures(*operators_figures(found.operators)) if wants_plot(plot) else {})
 
-            made |= pictures(*operators_figures(found.operators))
-        return made
-
-    def parts() -> Iterator[Part]:
-        from iossim.calibration.accuracy_tables import accuracy_tables
-
-        yield accuracy_tables(found)
-
-    present(found.to_json, parts(), as_json, out=out, files=files)
+    present(found.to_json, [accuracy_tables(found)], as_json, out=out, files=files)

@@ -28,7 +28,7 @@ from iossim.measurements.measurement import HELD_OUT_FRACTION, Measurement, Meas
 from iossim.measurements.measurement_set import DataSets, read_data_sets
 from iossim.prediction.bands import key_of
 from iossim.prediction.predict import can_be_priced, recorded_stages_us
-from iossim.search.scheduler import StartProgress, ignore
+from iossim.search.scheduler import Progress, StartProgress, silent
 
 Mask = NDArray[np.bool_]
 E = TypeVar("E", "OperatorEvaluation", "StageEvaluation")
@@ -181,14 +181,11 @@ def evaluate_operators(
 
     Rows measured with cold caches are left out; so are rows that the host hides.
     """
-    cold_rows = sum(row.is_cold for row in measured.measurements)
-    return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)
+    return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), baseline)
 
 
-def evaluate_recording(
-    recording: Recording, cold_rows: int = 0, baseline: Baseline | None = None
-) -> OperatorEvaluation:
-    """Evaluate operators that are lowered, beside a ``baseline`` if one is given; ``cold_rows`` were left out."""
+def evaluate_recording(recording: Recording, baseline: Baseline | None = None) -> OperatorEvaluation:
+    """Evaluate operators that are lowered, beside a ``baseline`` if one is given."""
     profile, samples, held_out = recording.profile, recording.samples, recording.is_held_out
     chosen = recording.measured.measurements
     predicted_us, recorded_us = samples.predict(profile)
@@ -221,7 +218,7 @@ def evaluate_recording(
         (nothing if baseline is None else baseline(samples, chosen, fitted & ~is_hidden, measured_us)) - overhead_us,
         least_us,
         samples.basis.shape[1] > 0,
-        cold_rows,
+        recording.cold_rows,
         int(is_hidden.sum()),
         floor_us(samples, overhead),
     )
@@ -330,9 +327,7 @@ class Validation:
 
 
 def validate(
-    places: Sequence[Path],
-    profiles: Sequence[DeviceProfile] | None = None,
-    progress: StartProgress = lambda label: ignore,
+    places: Sequence[Path], profiles: Sequence[DeviceProfile] | None = None, progress: StartProgress = silent
 ) -> Validation:
     """Judge predictions by the measurements in files and folders; raises OptionError or MeasurementError.
 
@@ -340,18 +335,26 @@ def validate(
     devices; otherwise each file is of the shipped device that it names.
     """
     data = read_data_sets(places, profiles)
-    told = progress("operators")
-    operators: list[OperatorEvaluation] = []
-    for done, (measured, profile) in enumerate(data.sets):
-        if measured.measurements:
-            whole = evaluate_operators(measured, profile)
-            operators += [whole.of_kind(*kind) for kind in whole.kinds]
-        told(done + 1, len(data.sets))
-    operators.sort(key=lambda each: each.device)
+    operators = evaluate_by_kind(lowered_sets(data, progress("operators")))
     stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
     networks, said = evaluate_all(places, profiles, progress("measured networks"))
     notes = (*data.notes, *quoted_otherwise(operators, data), *said)
     return Validation(tuple(operators), stages, networks, notes)
+
+
+def lowered_sets(data: DataSets, progress: Progress) -> list[Recording]:
+    """Recordings of the sets that hold operators, with what the profiles' own fits held out."""
+    found = []
+    for done, (measured, profile) in enumerate(data.sets):
+        found += [lowered(measured, profile, held_out_fraction(profile))] if measured.measurements else []
+        progress(done + 1, len(data.sets))
+    return found
+
+
+def evaluate_by_kind(recordings: Sequence[Recording], baseline: Baseline | None = None) -> list[OperatorEvaluation]:
+    """An evaluation for each kind of operator of each recording, by device."""
+    whole = (evaluate_recording(one, baseline) for one in recordings)
+    return sorted((each.of_kind(*kind) for each in whole for kind in each.kinds), key=lambda each: each.device)
 
 
 def quoted_otherwise(operators: Sequence[OperatorEvaluation], data: DataSets) -> list[str]:

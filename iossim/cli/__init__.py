@@ -1,0 +1,1 @@
+"""The command line: a function for each command, found in the room that it belongs to; options and outputs."""

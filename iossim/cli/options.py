@@ -64,31 +64,31 @@ def names_of(module: str, function: str) -> Callable[[str], list[str]]:
 
 
 def _room(owner: Any) -> str:
-    """The room of a command, of a group, or of a module."""
-    return str(getattr(owner, "__module__", owner.__name__).split(".")[1])
+    """The room of a command, of a group, or of a module: the name of its package."""
+    return ".".join(getattr(owner, "__module__", owner.__name__).split(".")[:2])
 
 
 @functools.cache
 def _texts(room: str) -> dict[str, dict[str, Any]]:
-    file = Path(__file__).parents[1] / room / "options.toml"
+    file = Path(__file__).parents[2].joinpath(*room.split("."), "options.toml")
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 #: Flags that are spelled differently from their parameter or field, by its name.
-FLAGS: dict[str, str] = _texts("cli")["flags"]
+FLAGS: dict[str, str] = _texts("iossim.cli")["flags"]
 #: Parameters without which another one has no effect, by that one's name.
-ONLY_WITH: dict[str, list[str]] = _texts("cli")["only_with"]
+ONLY_WITH: dict[str, list[str]] = _texts("iossim.cli")["only_with"]
 
 
 def _flag(name: str) -> str:
     return FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
-def listed(name: str, owner: str = "", room: str = "cli") -> Any:
+def listed(name: str, owner: str = "", room: str = "iossim.cli") -> Any:
     """The option or argument ``name`` as typer takes it: of the table ``owner`` of a room's ``options.toml``, or the
     one that all commands of the room, or of iossim, share.
     """
-    shared = _texts("cli")["shared"] | _texts(room).get("shared", {})
+    shared = _texts("iossim.cli")["shared"] | _texts(room).get("shared", {})
     entry = _texts(room).get(owner, {}).get(name, name)
     entry = shared[entry] if isinstance(entry, str) else entry
     known = names_of(*entry["names"].split()) if "names" in entry else None

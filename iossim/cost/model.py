@@ -56,10 +56,11 @@ class StageBounds:
     - for a stage of a single group ``price >= sum(single_us[u] for u in U)``, with ``single_us >= serial_us``;
     - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``;
     - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us``
-      for every resource ``r`` of ``late``, which is idle until it is first needed (:class:`LateWork`).
+      for every late resource ``r``; ``idle_us`` is the time for which it must be idle at first (:class:`LateWork`).
 
     ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are
-    finite and not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Merged
+    finite and not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Stages are
+    of units that run as fastest alone (:class:`~iossim.cost.variant_bounds.VariantBounds` are of others). Merged
     stages are not covered: a search that may merge prices the few merged stages first.
     """
 
@@ -81,8 +82,8 @@ class LateWork:
         first_us + (1 - share of the first group) * (second_us - first_us),
 
     with ``first_us`` the minimum over all groups of the issue time before a group plus its lead, and ``second_us`` the
-    same over all but the first. ``lead_us`` has shape ``[n]``, ``share`` (at most 1) and ``work_us`` shape ``[n,
-    resources]``, ``most_groups`` (int64) shape ``[resources]``.
+    same over all but the first in issue order. ``lead_us`` has shape ``[n]``, ``share`` (at most 1) and ``work_us``
+    shape ``[n, resources]``, ``most_groups`` (int64) shape ``[resources]``.
     """
 
     lead_us: NDArray[np.float64]
@@ -138,7 +139,8 @@ def problems_of(network: Network, cost_model: CostModel) -> list[ScheduleProblem
 class WrappedCostModel:
     """A cost model that prices as ``inner`` does; a subclass overrides its changes.
 
-    Its prices may differ from those of ``inner``, so it passes on none of the capabilities of ``inner``.
+    Its prices may differ from those of ``inner``, so it passes on none of the capabilities of ``inner``. A subclass
+    whose prices may be lower overrides ``bounds``.
     """
 
     inner: CostModel
@@ -161,7 +163,7 @@ class WrappedCostModel:
 
 
 class VariantChoosing(WrappedCostModel):
-    """A wrapper that prices a stage without variants with its own choice of them."""
+    """A wrapper that chooses the variants itself for a stage that names none."""
 
     def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
         """The stage with the variants in its price."""

@@ -18,6 +18,7 @@ from iossim.models.load import source_of
 from iossim.models.onnx.file import read_model
 from iossim.models.onnx.inputs import declared_inputs, dimension_names, dimension_size
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes, open_shapes
+from iossim.models.options import DECLARED
 from iossim.transforms.replay import network_of_source
 
 #: Name of a leading dimension that the file leaves nameless.
@@ -111,14 +112,17 @@ class OpenDimensions:
             name: size + (name in varied) * (2 * (first + number) + 1)
             for number, (name, size) in enumerate(self._sizes.items())
         }
-        shapes = {
-            value: tuple(
-                own if not isinstance(name, str) or (size := dimension_size(name, sizes)) is None else size
-                for name, own in zip(shape, self.graph.types[value].shape, strict=True)
+        texts = {**dict(self.source.options), "batch": DECLARED}
+        known = {option: dimension_size(option.partition("dimension.")[2], sizes) for option in texts}
+        texts |= {option: str(size) for option, size in known.items() if size is not None}
+        for value, shape in self.declared.items():
+            own = self.graph.types[value].shape
+            bound = (
+                each if not isinstance(name, str) or (size := dimension_size(name, sizes)) is None else size
+                for name, each in zip(shape, own, strict=True)
             )
-            for value, shape in self.declared.items()
-        }
-        other = network_of_source(self.source, shapes).graph
+            texts[f"shape.{value}"] = "x".join(map(str, bound))
+        other = network_of_source(replace(self.source, options=tuple(texts.items()))).graph
         made, expected = ([(node.name, node.outputs) for node in graph.nodes] for graph in (other, self.graph))
         if made != expected:
             raise ModelError("the graph has other nodes at another size")

@@ -1,0 +1,1 @@
+"""Plans: schedules as launches, copies and waits on streams, with memory and races; the contract of backends."""

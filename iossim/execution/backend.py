@@ -7,7 +7,7 @@ A backend runs plans and times them; it knows no schedule, no search and no stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -211,3 +211,13 @@ class Fallback:
     kind: str
     unit: str
     reason: str
+
+
+def remarks(network: str, found: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """A line for each kind and reason of the ops of a network that run on the host (name, kind, reason)."""
+    causes: dict[tuple[str, str], list[str]] = {}
+    for op, kind, reason in found:
+        causes.setdefault((kind, reason), []).append(repr(op))
+    for (kind, reason), ops in causes.items():
+        named = ", ".join(ops[:3]) + (f" and {len(ops) - 3} more" if len(ops) > 3 else "")
+        yield f"{kind} of {network!r} (op {named}) runs on the host, by NumPy, and the device waits: {reason}"

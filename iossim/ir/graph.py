@@ -1,4 +1,4 @@
-"""The computation graph: immutable, validated when built, hashed by structure.
+"""The computation graph: immutable, validated by ``Graph.create``, hashed by structure.
 
 A graph is a directed acyclic graph of nodes (primitive ops) over named values. Values are graph inputs,
 constants (weights) or outputs of nodes. Names are for people: they do not enter the hash.
@@ -80,7 +80,7 @@ class Graph:
         return {value: node for node in self.nodes for value in node.outputs}
 
     def private_producer(self, value: str) -> Node | None:
-        """The producer of ``value``, if that is its only output and has one consumer."""
+        """The producer of ``value``, if that is its only output, has one consumer and is not returned."""
         producer = self.producer.get(value)
         if producer is None or len(producer.outputs) != 1 or value in self.returned:
             return None

@@ -32,7 +32,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -240,8 +240,6 @@ def read_data_sets(
     of their device, and OptionError for a missing file or folder.
     """
     notes: list[str] = []
-    chosen = None if profiles is None else {profile.name: profile for profile in profiles}
-    shipped: dict[str, DeviceProfile] = {}
     sets: list[tuple[MeasurementSet, DeviceProfile]] = []
     for place in places:
         if not place.exists():
@@ -252,12 +250,12 @@ def read_data_sets(
             if not several:
                 notes.append(f"{path}: passed over: its rows are of no operators that could be predicted")
             for recorded in several:
-                profile = _profile(recorded.device, chosen, shipped)
+                profile = profile_named(recorded.device, profiles)
                 if profile is not None:
                     measured = check_plausible(recorded, profile)
                     notes += measured.notes
                     sets.append((measured, profile))
-                elif chosen is None:
+                elif profiles is None:
                     notes.append(
                         f"{path}: of {recorded.device}, which has no profile; give one with `device` FILE.yaml"
                     )
@@ -266,14 +264,11 @@ def read_data_sets(
     return DataSets(tuple(sets), tuple(notes))
 
 
-def _profile(
-    name: str, chosen: Mapping[str, DeviceProfile] | None, shipped: dict[str, DeviceProfile]
-) -> DeviceProfile | None:
-    if chosen is not None:
-        return chosen.get(name)
-    if name not in shipped and name in device_names():
-        shipped[name] = device(name)
-    return shipped.get(name)
+def profile_named(name: str, profiles: Sequence[DeviceProfile] | None) -> DeviceProfile | None:
+    """The profile of that name among those given, or where none are, of the known devices; None if there is none."""
+    if profiles is None:
+        return device(name) if name in device_names() else None
+    return next((profile for profile in profiles if profile.name == name), None)
 
 
 def _files(place: Path, others: Sequence[Format]) -> list[Path]:

@@ -49,8 +49,6 @@ class Sieve:
 
     path: Path
     total: int = 0
-    #: Unit of the numbers of rows.
-    place: str = "line"
     dropped: dict[str, list[int]] = field(default_factory=dict)
 
     def keep(self, rows: Iterable[NumberedRow], read: Callable[[Row], T]) -> list[T]:
@@ -72,9 +70,9 @@ class Sieve:
         if count > LARGEST_DROPPED_PART * self.total:
             reason, lines = max(self.dropped.items(), key=lambda item: len(item[1]))
             problem = f"{count:,} of {self.total:,} rows are not usable, more than {LARGEST_DROPPED_PART:.0%}"
-            raise unusable(self.path, f"{problem}; {self.place} {lines[0]}: {reason}; correct or remove them")
+            raise unusable(self.path, f"{problem}; line {lines[0]}: {reason}; correct or remove them")
         return tuple(
-            f"{len(lines):,} of {self.total:,} rows dropped: {reason} (first: {self.place} {lines[0]})"
+            f"{len(lines):,} of {self.total:,} rows dropped: {reason} (first: line {lines[0]})"
             for reason, lines in self.dropped.items()
         )
 

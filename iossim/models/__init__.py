@@ -1,0 +1,1 @@
+"""Models become networks: ONNX files, PyTorch modules, the zoo, the published engine's files; and the passes."""

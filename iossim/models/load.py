@@ -52,22 +52,22 @@ def load(
     ``batch`` is the number of images; it defaults to one, or to that of ``shapes`` or an ONNX file. ``dtype`` names a
     :class:`~iossim.ir.types.Precision`; it defaults to that of the file's or module's weights, otherwise to fp32.
     ``shapes`` gives complete shapes of graph inputs by name, batch included; ``dimensions`` binds symbolic dimensions
-    of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``. ``units`` names a unit policy
-    (:mod:`iossim.models.passes.unit_fusion`). Blocks of more than ``max_block`` units are split. ``seed`` is that of
-    the zoo's weights and random graphs. ``strict`` refuses operators unknown to iossim, which are otherwise priced as
-    memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names plugin passes that rewrite an
-    ONNX file's graph after the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of
-    activations and weights (:mod:`iossim.microbatching.training_pass`); the batch norms of an ONNX file
-    or a module then use batch statistics. ``block`` selects a single block, by its name or number
-    (:func:`iossim.models.passes.block_parts.single_block`).
+    of an ONNX file, and its inputs of one truth value or whole number, such as ``use_cache_branch``. ``graphs`` is a
+    folder of edge lists, for ``randwire``. ``units`` names a unit policy (:mod:`iossim.models.passes.unit_fusion`).
+    Blocks of more than ``max_block`` units are split. ``seed`` is that of the zoo's weights and random graphs.
+    ``strict`` refuses operators unknown to iossim, which are otherwise priced as memory traffic
+    (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names plugin passes that rewrite an ONNX file's graph after
+    the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of activations and weights
+    (:mod:`iossim.microbatching.training_pass`); the batch norms of an ONNX file or a module then use batch statistics.
+    ``block`` selects a single block, by its name or number (:func:`iossim.models.passes.block_parts.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the
     arguments of its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch``
     sets another leading dimension. Inputs are named after the arguments, outputs after the keys of a returned dict.
-    The module must be in eval mode, since dropout and batch norms behave differently in training, and no schedule is
-    for that. Its weights are not copied: leave them unchanged while the network is in use. A schedule of such a network
-    does not record where to load it from, so that reading the schedule needs ``network=``, or a file: with
-    ``onnx_file`` the module is exported there, as ONNX, and the network is that file's.
+    The module must be in eval mode, since dropout and batch norms behave differently in training, and schedules are of
+    inference (``training`` adds gradients to it). Its weights are not copied: leave them unchanged while the network is
+    in use. A schedule of such a network does not record where to load it from, so that reading the schedule needs
+    ``network=``, or a file: with ``onnx_file`` the module is exported there, as ONNX, and the network is that file's.
 
     Raises ModelError, OptionError or GraphError.
     """
@@ -98,19 +98,16 @@ def check_known(model: str) -> None:
         known(model)
 
 
-def load_source(source: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
-    """Load a network again from its recorded source, with inputs of other ``shapes`` if given.
+def load_source(source: ModelSource) -> Network:
+    """Load a network again from its recorded source.
 
     Raises ModelError for one that was made in memory, or whose file has moved.
     """
     if source_of(source.model) in ("ios_file", "onnx_file") and not os.path.isfile(source.model):
         raise ModelError(f"model file {source.model!r} does not exist; say where it is now with `model`")
-    from iossim.models.source_options import options_of  # most networks are loaded once
+    from iossim.models.source_options import options_of  # few networks are loaded again
 
-    options = options_of(source)
-    return _loaded(
-        source.model, options if shapes is None else replace(options, shapes=shapes, dimensions={}, batch=None)
-    )
+    return _loaded(source.model, options_of(source))
 
 
 def _loaded(model: Any, options: LoadOptions) -> Network:

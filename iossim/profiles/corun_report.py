@@ -13,7 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from iossim.base.picture import Picture
-from iossim.base.tables import Cell, csv_text, keyed_table
+from iossim.base.tables import Cell, csv_text, described_table
 from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on
 from iossim.report.figures import timeline
@@ -93,13 +93,7 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
         for number, row in enumerate(run.kernels)
         if number in shown
     ]
-    return keyed_table(
-        "",
-        rows,
-        titles={"slower_x": "slowdown", "slowed_by": "slowed by row (us)"},
-        wraps=("slowed_by",),
-        digits={"start_us": 1, "end_us": 1, "alone_us": 1},
-    )
+    return described_table(__package__, "corun", "", rows)
 
 
 def slower(row: CorunKernel) -> float:

@@ -1,1 +1,1 @@
-
+"""Words, tables, pictures, traces and files of results."""

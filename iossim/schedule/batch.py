@@ -43,8 +43,10 @@ FASTEST = ""
 
 
 class UnitVariant(NamedTuple):
-    """One way to run a unit: its name, its time alone, the workspace of its kernels, and the number of blocks of the
-    kernel whose blocks hold most of an SM, with that part (0: not known).
+    """One way to run a unit: its name, its time alone, and the workspace of its kernels.
+
+    ``blocks`` and ``sm_share`` are of the kernel whose thread blocks fill most of an SM: their number, and the share
+    that one holds; 0 if unknown.
     """
 
     name: str
@@ -86,8 +88,8 @@ class Variants:
 
 @dataclass(frozen=True, eq=False)
 class StageBatch:
-    """``masks[i]`` (uint64) are the units of stage ``i``, ``strategies[i]`` (uint8,
-    :attr:`~iossim.schedule.batch.Strategy.code`) its strategy; both have shape ``[stages]``.
+    """Stages of one problem, as arrays: ``masks[i]`` (uint64) are the units of stage ``i``, ``strategies[i]`` (uint8,
+    :attr:`~iossim.schedule.batch.Strategy.code`) is its strategy; both have shape ``[stages]``.
 
     ``variants`` has each unit's variant; without it, each unit runs as fastest alone. A merged stage is one separate
     convolution, and has no variants.

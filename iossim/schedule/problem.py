@@ -48,8 +48,8 @@ class ScheduleProblem:
     signatures: tuple[str, ...]
     network: Network | None = None
     units: tuple[int, ...] = ()
-    #: ``not_before[i]`` (shape and dtype as above) is the mask of interchangeable units before which unit ``i`` need
-    #: not start (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
+    #: ``not_before[i]`` (shape and dtype as above) is the mask of interchangeable units that start no later than unit
+    #: ``i`` in some best schedule (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
     not_before: Masks | None = None
     #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in
     #: one, by their lowest unit. Empty if units are not clustered.
@@ -111,7 +111,10 @@ class ScheduleProblem:
         return (1 << len(self)) - 1
 
     def restrict(self, units: Sequence[int]) -> ScheduleProblem:
-        """The problem of some of the units, in ascending order; their inputs from other units are already available."""
+        """The problem of some of the units, in ascending order; their inputs from other units are already available.
+
+        ``not_before`` and ``clusters`` are left out: without them a search only looks at more stages.
+        """
         position = {unit: index for index, unit in enumerate(units)}
         predecessors = [
             sum(1 << position[before] for before in bits(int(self.predecessors[unit])) if before in position)
@@ -153,7 +156,7 @@ class ScheduleProblem:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Number of units on the longest path to each unit."""
+        """Number of units on the longest path to each unit, itself not counted."""
         depths: list[int] = []
         for mask in self.predecessors.tolist():
             depths.append(max((depths[before] + 1 for before in bits(mask)), default=0))

@@ -1,7 +1,8 @@
 """Schedules as data: for each block its stages, in order, with their prices; or streams of launches.
 
 One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the
-search options, so that it can be replayed, compared and explained. Reading validates every field, fitting every unit.
+search options, so that it can be replayed, compared and explained. Reading checks every field; fitting
+to a network checks every unit.
 """
 
 from __future__ import annotations

@@ -97,6 +97,7 @@ class _Search:
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
         self.graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
         self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
+        # A label may cost this much more than the state's other one, and be part of the best schedule for its boundary.
         self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
         self.labels = Labels.of(len(lattice))
         self.known = GrowingTable()

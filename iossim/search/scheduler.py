@@ -1,4 +1,4 @@
-"""The contract of a scheduler, and the registry: a module of this package registers a function under a name."""
+"""The contract of a scheduler, and the registry: a table has the place of the function of each name."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from iossim.backends.torch_cuda.backend import TorchBackend
 from iossim.backends.torch_cuda.tensor_backend import TensorBackend, tensor_backend
 from iossim.backends.torch_cuda.tensors import arithmetic, one_thread, to_array, to_tensor
-from iossim.base.errors import ModelError, OptionError
+from iossim.base.errors import GraphError, ModelError, OptionError
 from iossim.execution.backend import BackendError, Choice, Choices, DeviceLostError
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import largest_error, plan_for
@@ -26,7 +26,7 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import StreamSchedule
-from iossim.torch.forms import Results, form, told, twins
+from iossim.torch.forms import Results, form, leaves, told, twins
 from iossim.torch.state import unchanged
 
 #: Algorithm of each launch, by the names of its units.
@@ -58,25 +58,29 @@ class Bound:
         chosen: Chosen | None = None,
     ) -> None:
         self.network, self.schedule, self.given = network, schedule, given
+        here = leaves(given)
+        tensors = [path for path, value in here.items() if isinstance(value, torch.Tensor)]
+        #: The path of each input of the network.
+        self._paths = dict(zip(network.graph.inputs, tensors, strict=True))
         self._module, self._name, self._place = module, type(module).__name__, place
         self._autocast = torch.is_autocast_enabled(place)
         self.shared_weights = _shared_weights(module, network)
         backend = executor(network, place)
         try:
             self._take(backend, chosen)
-        except BackendError as error:
+        except (BackendError, GraphError) as error:  # the latter from an op that NumPy cannot compute on the host
             if isinstance(error, DeviceLostError) or isinstance(backend, TorchBackend):
                 raise
             warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
             self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
         for name in self.plan.inputs:
-            computed = self._program.tensors[name].dtype
-            if given[name].dtype != computed and not (self._autocast and given[name].is_floating_point()):
+            computed, value = self._program.tensors[name].dtype, here[self._paths[name]]
+            if value.dtype != computed and not (self._autocast and value.is_floating_point()):
                 raise ModelError(
-                    f"argument {name!r} of module {self._name} is {given[name].dtype}, and its schedule computes in "
-                    f"{computed}; convert the module and its inputs"
+                    f"argument {self._paths[name]!r} of module {self._name} is {value.dtype}, and its schedule "
+                    f"computes in {computed}; convert the module and its inputs"
                 )
-        self._stream = next((value.device for value in given.values() if getattr(value, "is_cuda", False)), None)
+        self._stream = next((value.device for value in here.values() if getattr(value, "is_cuda", False)), None)
         self._ended = torch.cuda.Event() if self._stream else None
         self._results: Results | None = None
         self._results = self._learned()
@@ -102,12 +106,15 @@ class Bound:
         }
 
     def run(self, given: Mapping[str, Any]) -> Any:
-        """The result of a run in the form that the module returns; until that is learned, the outputs of its graph."""
+        """The result of a run in the form that the module returns; until that is learned, the outputs of its graph.
+
+        ``given`` are the :func:`leaves` of arguments.
+        """
         tensors = self._program.tensors
         with one_thread, torch.no_grad(), self._in_turn():
             with self._settings():
                 for name in self.plan.inputs:
-                    tensors[name].copy_(given[name])
+                    tensors[name].copy_(given[self._paths[name]])
                 self._program.run()
             constants = self.network.graph.constants
             outputs = [
@@ -135,14 +142,15 @@ class Bound:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
         # The seed differs from that of tracing, so that random results are detected as differences.
         with unchanged(self._module, seed=1) as state, torch.inference_mode(mode=False), torch.no_grad():
-            own = twins(self.given)
+            arguments = twins(self.given)
+            own = leaves(arguments)
             versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
-            call = inspect.BoundArguments(inspect.signature(self._module.forward), own)
+            call = inspect.BoundArguments(inspect.signature(self._module.forward), arguments)
             expected, structure = pytree.tree_flatten(self._module(*call.args, **call.kwargs))
             if path := state.change(waits=True):
                 raise ModelError(
                     f"module {self._name} changes its {path} when it is called, which its schedule does not; take "
-                    "that out of its forward"
+                    "that out of its forward, or call it once before if it does so at its first call only"
                 )
             for name, version in versions.items():
                 if own[name]._version != version:
@@ -150,8 +158,8 @@ class Bound:
                         f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
                         "let it change a clone"
                     )
-            made = self.run(self.given)
-            self._check(expected, made)
+            made = self.run(leaves(self.given))
+            self._check([value for value in expected if value is not None], made)
             return Results(self._name, expected, structure, own, state.plain)
 
     def _check(self, expected: list[Any], made: list[torch.Tensor]) -> None:

@@ -33,6 +33,7 @@ from iossim.schedule.streams import as_streams
 from iossim.tasks.measured_schedules import plain_schedule
 from iossim.torch.bound import Bound, executor, named_tensors
 from iossim.torch.compiled_module import CompiledModule, read_compiled
+from iossim.torch.forms import leaves
 from iossim.torch.state import unchanged
 
 _DEFAULT_SCHEDULER = "ios-both"
@@ -49,27 +50,22 @@ def compile(
 ) -> CompiledModule:
     """A callable with the signature of ``module`` that runs its best schedule.
 
-    ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, on the module's device: on CUDA
-    the schedule runs on streams, captured as one CUDA graph, on a CPU in the order of issue. ``device`` is the profile
-    to schedule for, by default this GPU's, if it has one; without a profile, units run sequentially. ``scheduler``
-    names any, of stages or of streams. With ``tune`` stages are selected by measurement on the module's device, for
-    about that many seconds; the simulator of ``device`` proposes them. Other shapes are compiled at their first call,
-    up to eight, and run eagerly after that; with ``dynamic=False`` all others run eagerly.
+    ``example_inputs``: a tuple of its arguments, a dict of them by name, or one tensor, on the module's device; any may
+    be a tuple, a dict or another tree of PyTorch's. On CUDA the schedule runs on streams, captured as one CUDA graph,
+    on a CPU in the order of issue. ``device`` is the profile to schedule for, by default this GPU's, if it has one;
+    without a profile, units run sequentially. ``scheduler`` names any, of stages or of streams. With ``tune`` stages
+    are selected by measurement on the module's device, for about that many seconds; the simulator of ``device``
+    proposes them. Other shapes are compiled at their first call, up to eight, and run eagerly after that; with
+    ``dynamic=False`` all others run eagerly.
 
     Under autocast it computes in autocast's precisions, and must be called under it. The module is run to compare
     outputs; its state, and that of random number generators, is restored. Raises ModelError for a module that torch
-    cannot export, that has forward hooks, that changes its arguments or itself, or whose outputs do not depend on its
-    arguments only; BackendError naming the op that is not covered; OptionError or DeviceError.
+    cannot export, that changes its arguments or itself (as hooks may), or whose outputs do not depend on its arguments
+    only; BackendError for an element type that torch has few functions for; OptionError or DeviceError.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
     given = _bound(module, *call_arguments(example_inputs, type(module).__name__))
-    for argument, value in given.items():
-        if isinstance(value, list | tuple | dict):
-            raise ModelError(
-                f"argument {argument!r} of module {type(module).__name__} holds several values; give each tensor as an "
-                "argument of its own"
-            )
     place = _place(given)
 
     def compiled(arguments: Mapping[str, Any]) -> Bound:
@@ -97,18 +93,8 @@ def load(path: str | Path, module: Any) -> CompiledModule:
 
 def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
     """The network of a module at the shapes of its arguments; raises ModelError if it has none."""
-    name = type(module).__name__
-    with unchanged(module, seed=0) as state:
-        if hooks := state.hooks():
-            raise ModelError(f"{hooks} of module {name} holds hooks, which its schedule does not run; remove them")
-        network = load_network(module, dict(given))
-    for argument in network.graph.inputs:
-        if argument not in given:
-            raise ModelError(
-                f"{argument!r} of module {name} is no argument of its forward: the example inputs hold "
-                "tensors in other values; give each as an argument of its own"
-            )
-    return network
+    with unchanged(module, seed=0):
+        return load_network(module, inspect.BoundArguments(inspect.signature(module.forward), dict(given)))
 
 
 def _in_tf32(network: Network, place: str) -> Network:
@@ -129,7 +115,7 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
 
 def _place(given: Mapping[str, Any]) -> str:
     """The kind of device of all tensors; raises BackendError if there are several."""
-    places = {value.device.type for value in given.values() if isinstance(value, torch.Tensor)}
+    places = {value.device.type for value in leaves(given).values() if isinstance(value, torch.Tensor)}
     return usable_device(places.pop() if len(places) == 1 else "several")
 
 

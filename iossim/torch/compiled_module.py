@@ -29,13 +29,17 @@ from iossim.models.sources.onnx_file import network_of_model
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
 from iossim.torch.bound import Bound, Chosen
-from iossim.torch.forms import Form, differs_in_shape, form, settings, told
+from iossim.torch.forms import Form, differs_in_shape, form, leaves, settings, told
 from iossim.torch.state import State
 
 #: Version of the files of compiled modules.
 FORMAT = 1
 #: Number of shapes that are compiled before others run eagerly, the same as torch.compile's.
 MOST_SHAPES = 8
+#: The path and form of each argument, or part of one.
+Forms = tuple[tuple[str, Form], ...]
+#: Of an argument that another call has.
+_LEFT_OUT: Form = (str, "left out")
 #: Compiles a module for arguments by name.
 Compile = Callable[[Mapping[str, Any]], Bound]
 
@@ -56,13 +60,13 @@ class CompiledModule:
         self._name, self._place, self._again = type(module).__name__, place, again
         self._signature = inspect.signature(module.forward)
         #: By the forms of arguments; None for shapes that run eagerly.
-        self._bounds: dict[tuple[Form, ...], Bound | None] = {}
+        self._bounds: dict[Forms, Bound | None] = {}
         for bound in bounds:
             example = inspect.BoundArguments(self._signature, dict(bound.given))
             example.apply_defaults()
-            self._bounds[tuple(map(form, example.arguments.values()))] = bound
+            self._bounds[_forms(leaves(example.arguments))] = bound
         self._settings = settings(place)
-        self._on_gpu = any(getattr(value, "is_cuda", False) for value in first.given.values())
+        self._on_gpu = any(getattr(value, "is_cuda", False) for value in leaves(first.given).values())
         self._warned: set[str] = set()
         self._state = State(module)
 
@@ -70,17 +74,18 @@ class CompiledModule:
         call = self._signature.bind(*arguments, **keywords)
         given = dict(call.arguments)
         call.apply_defaults()
-        kind, reason = self._unfit(call.arguments)
+        here = leaves(call.arguments)
+        kind, reason = self._unfit(here)
         bound = None
         if not reason:
             kind = "arguments"
-            bound, reason = self._bound(given, call.arguments)
+            bound, reason = self._bound(given, here)
         if bound is None:
             if kind not in self._warned:
                 self._warned.add(kind)
                 warnings.warn(f"iossim.torch: {reason}; this call runs eagerly", stacklevel=2)
             return self.module(*arguments, **keywords)
-        return bound.run(call.arguments)
+        return bound.run(here)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise ModelError(
@@ -95,15 +100,17 @@ class CompiledModule:
         """
         _write(Path(path), self._name, [bound for bound in self._bounds.values() if bound is not None])
 
-    def _bound(self, given: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Bound | None, str]:
+    def _bound(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Bound | None, str]:
         """The bound schedule for a call, or the reason why there is none; compiles new shapes."""
-        forms = tuple(map(form, arguments.values()))
+        forms = _forms(here)
         if (found := self._bounds.get(forms)) is not None:
             return found, ""
-        first = next(iter(self._bounds))
-        one = next((number for number, now in enumerate(forms) if now != first[number]), 0)
-        reason = f"{[*arguments][one]} is {told(forms[one])}, compiled was {told(first[one])}"
-        alike = all(now == then or differs_in_shape(now, then) for now, then in zip(forms, first, strict=True))
+        now, then = dict(forms), dict(next(iter(self._bounds)))
+        one = next((path for path in {**now, **then} if now.get(path) != then.get(path)), "")
+        reason = f"{one} is {told(now.get(one, _LEFT_OUT))}, compiled was {told(then.get(one, _LEFT_OUT))}"
+        alike = [*now] == [*then] and all(
+            now[path] == then[path] or differs_in_shape(now[path], then[path]) for path in now
+        )
         if self._again is None or not alike or forms in self._bounds:
             return None, reason
         if len(self._bounds) >= MOST_SHAPES:
@@ -133,6 +140,10 @@ class CompiledModule:
             if any(tensor.requires_grad for tensor in self._state.tensors):
                 return "gradient", "parameters ask for gradients; call it under torch.no_grad()"
         return "", ""
+
+
+def _forms(here: Mapping[str, Any]) -> Forms:
+    return tuple((path, form(value)) for path, value in here.items())
 
 
 def _write(path: Path, name: str, bounds: Sequence[Bound]) -> None:

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from iossim.base.errors import ModelError
 
+#: A memory of outputs begins at so many bytes, so that values of every type lie at multiples of their size.
+_ALIGNMENT = 16
+_LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 #: Properties shared with the compiled argument: of a tensor class, element type, device, shape and strides or layout.
 Form = tuple[Any, ...]
 
@@ -27,6 +30,17 @@ def form(value: Any) -> Form:
     # A dimension of length 1 may have any stride.
     strides = [0 if length == 1 else stride for length, stride in zip(value.shape, value.stride(), strict=True)]
     return kind, value.dtype, value.device, value.shape, tuple(strides)
+
+
+def leaves(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name; what a tuple, a dict or another tree of PyTorch's holds by its path, as ``images[0]``."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, _LEAVES):
+            found[name] = value
+        else:
+            found |= {f"{name}{pytree.keystr(path)}": leaf for path, leaf in pytree.tree_leaves_with_path(value)}
+    return found
 
 
 def differs_in_shape(now: Form, then: Form) -> bool:
@@ -56,17 +70,14 @@ def settings(place: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """An argument (by name), an earlier output (by number), or part of the memory of one, ``offset`` values further."""
+    """An output in the memory of an argument, by name, or in a new one, by number; ``offset`` values into it."""
 
     source: str | int
     is_whole: bool
+    dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-
-    @classmethod
-    def between(cls, source: str | int, value: torch.Tensor, output: torch.Tensor, is_whole: bool) -> Self:
-        return cls(source, is_whole, output.shape, output.stride(), output.storage_offset() - value.storage_offset())
 
     def of(self, value: torch.Tensor) -> torch.Tensor:
         if self.is_whole:
@@ -77,13 +88,13 @@ class _View:
 class Results:
     """The form of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
 
-    Raises ModelError if outputs share memory in a way that cannot be reproduced.
+    Outputs that share memory share it again. Raises ModelError for an argument that is read as another type.
     """
 
     def __init__(
         self,
         module: str,
-        outputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor | None],
         structure: Any,
         given: Mapping[str, Any],
         kept: Sequence[torch.Tensor],
@@ -91,46 +102,60 @@ class Results:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
         own = {*map(_memory, kept)}
-        #: For each output: a view, a kept tensor, or its own shape, strides and type.
-        self._results: list[_View | torch.Tensor | tuple[Sequence[int], Sequence[int], torch.dtype]] = []
+        #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
+        self._sizes: dict[int, int] = {}
+        self._results: list[_View | torch.Tensor | None] = []
         for number, output in enumerate(outputs):
-            one = f"output {number} of module {module}"
-            if argument := arguments.get(_memory(output) if output.numel() else 0):
+            if output is None:
+                self._results.append(None)
+                continue
+            memory = _memory(output) if output.numel() else 0
+            place = output.dtype, output.shape, output.stride()
+            if memory and (argument := arguments.get(memory)):
                 value = given[argument]
                 if value.dtype != output.dtype:
-                    raise ModelError(f"{one} is argument {argument!r} read as another type; return a clone")
-                self._results.append(_View.between(argument, value, output, output is value))
-            elif output.numel() and _memory(output) in own:
+                    raise ModelError(
+                        f"output {number} of module {module} is argument {argument!r} read as another type; return a "
+                        "clone"
+                    )
+                offset = output.storage_offset() - value.storage_offset()
+                self._results.append(_View(argument, output is value, *place, offset))
+            elif memory and memory in own:
                 self._results.append(output)
             else:
-                for each in range(number):
-                    other = outputs[each]
-                    if not (shared := _shared(other, output)):
-                        continue
-                    if shared < output.numel() or _layout(other)[1] != other.stride():
-                        raise ModelError(f"{one} shares memory with output {each}; return a clone of one")
-                    self._results.append(_View.between(each, other, output, _place(other) == _place(output)))
-                    break
-                else:
-                    self._results.append(_layout(output))
+                together = [each for each in outputs if each is not None and _memory(each) == memory > 0] or [output]
+                begin = min(map(_begin, together)) // _ALIGNMENT * _ALIGNMENT
+                size = max(map(_end, together)) - begin
+                self._sizes[memory or number] = size + -size % _ALIGNMENT
+                offset = (_begin(output) - begin) // output.element_size()
+                self._results.append(_View(memory or number, False, *place, offset))
 
     def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
         """The module's result for these outputs of its graph, in newly allocated memory."""
-        made: list[torch.Tensor] = []
-        for result, output in zip(self._results, outputs, strict=True):
-            match result:
-                case _View(source=source):
-                    made.append(result.of(made[source] if isinstance(source, int) else given[source]))
-                case torch.Tensor():
-                    made.append(result)
-                case shape, stride, dtype:
-                    made.append(torch.empty_strided(shape, stride, dtype=dtype, device=output.device))
-                    made[-1].copy_(output)
-        return pytree.tree_unflatten(made, self._structure)
+        memories: dict[int, torch.Tensor] = {}
+        made: dict[_View, torch.Tensor] = {}
+        results, left = [], iter(outputs)
+        for result in self._results:
+            output = None if result is None else next(left)
+            if output is None or not isinstance(result, _View):
+                results.append(result)
+                continue
+            source = result.source
+            if isinstance(source, str):
+                results.append(result.of(given[source]))
+                continue
+            if source not in memories:
+                memories[source] = torch.empty(self._sizes[source], dtype=torch.uint8, device=output.device)
+            if result not in made:
+                made[result] = result.of(memories[source].view(result.dtype))
+                once = tuple(slice(None) if stride else slice(1) for stride in result.stride)
+                made[result][once].copy_(output[once])
+            results.append(made[result])
+        return pytree.tree_unflatten(results, self._structure)
 
 
-def twins(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments whose tensors are copies with the same layout and shared memory."""
+def twins(given: Mapping[str, Any]) -> Any:
+    """Arguments by name whose tensors are copies with the same layout and shared memory."""
     memory: dict[int, torch.UntypedStorage] = {}
 
     def twin(value: Any) -> Any:
@@ -143,32 +168,19 @@ def twins(given: Mapping[str, Any]) -> dict[str, Any]:
         made = torch.empty(0, dtype=value.dtype, device=value.device)
         return made.set_(memory[_memory(value)], value.storage_offset(), value.shape, value.stride())
 
-    return {name: twin(value) for name, value in given.items()}
-
-
-def _layout(output: torch.Tensor) -> tuple[Sequence[int], Sequence[int], torch.dtype]:
-    """Shape, strides and type of an output; strides are those of a new tensor if its values share memory."""
-    expanded = any(length > 1 and not stride for length, stride in zip(output.shape, output.stride(), strict=True))
-    stride = torch.empty(output.shape, device="meta").stride() if expanded else output.stride()
-    return output.shape, stride, output.dtype
+    return pytree.tree_map(twin, dict(given))
 
 
 def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 
-def _shared(one: torch.Tensor, other: torch.Tensor) -> int:
-    """How many values of ``other`` are at addresses of values of ``one``; -1 for different types in the same memory."""
-    if not _memory(one) or _memory(one) != _memory(other):
-        return 0
-    if one.dtype != other.dtype:
-        return -1
-    places = torch.arange(one.untyped_storage().nbytes() // one.element_size())
-    first, second = (
-        places.as_strided(each.shape, each.stride(), each.storage_offset()).reshape(-1) for each in (one, other)
-    )
-    return int(torch.isin(second, first).sum())
+def _begin(tensor: torch.Tensor) -> int:
+    """The first byte of a tensor in its memory."""
+    return int(tensor.storage_offset() * tensor.element_size())
 
 
-def _place(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+def _end(tensor: torch.Tensor) -> int:
+    """The byte after the last of a tensor in its memory."""
+    reach = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return _begin(tensor) + int((reach + 1) * tensor.element_size() * (tensor.numel() > 0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dis import get_instructions
 from functools import cached_property, partial
@@ -75,10 +75,6 @@ class State:
         self._far = [_Far(device, together) for (device, _), together in blocks.items()]
         self._found, self._reason = self._now(), ""
 
-    def hooks(self) -> str:
-        """The path of a non-empty table of forward hooks; empty if there is none."""
-        return next((path for path, hooks in self._sized.items() if hooks and path.endswith(_HOOKS)), "")
-
     def change(self, *, waits: bool = False) -> str:
         """The path of a value that was replaced; empty if there is none.
 
@@ -128,7 +124,7 @@ class State:
         )
 
     def _walk(self, module: nn.Module) -> None:
-        found = deque([("", module)])
+        found: deque[tuple[str, Any]] = deque([("", module), *_filled(self._sized)])
         seen: set[int] = set()
 
         def keep(part: _Part) -> None:
@@ -163,7 +159,8 @@ class State:
                 self._buffers += [flat[:_PROBED], flat[-_PROBED:]]
             case nn.Module():
                 own = vars(value)
-                names = [name for name in own if name not in _QUIET]
+                hooks = {name: own[name] for name in _HOOKS}
+                names = [*(name for name in own if name not in _QUIET), *dict(_filled(hooks))]
                 self._sized |= {_join(path, name): own[name] for name in (*_HOOKS, *_TABLES)}
                 self._sized[f"attributes of {path}"] = own
                 self._tables |= {id(own[name]) for name in _TABLES}
@@ -303,6 +300,11 @@ def _is_filled(cell: Any) -> bool:
 
 def _is_opaque(value: Any) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] in _OPAQUE
+
+
+def _filled(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The tables that hold something, by name."""
+    return [pair for pair in tables.items() if pair[1]]
 
 
 def _join(path: str, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from iossim.base.errors import ScheduleError
@@ -84,7 +84,7 @@ def in_units_of(saved: AnySchedule, network: Network | None) -> Network:
     return network
 
 
-def network_of_source(given: ModelSource, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Network:
-    """The network of a source, its transforms repeated; with inputs of other ``shapes`` if they are given."""
+def network_of_source(given: ModelSource) -> Network:
+    """The network of a source, its transforms repeated."""
     source, texts = split_source(given)
-    return replayed(load_source(source, shapes), texts)
+    return replayed(load_source(source), texts)

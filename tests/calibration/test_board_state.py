@@ -101,7 +101,7 @@ def test_a_fit_finds_the_unslowed_board_beside_its_slowing() -> None:
     host_us, slowed_us = nuisances_us(slowed, overhead)
     assert float(host_us[0]) == pytest.approx(OVERHEAD_US, abs=15.0)
     assert (slowed_us >= 0.0).all()
-    predicted_us, measured_us = device_times(slowed, found.apply(P4), overhead)
+    predicted_us, measured_us, _ = device_times(slowed, found.apply(P4), overhead)
     long_rows = predicted_us > 1_000.0
     assert float(np.median(np.abs(predicted_us / measured_us - 1.0)[long_rows])) < 0.05
     true_us = np.array(

@@ -202,7 +202,7 @@ def test_intervals_cover_held_out_measurements(shared: Path, name: str) -> None:
     for each, overhead in zip(sets, found.fit.overheads, strict=True):
         recording = Recording.of(each, found.profile, 0.3, 0)
         samples = recording.where(recording.is_held_out)
-        predicted_us, measured_us = device_times(samples, found.profile, overhead)
+        predicted_us, measured_us, _ = device_times(samples, found.profile, overhead)
         rows = [row for row, is_out in zip(each.measurements, recording.is_held_out, strict=True) if is_out]
         bounds = [interval(row.operator, us, found.profile) for row, us in zip(rows, predicted_us, strict=True)]
         is_shown = ~hidden(samples, predicted_us, overhead)

@@ -61,6 +61,23 @@ def test_exported_transformers_keep_open_what_they_can(tmp_path: Path) -> None:
     check_equal(read, path, batch=3, past=9)
 
 
+def test_a_chosen_branch_keeps_its_batch_open(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """N,4] x, bool[1] first) => (float[N,4] y) {
+            y = If (first) <
+                then_branch = g () => (float[N,4] t) { t = Relu(x) },
+                else_branch = h () => (float[N,4] t) { t = Neg(x) }
+            >
+        }""",
+    )
+    read = deployed(tmp_path, path, N=2, first=0)
+    assert read.shapes == {"x": ("N", 4)}
+    inputs = made_arrays(["x"], iossim.load(path, dimensions={"N": 3, "first": 0}).graph.types)
+    session = open_session(read.model, session_options(), read.provider, optimised=True)
+    assert (session.run(["y"], inputs)[0] == -inputs["x"]).all()
+
+
 def test_merged_convolutions_keep_batch_and_image_open(tmp_path: Path) -> None:
     path = written(
         tmp_path,

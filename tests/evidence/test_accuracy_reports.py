@@ -11,7 +11,14 @@ from rich.console import Console
 
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.tables.accuracy_tables import accuracy_tables
-from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, MicroRatio, PairErrors, Placement
+from evidence.validation.concurrency import (
+    MODELS,
+    ConcurrencyEvaluation,
+    MicroRatio,
+    PairErrors,
+    Placement,
+    RatioErrors,
+)
 from evidence.validation.engines import EngineAgreement
 from evidence.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
 from evidence.validation.report import ValidationReport
@@ -21,7 +28,6 @@ from evidence.validation.sm_shares import (
     NetworkShareErrors,
     ReachErrors,
     ShareEvaluation,
-    Spread,
 )
 from evidence.validation.splits import SplitRows
 from iossim.calibration.accuracy import Residuals
@@ -96,7 +102,7 @@ def report() -> ValidationReport:
         MicroRatio(DEVICE, "slots", "160 + 160", 3, 2.0, 1.0),
     )
     placements = (Placement(DEVICE, "copy", 170, 1.0, 0.25, 0.125, 0.01),)
-    spread = Spread(0.08, 0.09, 0.14)
+    spread = RatioErrors(0.08, 0.09, 0.14)
     shares = ShareEvaluation(
         (CurveErrors("decode, batch 8", 8, 0.66, 0.056, 0.061),),
         (ReachErrors("rtx-5090", 7, 2.32, 0.027, 2.0, 0.067),),
@@ -106,10 +112,10 @@ def report() -> ValidationReport:
     return ValidationReport(
         operators,
         (stages,),
-        (networks,),
         (measured,),
-        (ConcurrencyEvaluation((pairs,), ratios, placements),),
-        (shares,),
+        networks=(networks,),
+        concurrency=(ConcurrencyEvaluation((pairs,), ratios, placements),),
+        shares=(shares,),
         engines=(agreement,),
         transfer=transfer,
         splits=splits,

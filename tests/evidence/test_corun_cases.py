@@ -188,7 +188,7 @@ def found(shared: Path) -> ConcurrencyEvaluation:
 
 
 def test_errors_of_ratios() -> None:
-    errors = RatioErrors.of(np.array([1.1, 0.8, 1.0]), np.ones(3))
+    errors = RatioErrors.of(np.array([0.1, -0.2, 0.0]))
     assert (errors.median, errors.mean) == (pytest.approx(0.1), pytest.approx(0.1))
     assert errors.percentile_90 == pytest.approx(0.18)
 

@@ -134,7 +134,7 @@ def test_a_convolution_takes_the_sum_of_its_kernels(tmp_path: Path) -> None:
     assert [one.latency_us for one in found.measurements] == [14.0 + call for call in range(17)]
     text = "conv batch=1 in_channels=64 out_channels=64 in_size=56 kernel=3 stride=1 padding=1"
     assert {one.operator for one in found.measurements} == {parse_description(text, Precision.TF32)}
-    assert found.notes == (f"{path}: 1 convolutions left out: with trials, or without a shape",)
+    assert found.notes == (f"{path}: 1 rows left out: convolutions with trials, or without a shape",)
 
 
 def test_operands_of_six_nodes_stay_in_l2_or_are_weights(tmp_path: Path) -> None:
@@ -266,15 +266,9 @@ def test_rows_are_operators_from_flushed_caches(tmp_path: Path) -> None:
     assert titles == ["table of operators of networks by Nsight Compute, with durations in ns"]
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        (f"{BOARD},{ROWS[0].replace(',conv,', ',upsample,')}", "op 'upsample' of fp32 is unknown"),
-        (f"K80,{ROWS[0]}", "of 2 devices; split the table"),
-    ],
-)
-def test_rows_that_cannot_be_are_refused(row: str, reason: str, tmp_path: Path) -> None:
-    path = kernel_table(tmp_path, ROWS)
-    path.write_text(f"{path.read_text()}{row}\n")
-    with pytest.raises(MeasurementError, match=reason):
-        read_measurements(path)
+def test_a_table_of_two_boards_has_a_set_of_each_and_no_operator_that_is_not_known(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="op 'upsample' of fp32 is unknown"):
+        read_measurements(kernel_table(tmp_path, [*ROWS, ROWS[0].replace(",conv,", ",upsample,")]))
+    path = kernel_table(tmp_path, 2 * ROWS)
+    path.write_text(path.read_text().replace(BOARD, "NVIDIA Tesla T4", len(ROWS)))
+    assert [(one.device, len(one.measurements)) for one in read_measurement_sets(path)] == [("t4", 5), ("v100-sxm2", 5)]

@@ -6,17 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 
-from evidence.concurrency.sm_shares import (
-    BandwidthCurve,
-    NetworkShare,
-    SharedRun,
-    SmCurve,
-    read_bandwidths,
-    read_curves,
-    read_network_pairs,
-)
+from evidence.concurrency.sm_shares import BandwidthCurve, SmCurve, read_bandwidths, read_curves, read_network_pairs
 from evidence.predictions import computed, moved, read
 from evidence.profiles.launch_costs import (
     ENGINE_OPERATORS,
@@ -89,7 +82,7 @@ def test_times_are_in_microseconds(tmp_path: Path) -> None:
 def test_a_bad_row_is_named_by_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "costs.csv"
     path.write_text(HEAD + "A,x,a launch,3,us\n" + line + "\n")
-    with pytest.raises(MeasurementError, match=r"costs.csv, line 3: .* correct the line"):
+    with pytest.raises(MeasurementError, match=r"costs.csv: line 3: .* correct the line"):
         read_launch_costs(path)
 
 
@@ -129,11 +122,11 @@ SMS = (14, 27, 54, 81, 108)
 
 
 def test_a_curve_of_sms_alone_is_told_exactly() -> None:
-    curve = SmCurve("made", None, SMS, tuple(100.0 * 108 / sms for sms in SMS))
+    curve = SmCurve("made", SMS, tuple(100.0 * 108 / sms for sms in SMS))
     found = evaluate_curve(curve, A100)
     assert found.sm_part == 1.0
     assert found.in_sample == pytest.approx(0.0, abs=1e-9)
-    constant = evaluate_curve(SmCurve("made", 1, SMS, (100.0,) * 5), A100)
+    constant = evaluate_curve(SmCurve("made", SMS, (100.0,) * 5), A100)
     assert (constant.sm_part, constant.left_out) == (0.0, 0.0)
 
 
@@ -147,11 +140,11 @@ def test_a_reach_is_found_again() -> None:
 def test_copies_are_found_again() -> None:
     prices = NetworkPrices(V100)
     rows = [
-        NetworkShare("alexnet", batch, percent, prices.latency_us("alexnet", batch, percent) + 50.0 * batch, None, None)
+        ("alexnet", batch, percent, prices.latency_us("alexnet", batch, percent) + 50.0 * batch)
         for batch in (1, 4)
         for percent in (20, 50, 100)
     ]
-    (found,) = evaluate_networks(rows, prices)
+    (found,) = evaluate_networks(pandas.DataFrame(rows, columns=["network", "batch", "percent", "latency_us"]), prices)
     assert found.copy_us == pytest.approx(50.0)
     assert found.left_out == pytest.approx(0.0, abs=1e-9)
     assert found.slowdown < 0.2
@@ -163,13 +156,17 @@ def test_delays_are_found_again() -> None:
     shares, runs = [], []
     for batch, (own, other) in enumerate((own, other) for own in counts for other in counts if own != other):
         alone_us, l2 = random.uniform(500, 5_000), random.uniform(0.1, 0.3)
-        shares.append(NetworkShare(other, batch, 50, 1.0, l2, 0.1))
+        shares.append((other, batch, 50, l2))
         together_us = alone_us * (1 + 4.0 * counts[own] / alone_us + 0.5 * l2)
-        runs.append(SharedRun(own, 1, 50, other, batch, 50, alone_us, together_us))
-    found = evaluate_pairs(runs, shares, counts.__getitem__)
+        runs.append((own, alone_us, together_us, other, batch, 50))
+    made = pandas.DataFrame(
+        runs, columns=["network", "alone_us", "together_us", "other", "other_batch", "other_percent"]
+    )
+    known = pandas.DataFrame(shares, columns=["network", "batch", "percent", "l2"])
+    found = evaluate_pairs(made, known, counts.__getitem__)
     assert (found.delay_us, found.l2_part) == pytest.approx((4.0, 0.5))
-    assert found.left_out.ninetieth < 1e-9 < found.no_interference.median
-    assert evaluate_pairs(runs, [], counts.__getitem__) is None
+    assert found.left_out.percentile_90 < 1e-9 < found.no_interference.median
+    assert evaluate_pairs(made, known[:0], counts.__getitem__) is None
 
 
 def test_the_recorded_tables(shared: Path) -> None:

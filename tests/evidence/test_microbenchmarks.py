@@ -52,7 +52,7 @@ def v100_row(mode: str, median_ms: str, second: str = "sleep,80,1024", iteration
 def test_rows_of_one_experiment_are_joined(tmp_path: Path) -> None:
     alone, sequential, together = v100_row("alone", "2", ""), v100_row("sequential", "4"), v100_row("together", "3")
     kernel = MicroKernel("sleep", 80, 1024, 2000.0)
-    joined = "v100-sxm2", "v100_microbenchmarks", 4, "slots", "two", (kernel, kernel), 3000.0, 4000.0
+    joined = "v100-sxm2", "v100_microbenchmarks", 4, "slots", "two", (kernel, kernel), 3000.0
     assert read_v100(v100_table(tmp_path, alone, sequential, together)) == [Microbenchmark(*joined)]
     # Equal kernels take half of their sequence alone; iterations are those of the first kernel.
     together = v100_row("together", "3", iterations="fp32 7; sleep 40")

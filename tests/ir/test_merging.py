@@ -131,7 +131,9 @@ BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 4, 5, 6
 
 
 class Spelling(NamedTuple):
-    """How an exporter writes it: where it scales, whether heads are split, masked, and weighed in fp32."""
+    """How an exporter writes it: where it scales, whether heads are split, masked, weighed in fp32, capped, and in one
+    axis with the batch.
+    """
 
     scaled: str = "after"
     splits: bool = True
@@ -139,9 +141,11 @@ class Spelling(NamedTuple):
     widened: bool = False
     joins: bool = True
     checked: bool = False
+    capped: bool = False
+    grouped: bool = False
 
 
-SPELLINGS = st.builds(Spelling, st.sampled_from(["after", "divided", "before", "both", ""]), *[st.booleans()] * 5)
+SPELLINGS = st.builds(Spelling, st.sampled_from(["after", "divided", "before", "both", ""]), *[st.booleans()] * 7)
 
 
 def spelt(how: Spelling) -> Graph:
@@ -157,17 +161,25 @@ def spelt(how: Spelling) -> Graph:
     q, k, v = operand("q", QUERIES, (0, 2, 1, 3)), operand("k", KEYS, (0, 2, 3, 1)), operand("v", KEYS, (0, 2, 1, 3))
     q = b.add(Mul(), q, scale) if how.scaled in ("before", "both") else q
     k = b.add(Mul(), k, scale) if how.scaled == "both" else k
+    if how.grouped:
+        q, k, v = (b.add(Reshape((BATCH * HEADS, *b.types[each].shape[-2:])), each) for each in (q, k, v))
     scores = b.add(MatMul(), q, k)
     scores = b.add(Mul(), scale, scores) if how.scaled == "after" else scores
     scores = b.add(Nary("div"), scores, scale) if how.scaled == "divided" else scores
+    if how.capped:
+        cap = b.constant("cap", (), value=30.0)
+        scores = b.add(Mul(), cap, b.add(Unary("tanh"), b.add(Nary("div"), scores, cap)))
+    scores = b.add(Reshape((BATCH, HEADS, QUERIES, KEYS)), scores) if how.grouped else scores
     scores = b.add(Add(), scores, b.input("mask", (BATCH, 1, QUERIES, KEYS))) if how.masked else scores
     weights = b.add(Softmax(-1), b.add(Cast(DType.FLOAT64), scores) if how.widened else scores)
     if how.checked:
         zero = b.constant("zero", (), b.types[weights].dtype, value=0.0)
         weights = b.add(Where(), b.add(Unary("is_nan"), weights), zero, weights)
     weights = b.add(Cast(DType.FLOAT32), weights) if how.widened else weights
+    weights = b.add(Reshape((BATCH * HEADS, QUERIES, KEYS)), weights) if how.grouped else weights
     y = b.add(MatMul(), weights, v)
-    if how.joins:
+    y = b.add(Reshape((BATCH, HEADS, QUERIES, FEATURES)), y) if how.grouped else y
+    if how.joins and not how.grouped:
         y = b.add(Reshape((BATCH, QUERIES, HEADS * FEATURES)), b.add(Transpose((0, 2, 1, 3)), y))
     return b.graph([y])
 
@@ -179,15 +191,15 @@ def test_it_is_one_unit_however_it_is_spelt(how: Spelling) -> None:
     shape = Attention().shape(found.types)
     assert shape == (BATCH, HEADS, HEADS, QUERIES, KEYS, FEATURES, FEATURES)
     assert len(found.types) == 3 + how.masked
+    assert found.op == Attention(softcap=30.0 * how.capped)
     assert found.checks == how.checked
     assert name == found.nodes[0].name
     assert len({node.name for node in found.nodes}) == len(found.nodes)
     (unit,) = unit_policy("fused")(graph)
     assert unit.kind == "Attention"
     assert len(unit.nodes) == len(graph.nodes)
-    assert {node.name for node in graph.nodes} - {node.name for node in found.nodes} == {
-        node.name for node in graph.of_kind.get("reshape", ())
-    }
+    inside = {node.name for node in found.nodes}
+    assert all(node.name in inside or isinstance(node.op, Reshape) for node in graph.nodes)
 
 
 def broken(change: str) -> Graph:
@@ -197,6 +209,11 @@ def broken(change: str) -> Graph:
     scores = b.add(MatMul(), q, k)
     if change == "relu":
         scores = b.add(Relu(), scores)
+    if change in ("cap of another", "cap of a mask"):
+        cap = b.constant("cap", (), value=2.0)
+        scores = b.add(Add(), scores, b.input("m", (4, 5))) if change == "cap of a mask" else scores
+        divisor = b.constant("divisor", (), value=3.0) if change == "cap of another" else cap
+        scores = b.add(Mul(), b.add(Unary("tanh"), b.add(Nary("div"), scores, divisor)), cap)
     if change == "factors":
         scores = b.add(Mul(), scores, b.constant("factors", (5,)))
     if change == "two masks":
@@ -209,8 +226,12 @@ def broken(change: str) -> Graph:
 
 
 @pytest.mark.parametrize(
-    "change", ["", "weights as keys", "relu", "factors", "two masks", "axis", "ones for NaN", "read elsewhere"]
-)
+    "change",
+    [
+        "", "weights as keys", "relu", "factors", "two masks", "axis", "ones for NaN", "read elsewhere",
+        "cap of another", "cap of a mask",
+    ],
+)  # fmt: skip
 def test_what_looks_like_it_is_not(change: str) -> None:
     """But for the first, which nothing is wrong with."""
     graph = broken(change)

@@ -18,6 +18,7 @@ from iossim.ir.graph import Graph
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.models.passes.pipeline import canonicalise
+from iossim.transforms.replay import network_of_source
 
 node = helper.make_node
 WEIGHTS = {"k": np.full(3, 0.5, np.float32), "trips": np.array(4), "zero": np.array(0, np.float32)}
@@ -105,6 +106,31 @@ def test_computes_what_onnxruntime_does(name: str, tmp_path: Path) -> None:
     check(again, path)
 
 
+CHOICE = [node("If", ["c"], ["y"], "if", then_branch=DOUBLE, else_branch=ADDED)]
+
+
+@pytest.mark.parametrize(("chosen", "shape"), [(0, [1]), (1, [1]), (1, [])])
+def test_an_input_that_chooses_a_branch_is_bound(chosen: int, shape: list[int], tmp_path: Path) -> None:
+    """As in decoders whose first step and next steps are in one file."""
+    path = write_onnx(tmp_path / "m.onnx", CHOICE, {"x": ["N", 3], "c": (TensorProto.BOOL, shape)}, WEIGHTS, opset=12)
+    assert "Input 'c' chooses a branch of the network: choose it now (--dim c=1)." in load(path).remarks
+    network = load(path, strict=True, dimensions={"N": 2, "c": chosen})
+    assert network.graph.inputs == ("x",)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (expected,) = run_onnxruntime(str(path), {"x": x, "c": np.full(shape, bool(chosen))})
+    np.testing.assert_array_equal(evaluate_graph(network.graph, {"x": x})["y"], expected)
+    assert network_of_source(network.source).graph.hash == network.graph.hash
+
+
+def test_branches_of_other_shapes_are_chosen_by_an_input(tmp_path: Path) -> None:
+    twice = graph(nodes_of("t = Concat <axis=0> (x, x)"), {}, ["t"])
+    nodes = [node("If", ["c"], ["y"], "if", then_branch=twice, else_branch=ADDED)]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3], "c": (TensorProto.BOOL, [1])}, WEIGHTS, opset=12)
+    with pytest.raises(ModelError, match=r"bind the input that chooses its branch, with `dimensions` c=1"):
+        load(path)
+    assert load(path, dimensions={"c": 1}).graph.types["y"].shape == (4, 3)
+
+
 def test_weights_in_a_body_are_weights(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", MODELS["a state"], {"x": [2, 3]}, WEIGHTS, opset=12)
     found = import_onnx(path)
@@ -132,6 +158,34 @@ def test_a_loop_of_products_is_written_out(end: str, tmp_path: Path) -> None:
     assert not any(each.op.kind == "foreign" for each in found.nodes)
     assert [name for name in found.constants if name.endswith(".w")] == ["loop.1.w"]  # the weight is there once
     check(found, path)
+
+
+def while_below(trips: str, deciding: str = "go = Less(next, limit)") -> tuple[NodeProto, dict[str, np.ndarray]]:
+    """A loop as Keras writes a recurrent layer: it counts its steps in a state, and compares them with their number."""
+    nodes = nodes_of(f"next = Add(step, one); row = Gather(x, step); t = Add(row, s); u = MatMul(t, m); {deciding}")
+    body = graph(nodes, {**COUNTER, "step": TensorProto.INT64, "s": None}, ["go", "next", "u", "t"])
+    known = {"one": 1, "none": 0, "limit": 2, "many": 5_000, "true": True, "s0": np.zeros(3, np.float32)}
+    weights = {"m": np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)} | {k: np.array(v) for k, v in known.items()}
+    return node("Loop", [trips, "true", "none", "s0"], ["steps", "last", "each"], "loop", body=body), WEIGHTS | weights
+
+
+@pytest.mark.parametrize(("trips", "runs"), [("trips", 2), ("", 2), ("one", 1)])
+def test_a_loop_that_counts_its_runs_is_written_out(trips: str, runs: int, tmp_path: Path) -> None:
+    loop, weights = while_below(trips)
+    path = write_onnx(tmp_path / "m.onnx", [loop, *nodes_of("y = Add(last, each)")], {"x": [2, 3]}, weights, opset=12)
+    found = canonicalise(import_onnx(path))
+    assert [each.op.kind for each in found.nodes].count("matmul") == runs
+    check(found, path)
+
+
+@pytest.mark.parametrize(
+    "deciding", ["sum = ReduceSum <keepdims=0> (u); go = Less(sum, zero)", "go = Less(next, many)"]
+)
+def test_a_loop_that_data_ends_or_that_runs_too_often_is_refused(deciding: str, tmp_path: Path) -> None:
+    loop, weights = while_below("", deciding)
+    path = write_onnx(tmp_path / "m.onnx", [loop, *nodes_of("y = Add(last, each)")], {"x": [2, 3]}, weights, opset=12)
+    with pytest.raises(ModelError, match="the shape of its output depends on data"):
+        import_onnx(path)
 
 
 @pytest.mark.parametrize("trips", [None, 5_000])

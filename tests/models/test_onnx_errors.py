@@ -148,6 +148,21 @@ def test_open_dimension(tmp_path: Path) -> None:
     assert "dimension 3 of input 'x' is open" in message(path, batch=1, dimensions={"height": 8})
 
 
+def test_all_open_dimensions_are_named_at_once(tmp_path: Path) -> None:
+    inputs = {"x": ["N", "new"], "mask": ["N", "past + new"], "key": ["N", "past"]}
+    path = write_onnx(tmp_path / "m.onnx", "a = Concat <axis=1> (key, x); y = Add(a, mask)", inputs)
+    assert (
+        "dimension 1 ('new') of input 'x' is open, and so is past of others; bind them with `dimensions` new=8 "
+        "`dimensions` past=8 or `shapes` x=Nxnew" in message(path)
+    )
+    assert (
+        "dimension 1 ('past + new') of input 'mask' is open; bind it with `dimensions` past=8 or `shapes`"
+        in message(path, dimensions={"new": 1})
+    )
+    remark, *_ = load(path, dimensions={"new": 1, "past": 7}).reading
+    assert remark == "The file leaves the batch open (x Nxnew, mask Nxpast+new ...); it is taken as 1 (--batch)."
+
+
 def test_input_without_shape(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": None})
     assert "input 'x' has no shape; give one with `shapes` x=NxCxHxW" in message(path, batch=1)

@@ -169,3 +169,29 @@ def test_shared_weights_go_back_as_one(tied: Path) -> None:
     (expected,) = run_onnxruntime(str(tied), {"x": x})
     np.testing.assert_allclose(evaluate_graph(graph, {"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(run_onnxruntime(model, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("places", "reduction", "kept"),
+    [
+        ([[0], [1], [2]], "none", []),
+        (np.stack(np.meshgrid([0, 1, -1], range(4), indexing="ij"), -1).tolist(), "none", []),
+        ([[0], [1], [2]], "add", ["foreign"]),
+        ([[1], [2]], "none", ["foreign"]),
+        ([[2], [1], [0]], "none", ["foreign"]),
+        ([[0, 1], [1, 1]], "none", ["foreign"]),
+    ],
+)
+def test_a_scatter_to_all_places_is_what_it_writes(
+    places: list[object], reduction: str, kept: list[str], tmp_path: Path
+) -> None:
+    """As exporters write an assignment to a slice that is all of a mask."""
+    given = np.array(places)
+    rows = (*given.shape[:-1], *(3, 4)[given.shape[-1] :])
+    nodes = f'u = Neg(rows); y = ScatterND <reduction = "{reduction}"> (x, places, u)'
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [3, 4], "rows": list(rows)}, {"places": given}, opset=18)
+    graph = load(path).graph
+    assert [each.op.kind for each in graph.nodes if each.op.kind not in ("unary", "reshape")] == kept
+    random = np.random.default_rng(0)
+    inputs = {"x": random.random((3, 4), np.float32), "rows": random.random(rows, np.float32)}
+    np.testing.assert_array_equal(evaluate_graph(graph, inputs)["y"], run_onnxruntime(str(path), inputs)[0])

@@ -59,6 +59,17 @@ def assert_equals_onnxruntime(path: Path, **options: Any) -> None:
 IMAGE = {"x": [1, 3, 8, 8]}
 
 
+@pytest.mark.parametrize(
+    ("lengths", "time", "made"), [([4, 4, 4], 1, "slice"), ([4, 3, 4], 1, "foreign"), ([3] * 4, 0, "slice")]
+)
+def test_whole_sequences_are_reversed_by_a_slice(lengths: list[int], time: int, made: str, tmp_path: Path) -> None:
+    """As tf2onnx writes Keras' layers that run backwards; shorter sequences are reversed at run time."""
+    reverse = node("ReverseSequence", ["x", "lengths"], ["y"], time_axis=time, batch_axis=1 - time)
+    path = write_onnx(tmp_path / "m.onnx", [reverse], {"x": [3, 4, 2]}, {"lengths": ints(*lengths)}, opset=13)
+    assert [each.op.kind for each in import_onnx(path).nodes] == [made]
+    assert_equals_onnxruntime(path)
+
+
 def test_value_names_are_the_files_and_unused_weights_are_dropped(tmp_path: Path) -> None:
     """Weights that are listed as inputs are none."""
     weights = {"w": noise(4, 3, 1, 1), "unused": noise(7)}

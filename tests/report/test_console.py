@@ -10,7 +10,7 @@ from random_networks import make_schedule, make_stage, sequential_schedule
 from rich.console import Console
 from rich.table import Table
 
-from iossim.base.tables import Column, records_table, spelled
+from iossim.base.tables import Column, described_table, records_table, spelled
 from iossim.ir.builder import GraphBuilder
 from iossim.report.schedule_tables import repeats, schedule_table
 from iossim.schedule.schedule import BlockSchedule
@@ -166,3 +166,8 @@ def test_markup_in_a_name_is_printed_as_it_is() -> None:
 )  # fmt: skip
 def test_cells(value: str | float | None, text: str) -> None:
     assert spelled(value) == text
+
+
+def test_a_described_table_has_the_columns_of_its_longest_record() -> None:
+    head, _, *rows = lines(described_table("iossim.report", "choices", "", [{"unit": 1}, {"otherwise": 2, "unit": 3}]))
+    assert (head.split(), [row.split() for row in rows]) == (["alternative", "unit"], [["1"], ["2", "3"]])

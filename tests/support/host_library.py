@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, Follows, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
@@ -17,6 +17,8 @@ from iossim.ir.ops.conv_transpose import ConvBackwardData
 from iossim.ir.ops.functions import UNARY
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType
+
+_OF_TWO = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "div": np.divide}
 
 
 class RefusalError(Exception):
@@ -111,7 +113,7 @@ class HostLibrary:
             return
         if isinstance(convolution, Product):
             a, b, y = tensors("x", "w", "y")
-            y[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            y[...] = self._followed(np.matmul(a.astype(np.float32), b.astype(np.float32)), convolution.then, addresses)
             return
         (x, w), pads = tensors("x", "w"), (*convolution.pad_before, *convolution.pad_after)
         if isinstance(convolution, BackwardData):
@@ -134,16 +136,26 @@ class HostLibrary:
         if convolution.bias:
             bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
             result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
-        match convolution.activation:
-            case "":
-                y[...] = result
-            case "relu":
-                y[...] = np.maximum(result, 0)
-            case "sigmoid":
-                y[...] = logistic(result)
-            case name:
-                function = UNARY[name]
-                y[...] = function.compute(result, *(usual for _, usual in function.parameters))
+        if convolution.activation:
+            result = self._followed(result, ((convolution.activation, None, None),), addresses)
+        y[...] = self._followed(result, convolution.then, addresses)
+
+    def _followed(self, result: Array, steps: Sequence[Follows], addresses: Mapping[str, int]) -> Array:
+        for index, (function, operand, dtype) in enumerate(steps):
+            match function:
+                case "relu":
+                    result = np.maximum(result, 0)
+                case "sigmoid":
+                    result = logistic(result)
+                case "add" | "mul" | "sub" | "div" as name:
+                    assert operand is not None
+                    assert dtype is not None
+                    other = self._tensor(addresses[f"e{index}"], operand, dtype).astype(np.float32)
+                    result = _OF_TWO[name](result, other)
+                case name:
+                    unary = UNARY[name]
+                    result = unary.compute(result, *(usual for _, usual in unary.parameters))
+        return result
 
     def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:
         reach = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))

@@ -29,10 +29,13 @@ def attention(
     before: bool = False,
     shared: int = 1,
     checked: bool = False,
+    capped: bool = False,
+    grouped: bool = False,
 ) -> Network:
     """One unit of heads split, an attention, and heads joined; ``before``: a ReLU of the queries in the same unit;
     ``shared``: how many heads of queries share one of keys and values, which is repeated for them; ``checked``: the first
-    query sees no key, and what its softmax makes of that is replaced by zeros.
+    query sees no key, and what its softmax makes of that is replaced by zeros; ``capped``: scores are within 3;
+    ``grouped``: the products have batch and heads in one axis.
     """
     b = GraphBuilder("attention", precision)
     given = {"query": HEADS, "key": HEADS // shared, "value": HEADS // shared}
@@ -62,9 +65,16 @@ def attention(
             q, k = b.add(Mul(), q, number("of_q", 0.5)), b.add(Nary("div"), k, number("of_k", 1.5))
         if scaled == "values":
             v = b.add(Mul(), v, number("of_v", 3.0))
+        if grouped:
+            q, k, v = (b.add(Reshape((2 * HEADS, *b.types[each].shape[-2:])), each) for each in (q, k, v))
         scores = b.add(MatMul(), q, k)
         if scaled == "scores":
             scores = b.add(Nary("div"), scores, number("of_scores", 2.5))
+        if capped:
+            cap = number("cap", 3.0)
+            scores = b.add(Mul(), b.add(Unary("tanh"), b.add(Nary("div"), scores, cap)), cap)
+        if grouped:
+            scores = b.add(Reshape((2, HEADS, LENGTH, LENGTH)), scores)
         if seen is not None:
             scores = b.add(Add(), seen, scores)
         if scaled_mask:
@@ -80,7 +90,11 @@ def attention(
             weights = b.add(Where(), b.add(Unary("is_nan"), weights), zero, weights)
         if casts:
             weights = b.add(Cast(str(precision.storage)), weights)
+        if grouped:
+            weights = b.add(Reshape((2 * HEADS, LENGTH, LENGTH)), weights)
         y = b.add(MatMul(), weights, v)
+        if grouped:
+            y = b.add(Reshape((2, HEADS, LENGTH, features)), y)
         if joined:
             y = b.add(Reshape((2, LENGTH, HEADS * features)), b.add(Transpose((0, 2, 1, 3)), y))
     return b.network([y])

@@ -6,6 +6,6 @@ built from padding and flips.
 
 # Importing a family registers its functions.
 from iossim.backends.torch_cuda.operators import axes, elementwise, movement, products, windows  # noqa: F401
-from iossim.backends.torch_cuda.operators.registry import Operand, apply, covers
+from iossim.backends.torch_cuda.operators.registry import OnHost, Operand, apply, covers
 
-__all__ = ["Operand", "apply", "covers"]
+__all__ = ["OnHost", "Operand", "apply", "covers"]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import math
+import base64
+import json
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
+from torch.utils._pytree import tree_map
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, constant, register
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Array, normal_axis
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
 from iossim.ir.ops.slice import Slice
 from iossim.ir.types import DType
+from iossim.models.sources.torch_operators import named, reason_against
 
 #: ONNX's modes of padding as torch calls them.
 _PADDING = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -82,16 +87,14 @@ def _gather_elements(op: GatherElements, types: Types, x: Operand, indices: Oper
 
 @computes("gather_nd")
 def _gather_nd(op: GatherND, types: Types, x: Operand, given: Operand) -> Operand:
-    """The axes that are indexed become one, as do those before and those after them."""
-    data, indices = types[0].shape, types[1].shape
-    begin, end = op.batch_dims, op.batch_dims + indices[-1]
-    batch, rest = math.prod(data[:begin]), math.prod(data[end:])
-    places = 0
-    for place, size in enumerate(data[begin:end]):
-        places = places * size + _from_front(torch.select(given, -1, place), size)
-    found = torch.reshape(places, (batch, -1, 1)).to(torch.int64)
-    picked = torch.gather(torch.reshape(x, (batch, -1, rest)), 1, found.expand(-1, -1, rest))
-    return _reshape(op, types, picked)
+    batch, rank = types[0].shape[: op.batch_dims], len(types[1].shape) - 1
+    own = [np.arange(size).reshape(-1, *[1] * (rank - 1 - axis)) for axis, size in enumerate(batch)]
+    return operator.getitem(x, (*(constant(places, x) for places in own), *_index(given, types[1].shape[-1])))
+
+
+def _index(given: Operand, axes: int) -> tuple[Operand, ...]:
+    """ONNX's indices of elements, whose last axis has one number for each of the axes that they index."""
+    return tuple(torch.select(given, -1, axis).to(torch.int64) for axis in range(axes))
 
 
 def _from_front(places: Operand, size: int) -> Operand:
@@ -148,3 +151,35 @@ def _blocks(op: DepthToSpace | SpaceToDepth, types: Types, x: Operand) -> Operan
     shape = (n, b, b, c // (b * b), h, w) if spreads else (n, c, h // b, b, w // b, b)
     axes = (0, 3, 4, 1, 5, 2) if spreads else (0, 3, 5, 1, 2, 4)
     return _reshape(op, types, torch.permute(torch.reshape(x, shape), axes))
+
+
+def _attributes(op: Foreign) -> dict[str, Any]:
+    node = onnx.NodeProto.FromString(base64.b64decode(op.node))
+    return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+
+
+def _foreign_refusal(op: Foreign, types: Types) -> str:
+    scatters = op.op_type in ("ScatterElements", "ScatterND")
+    if scatters and _attributes(op).get("reduction", b"none") in (b"none", b"add"):
+        return ""
+    own = named(op.op_type.removeprefix("torch."))
+    return "it has no function in torch" if own is None or reason_against(own) else ""
+
+
+@computes("foreign", refuses=_foreign_refusal)
+def _foreign(op: Foreign, types: Types, *operands: Operand) -> Operand:
+    """Scatters; and what is carried, ``torch.LIBRARY.NAME.OVERLOAD``, in whose call each ``{}`` is the next operand."""
+    attributes = _attributes(op)
+    if op.op_type.startswith("torch."):
+        left, function = iter(operands), named(op.op_type.removeprefix("torch."))
+        call = json.loads(attributes["call"])
+        given, names, more = tree_map(lambda e: next(left) if e == {} else e, call, is_leaf=lambda e: e == {})
+        made = function(*given, **dict(zip(names, more, strict=True)))
+        return made if len(op.outputs) == 1 else _parts(made, len(op.outputs))
+    x, places, values = operands
+    adds, shape = attributes.get("reduction") == b"add", types[0].shape
+    if op.op_type == "ScatterND":
+        return torch.index_put(x, _index(places, types[1].shape[-1]), values, adds)
+    axis = normal_axis(attributes.get("axis", 0), len(shape))
+    scatter = torch.scatter_add if adds else torch.scatter
+    return scatter(x, axis, _from_front(places, shape[axis]).to(torch.int64), values)

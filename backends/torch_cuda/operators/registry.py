@@ -1,4 +1,4 @@
-"""Register of the functions that compute each op kind in torch, and of the reasons why one cannot.
+"""Register of the functions that compute each op kind in torch, or of the reason why it runs on the host.
 
 A function looks at types, never at tensors, so that it also traces symbolic operands of ``torch.fx``. A table of
 numbers that it reads is a :func:`constant`: if it were copied to the device in each run, no CUDA graph could hold it.
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 
-from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.execution.backend import BackendError
+from iossim.backends.torch_cuda.tensors import DTYPES, to_array, to_tensor
 from iossim.ir.op import Array, KindTable, Op
 from iossim.ir.types import DType, TensorType
 
@@ -59,19 +59,31 @@ def floating_only(op: Op, types: Types) -> str:
 
 def covers(op: Op, types: Types) -> str:
     """Why torch cannot compute the op on operands of these types, in a few words; empty where it can."""
-    known = OPERATORS.get(op.kind)
-    if known is None:
-        return f"op kind {op.kind!r} has no function in torch"
-    for value in (*types, *op.infer(types)):
-        if value.dtype not in DTYPES:
-            return f"{op.kind} is not computed on {value.dtype} in torch"
+    if (known := OPERATORS.get(op.kind)) is None:
+        return "it has no function in torch"
     _, refuses = known
     return refuses(op, types) if refuses else ""
 
 
+class OnHost(torch.nn.Module):  # type: ignore[misc]  # of a library that is not read
+    """An op as its definition evaluates it, on the host: from copies of its operands, to tensors where these are."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__()
+        self._op = op
+
+    def forward(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        device = str(operands[0].device) if operands else "cpu"
+        return tuple(to_tensor(array, device) for array in self._op.evaluate([*map(to_array, operands)]))
+
+
 def apply(op: Op, operands: Sequence[Operand], types: Types) -> tuple[Operand, ...]:
-    """The op's outputs; raises BackendError for an op that torch does not cover."""
-    if reason := covers(op, types):
-        raise BackendError(f"{reason}; use backend numpy_reference")
-    made = OPERATORS[op.kind][0](op, types, *operands)
-    return made if isinstance(made, tuple) else (made,)
+    """The op's outputs; traced, one that torch does not cover is a module :class:`OnHost`."""
+    if not covers(op, types):
+        made = OPERATORS[op.kind][0](op, types, *operands)
+        return made if isinstance(made, tuple) else (made,)
+    traced = next((operand for operand in operands if isinstance(operand, fx.Proxy)), None)
+    if traced is None:
+        return OnHost(op).forward(*operands)
+    made = traced.tracer.create_proxy("call_module", traced.tracer.named(OnHost(op)), tuple(operands), {})
+    return tuple(made[place] for place in range(len(op.infer(types))))

@@ -150,11 +150,10 @@ def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequen
 _CHANNELS_LAST = ("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool")
 
 
-def _first_refusal(op: ChannelsLast[Op], types: Types) -> str:
-    return covers(op.channels_first, first_types(types))
-
-
-@computes(*(f"{kind}_nhwc" for kind in _CHANNELS_LAST), refuses=_first_refusal)
+@computes(
+    *(f"{kind}_nhwc" for kind in _CHANNELS_LAST),
+    refuses=lambda op, types: covers(op.channels_first, first_types(types)),
+)
 def _channels_last(op: ChannelsLast[Op], types: Types, x: Operand, *more: Operand) -> Operand:
     """Transposed tensors of torch are views: a tensor permuted to NCHW still lies as NHWC, and is computed so."""
     (y,) = apply(op.channels_first, (torch.permute(x, TO_FIRST), *more), first_types(types))

@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from evidence.data.formats.sets_of_devices import set_of_device
+from evidence.data.formats.tables_of_boards import Key, LeftOutError, board_named, sets_of_boards, table_format
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names
 from iossim.ir.types import Precision
-from iossim.measurements.formats import Format
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, device_of_product
+from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.text_files import Row, RowError, header_cells, number, parse_table, read_file
+from iossim.measurements.text_files import Row, RowError, number
 
 _TELLING = {"hardware", "run", "problem", "min_ms", "problem_constants_json", "inputs_expr"}
 _INPUT = re.compile(r"(?:\w+\s*=|return\s*\[)\s*torch\.randn\(([^()]*)\)")
@@ -39,19 +39,10 @@ Record = dict[str, Any]
 def _product(shapes: list[Shape], constants: Constants, a_first: bool = True, b_first: bool = True) -> Record:
     """Rows of the first by columns of the second; the inner size is last in the first and first in the second."""
     a, b = shapes
-    rows, inner = (a[0], a[-1]) if a_first else (a[1], a[0])
-    for more in a[1:-1] if a_first else ():
-        rows *= more
-    columns, transposed = (b[-1], ["N", "T"]) if b_first else (b[0], ["N", "T"])
+    rows, inner = (prod(a[:-1]), a[-1]) if a_first else (a[1], a[0])
     # BLAS stores matrices by columns: its operands are these, transposed and in reverse order.
-    return {
-        "op": "gemm",
-        "m": columns,
-        "n": rows,
-        "k": inner,
-        "trans_a": transposed[not b_first],
-        "trans_b": transposed[not a_first],
-    }
+    sizes = {"m": b[-1] if b_first else b[0], "n": rows, "k": inner}
+    return {"op": "gemm", **sizes, "trans_a": "N" if b_first else "T", "trans_b": "N" if a_first else "T"}
 
 
 def _batched(shapes: list[Shape], constants: Constants) -> Record:
@@ -81,22 +72,28 @@ def _window(shape: Shape, kernel: tuple[int, int], constants: Constants) -> Reco
     return {"batch": shape[0]} | sizes
 
 
-def _convolution(kind: str = "conv", kernel: tuple[int, int] | None = None, is_depthwise: bool = False) -> Any:
-    def record(shapes: list[Shape], constants: Constants) -> Record:
-        (shape,) = shapes
-        own = kernel or _pair(constants.get("kernel_size", 1))
-        dilation = _pair(constants.get("dilation", 1))
-        channels = shape[1]
-        return _window(shape, own, constants) | {
-            "op": kind,
-            "in_channels": channels,
-            "out_channels": constants.get("out_channels", channels),
-            "groups": channels if is_depthwise else constants.get("groups", 1),
-            "dilation_h": dilation[0],
-            "dilation_w": dilation[1],
-        }
+def _convolution(shapes: list[Shape], constants: Constants) -> Record:
+    (shape,) = shapes
+    dilation_h, dilation_w = _pair(constants.get("dilation", 1))
+    return _window(shape, _pair(constants.get("kernel_size", 1)), constants) | {
+        "op": "conv",
+        "in_channels": shape[1],
+        "out_channels": constants.get("out_channels", shape[1]),
+        "groups": constants.get("groups", 1),
+        "dilation_h": dilation_h,
+        "dilation_w": dilation_w,
+    }
 
-    return record
+
+def _transposed(shapes: list[Shape], constants: Constants) -> Record:
+    return _convolution(shapes, constants) | {"op": "conv_transpose"}
+
+
+def _depthwise(shapes: list[Shape], constants: Constants, kernel: Sequence[str | int] = ("kernel_size",)) -> Record:
+    """A depthwise convolution; ``kernel`` are its sizes, or the constants that hold them."""
+    sizes = [constants[size] if isinstance(size, str) else size for size in kernel]
+    changed = {"groups": shapes[0][1], "kernel_size": sizes if len(sizes) > 1 else sizes[0]}
+    return _convolution(shapes, {**constants, **changed})
 
 
 def _average_pool(shapes: list[Shape], constants: Constants) -> Record:
@@ -109,58 +106,44 @@ def _average_pool(shapes: list[Shape], constants: Constants) -> Record:
     }
 
 
+_PRODUCTS = (
+    *("Square_matrix_multiplication", "Standard_matrix_multiplication", "Tall_skinny_matrix_multiplication"),
+    *("3D_tensor_matrix_multiplication", "4D_tensor_matrix_multiplication"),
+    *("Matmul_with_large_K", "Matmul_with_small_K", "Matmul_with_irregular_shapes"),
+)
+_PLANES = {
+    **{"ReLU": "relu", "LeakyReLU": "leaky_relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Softmax": "softmax"},
+    **{"LogSoftmax": "log_softmax", "GELU_": "gelu", "SELU_": "selu", "HardSigmoid": "hard_sigmoid"},
+    **{"Softplus": "softplus", "ELU": "elu"},
+}
 #: Converters by the start of a program's name, after its number: the longest match counts.
 _RECORDS: dict[str, Callable[[list[Shape], Constants], Record]] = {
-    "Square_matrix_multiplication": _product,
-    "Standard_matrix_multiplication": _product,
+    **dict.fromkeys(_PRODUCTS, _product),
+    "Matmul_with_transposed_A": partial(_product, a_first=False),
+    "Matmul_with_transposed_B": partial(_product, b_first=False),
+    "Matmul_with_transposed_both": partial(_product, a_first=False, b_first=False),
     "Batched_matrix_multiplication": _batched,
-    "Matmul_with_large_K": _product,
-    "Matmul_with_small_K": _product,
-    "Matmul_with_irregular_shapes": _product,
-    "Tall_skinny_matrix_multiplication": _product,
-    "3D_tensor_matrix_multiplication": _product,
-    "4D_tensor_matrix_multiplication": _product,
-    "Matmul_with_transposed_A": lambda shapes, constants: _product(shapes, constants, a_first=False),
-    "Matmul_with_transposed_B": lambda shapes, constants: _product(shapes, constants, b_first=False),
-    "Matmul_with_transposed_both": lambda shapes, constants: _product(shapes, constants, False, False),
-    "ReLU": _plane("relu"),
-    "LeakyReLU": _plane("leaky_relu"),
-    "Sigmoid": _plane("sigmoid"),
-    "Tanh": _plane("tanh"),
-    "Softmax": _plane("softmax"),
-    "LogSoftmax": _plane("log_softmax"),
-    "GELU_": _plane("gelu"),
-    "SELU_": _plane("selu"),
-    "HardSigmoid": _plane("hard_sigmoid"),
-    "Softplus": _plane("softplus"),
-    "ELU": _plane("elu"),
+    **{name: _plane(kind) for name, kind in _PLANES.items()},
     "Average_Pooling_2D": _average_pool,
-    "conv_standard_2D": _convolution(),
-    "conv_pointwise_2D": _convolution(),
-    "conv_transposed_2D": _convolution("conv_transpose"),
-    "conv_depthwise_2D_square_input_square_kernel": _convolution(is_depthwise=True),
-    "conv_depthwise_2D_asymmetric_input_square_kernel": _convolution(is_depthwise=True),
-    "conv_depthwise_2D_square_input_asymmetric_kernel": lambda shapes, constants: _convolution(
-        kernel=(constants["kernel_size"], 1), is_depthwise=True
-    )(shapes, constants),
-    "conv_depthwise_2D_asymmetric_input_asymmetric_kernel": lambda shapes, constants: _convolution(
-        kernel=(constants["kernel_size_h"], constants["kernel_size_w"]), is_depthwise=True
-    )(shapes, constants),
+    "conv_standard_2D": _convolution,
+    "conv_pointwise_2D": _convolution,
+    "conv_transposed_2D": _transposed,
+    "conv_depthwise_2D_square_input_square_kernel": _depthwise,
+    "conv_depthwise_2D_asymmetric_input_square_kernel": _depthwise,
+    "conv_depthwise_2D_square_input_asymmetric_kernel": partial(_depthwise, kernel=("kernel_size", 1)),
+    "conv_depthwise_2D_asymmetric_input_asymmetric_kernel": partial(
+        _depthwise, kernel=("kernel_size_h", "kernel_size_w")
+    ),
 }
 _TF32_KINDS = ("conv", "conv_transpose")
 
 
-def is_table_of_problems(head: str) -> bool:
-    """True where a file that begins with this text is such a table."""
-    return not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING
-
-
-def _record(cells: Row) -> Record | None:
-    """Record of the one operator of a program; None for other programs. Raises RowError."""
+def _record(cells: Row) -> Record:
+    """Record of the one operator of a program. Raises RowError or, for other programs, LeftOutError."""
     name = re.sub(r"^\d+_", "", str(cells["problem"]))
     begins = [known for known in _RECORDS if name.startswith(known)]
     if not begins or cells.get("level") != "level1":
-        return None
+        raise LeftOutError("the program is no operator that tables name")
     try:
         constants = json.loads(str(cells["problem_constants_json"]))
         shapes = [
@@ -180,53 +163,24 @@ def _precision(record: Record, board: str) -> Precision:
     return Precision.TF32 if has_tf32 else Precision.FP32
 
 
+def _measurement(cells: Row) -> tuple[Key, Measurement]:
+    record, board = _record(cells), board_named(cells["hardware"])
+    operator = read_record(record, _precision(record, board))
+    return (board, str(cells["run"])), Measurement(operator, 1e3 * number(cells, "min_ms"))
+
+
 def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    """One set per recording on a board, in the order of their first rows."""
-    table = parse_table(read_file(path), path)
-    left_out: Counter[str] = Counter()
-    usable = []
-    for row in table.rows:
-        try:
-            known = _record(row.cells) is not None
-        except RowError:
-            known = True
-        if known:
-            usable.append(row)
-        else:
-            left_out["the program is no operator that tables name"] += 1
-
-    def measurement(cells: Row) -> tuple[tuple[str, str], Measurement]:
-        record = _record(cells)
-        assert record is not None
-        board = device_of(path, device_of_product(str(cells["hardware"])), None)
-        latency_us = 1e3 * number(cells, "min_ms")
-        return (board, str(cells["run"])), Measurement(read_record(record, _precision(record, board)), latency_us)
-
-    found: dict[tuple[str, str], list[Measurement]] = {}
-    for key, one in table.sieve.keep(usable, measurement):
-        found.setdefault(key, []).append(one)
-    notes = (*table.sieve.notes(), *(f"{count:,} rows left out: {why}" for why, count in left_out.items()))
-    return tuple(
-        MeasurementSet(
-            Header(
-                device=board,
-                data_set=f"{path.name.removesuffix('.csv')}.{run}",
-                libraries={"pytorch": "2.5"},
-                includes_host_overhead=True,
-                resolution_us=1.0,
-                source="programs of a framework, timed call by call",
-            ),
-            tuple(several),
-            (),
-            notes if index == 0 else (),
-        )
-        for index, ((board, run), several) in enumerate(found.items())
+    """One set per recording on a board."""
+    return sets_of_boards(
+        path,
+        _measurement,
+        libraries={"pytorch": "2.5"},
+        includes_host_overhead=True,
+        resolution_us=1.0,
+        source="programs of a framework, timed call by call",
     )
 
 
-FORMAT = Format(
-    "table of programs of a framework on several boards",
-    lambda path, head: is_table_of_problems(head),
-    lambda path, device: set_of_device(path, _read_sets(path), device),
-    _read_sets,
+FORMAT = table_format(
+    "table of programs of a framework on several boards", lambda columns: columns >= _TELLING, _read_sets
 )

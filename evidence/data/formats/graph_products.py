@@ -9,63 +9,50 @@ SGLang.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from evidence.data.formats.sets_of_devices import set_of_device
+from evidence.data.formats.tables_of_boards import Key, board_named, sets_of_boards, table_format
 from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats import Format
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
+from iossim.measurements.measurement import Measurement, MeasurementSet, Operator
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
+from iossim.measurements.text_files import Row, number
 
 _TELLING = {"device", "library", "m", "n", "k", "latency_us"}
-#: Profiles of boards in tables.
-BOARDS = {"A100-SXM4-80GB": "a100-sxm-80gb", "H100-SXM5-80GB": "h100-sxm", "H200-SXM5-141GB": "h200-sxm"}
 #: Number of nodes, and the part of L2 that retains what all of them own.
 _NODES, _KEPT = 6, 0.5
 #: Library whose nodes have their own inputs.
 _OWN_INPUTS = "sglang"
 
 
-def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    found: defaultdict[str, defaultdict[Operator, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in parse_table(read_file(path), path).rows:
-        board = BOARDS.get(name := str(row.cells["device"]), name)
-        found[board][_operator(row.cells, board)].append(number(row.cells, "latency_us"))
-    return tuple(_set(path, board, rows) for board, rows in sorted(found.items()))
-
-
-def _operator(cells: Row, board: str) -> Operator:
+def _measurement(cells: Row) -> tuple[Key, Measurement]:
     """A layer; its operands are weights where each node reads its own from DRAM."""
+    board = board_named(cells["device"])
     m, n, k = (int(number(cells, name)) for name in "mnk")
     layer = read_record({"op": "linear", "batch": 1, "m": m, "n": k, "k": n}, Precision.BF16)
     owned = (0, 1) if str(cells["library"]).startswith(_OWN_INPUTS) else layer.weights
     kept_bytes = _KEPT * load_device(board).datasheet.l2_bytes.value
     is_kept = _NODES * sum(layer.inputs[index].bytes for index in owned) <= kept_bytes
-    return replace(layer, weights=() if is_kept else owned)
+    return (board, board), Measurement(replace(layer, weights=() if is_kept else owned), number(cells, "latency_us"))
 
 
-def _set(path: Path, board: str, rows: dict[Operator, list[float]]) -> MeasurementSet:
-    measurements = [Measurement(layer, float(np.mean(latencies_us))) for layer, latencies_us in rows.items()]
-    header = Header(
-        device=board,
-        data_set=f"{path.name.removesuffix('.csv')}.{board}",
-        precision=Precision.BF16,
-        issue=Issue.GRAPH,
-        source="products in CUDA graphs, aiconfigurator",
-    )
-    return MeasurementSet(header, tuple(measurements))
+def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    """Sets with one row for each operator: the mean of those of equal operands."""
+    sets = sets_of_boards(path, _measurement, issue=Issue.GRAPH, source="products in CUDA graphs, aiconfigurator")
+    return tuple(replace(one, measurements=_means(one.measurements)) for one in sets)
 
 
-FORMAT = Format(
-    "table of products in CUDA graphs, of several devices",
-    lambda path, head: not head.startswith(("#", "{", "[")) and set(header_cells(head)) == _TELLING,
-    lambda path, device: set_of_device(path, _read_sets(path), device),
-    _read_sets,
+def _means(rows: tuple[Measurement, ...]) -> tuple[Measurement, ...]:
+    latencies_us: dict[Operator, list[float]] = {}
+    for row in rows:
+        latencies_us.setdefault(row.operator, []).append(row.latency_us)
+    return tuple(Measurement(layer, float(np.mean(several))) for layer, several in latencies_us.items())
+
+
+FORMAT = table_format(
+    "table of products in CUDA graphs, of several devices", lambda columns: columns == _TELLING, _read_sets
 )

@@ -8,19 +8,18 @@ first of each shape; each batch is a separate network; both are left out, as are
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from evidence.data.formats.tables_of_boards import Key, LeftOutError, board_named, sets_of_boards, table_format
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats import Format
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of
+from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
+from iossim.measurements.text_files import NumberedRow, Row, number
 
 _TELLING = {"kernel_index", "torch_op", "kernel_name", "duration_us"}
-_BOARDS = {"RTX A5000": "rtx-a5000"}
 #: Prefixes of the names of kernels that multiply, and of those around them.
 _PRODUCTS = ("Kernel", "sm8", "cudnn", "implicit_convolve", "precomputed_convolve")
 _COLUMNS = {
@@ -35,42 +34,41 @@ _COLUMNS = {
 }
 
 
-def is_trace_of_kernels(head: str) -> bool:
-    """True where a file that begins with this text is such a table."""
-    return not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING
-
-
-def _read(path: Path, device: str | None) -> MeasurementSet:
-    calls: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
-    rows = parse_table(read_file(path), path).rows
+def _calls(rows: list[NumberedRow]) -> Iterator[NumberedRow]:
+    """A row for each call of a convolution, with its ``kernels``."""
+    calls: dict[tuple[str, str], list[NumberedRow]] = {}
     for row in rows:
         if row.cells["torch_op"] == "aten::conv2d":
-            calls[str(row.cells["network"]), str(row.cells["torch_op_index_of_its_kind"])].append(row.cells)
-    found, trials = [], 0
-    for kernels in calls.values():
-        shape = next((cells for cells in kernels if cells.get("shape_in_c")), None)
-        products = sum(str(cells["kernel_name"]).startswith(_PRODUCTS) for cells in kernels)
-        if shape is None or products > 1:
-            trials += 1
-            continue
-        record: dict[str, Any] = {"op": "conv", "batch": shape["batch"]}
-        record |= {name: shape[f"shape_{column}"] for name, column in _COLUMNS.items()}
-        duration_us = sum(number(cells, "duration_us") for cells in kernels)
-        found.append(Measurement(read_record(record, Precision.TF32), duration_us))
-    board = str(rows[0].cells["device"]) if rows else ""
-    header = Header(
-        device=device_of(path, _BOARDS.get(board, board), device),
-        data_set=path.name.removesuffix(".csv"),
+            key = str(row.cells["network"]), str(row.cells["torch_op_index_of_its_kind"])
+            calls.setdefault(key, []).append(row)
+    for several in calls.values():
+        yield NumberedRow(several[0].line, {"kernels": [row.cells for row in several]})
+
+
+def _measurement(call: Row) -> tuple[Key, Measurement]:
+    kernels = call["kernels"]
+    shape = next((cells for cells in kernels if cells.get("shape_in_c")), None)
+    if shape is None or sum(str(cells["kernel_name"]).startswith(_PRODUCTS) for cells in kernels) > 1:
+        raise LeftOutError("convolutions with trials, or without a shape")
+    record: dict[str, Any] = {"op": "conv", "batch": shape["batch"]}
+    record |= {name: shape[f"shape_{column}"] for name, column in _COLUMNS.items()}
+    duration_us = sum(number(cells, "duration_us") for cells in kernels)
+    return (board_named(shape["device"]), ""), Measurement(read_record(record, Precision.TF32), duration_us)
+
+
+def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    return sets_of_boards(
+        path,
+        _measurement,
+        _calls,
         libraries={"pytorch": "unknown", "cudnn": "8"},
-        precision=Precision.TF32,
         includes_gaps=False,
         issue=Issue.STREAM,
         resolution_us=1.0,
         source="kernels of networks by PyTorch's profiler",
     )
-    return MeasurementSet(
-        header, tuple(found), (), (f"{trials} convolutions left out: with trials, or without a shape",)
-    )
 
 
-FORMAT = Format("kernels of networks in the order of their launch", lambda path, head: is_trace_of_kernels(head), _read)
+FORMAT = table_format(
+    "kernels of networks in the order of their launch", lambda columns: columns >= _TELLING, _read_sets
+)

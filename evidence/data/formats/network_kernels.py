@@ -10,21 +10,18 @@ separate operator has no columns and is left out.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from evidence.data.formats.tables_of_boards import Key, LeftOutError, board_named, sets_of_boards, table_format
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats import Format
 from iossim.measurements.kinds import RecordError
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, unusable
+from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
+from iossim.measurements.text_files import Row, number
 
 _TELLING = {"device", "network", "op", "in_c", "out_c", "duration_ns"}
-#: Names of boards in such tables; those of this cloud have 16 GB and SXM2 sockets.
-_BOARDS = {"V100-16GB (GCP n1)": "v100-sxm2"}
 _BASE_CLOCK_GHZ = 1.29
 _WINDOW = {"kernel": "kernel", "stride": "stride", "padding": "pad"}
 _IMAGE = {"batch": "batch", "in_h": "in_h", "in_w": "in_w"}
@@ -37,18 +34,13 @@ _KINDS = {
     "relu6": ("relu", {}),
     "residual add": ("add", {}),
 }
-_LEFT_OUT = "batch norm (inference)"
 _PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}
 
 
-def is_table_of_networks(head: str) -> bool:
-    """True where a file that begins with this text is such a table."""
-    return not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING
-
-
-def _measurement(cells: Row) -> Measurement:
-    """Convert a row; raises RowError or RecordError."""
+def _measurement(cells: Row) -> tuple[Key, Measurement]:
     name, dtype = str(cells.get("op")), str(cells.get("dtype"))
+    if name == "batch norm (inference)":
+        raise LeftOutError(f"{name} has no columns")
     if name not in _KINDS or dtype not in _PRECISIONS:
         raise RecordError(f"op {name!r} of {dtype} is unknown", "op")
     kind, columns = _KINDS[name]
@@ -56,42 +48,27 @@ def _measurement(cells: Row) -> Measurement:
     if not columns:
         images = int(number(cells, "batch")) * int(number(cells, "in_c"))
         record |= {"rows": images, "cols": int(number(cells, "in_h")) * int(number(cells, "in_w"))}
-    kernel = str(cells.get("kernel_name") or "")
-    return Measurement(
-        read_record(record, _PRECISIONS[dtype]),
-        1e-3 * number(cells, "duration_ns"),
-        kernels=(kernel,) if kernel else (),
+    kernels = tuple(filter(None, [str(cells.get("kernel_name") or "")]))
+    latency_us = 1e-3 * number(cells, "duration_ns")
+    operator = read_record(record, _PRECISIONS[dtype])
+    return (board_named(cells["device"]), ""), Measurement(operator, latency_us, kernels=kernels)
+
+
+def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    return sets_of_boards(
+        path,
+        _measurement,
+        libraries={"cudnn": "7.6.5", "pytorch": "unknown"},
+        includes_gaps=False,
+        issue=Issue.PROFILER,
+        clock_ghz=_BASE_CLOCK_GHZ,
+        resolution_us=0.001,
+        source="operators of networks by Nsight Compute",
     )
 
 
-def _read(path: Path, device: str | None) -> MeasurementSet:
-    table = parse_table(read_file(path), path)
-    left_out = Counter(row.cells["op"] for row in table.rows if row.cells["op"] == _LEFT_OUT)
-    found = table.sieve.keep((row for row in table.rows if row.cells["op"] != _LEFT_OUT), _measurement)
-    boards = sorted({str(row.cells["device"]) for row in table.rows})
-    if len(boards) != 1:
-        raise unusable(path, f"of {len(boards)} devices; split the table, a file a device")
-    (board,) = boards
-    notes = (*table.sieve.notes(), *(f"{count:,} rows left out: {op} has no columns" for op, count in left_out.items()))
-    return MeasurementSet(
-        Header(
-            device=device_of(path, _BOARDS.get(board, board), device),
-            data_set=path.name.removesuffix(".csv"),
-            libraries={"cudnn": "7.6.5", "pytorch": "unknown"},
-            includes_gaps=False,
-            issue=Issue.PROFILER,
-            clock_ghz=_BASE_CLOCK_GHZ,
-            resolution_us=0.001,
-            source="operators of networks by Nsight Compute",
-        ),
-        tuple(found),
-        (),
-        notes,
-    )
-
-
-FORMAT = Format(
+FORMAT = table_format(
     "table of operators of networks by Nsight Compute, with durations in ns",
-    lambda path, head: is_table_of_networks(head),
-    _read,
+    lambda columns: columns >= _TELLING,
+    _read_sets,
 )

@@ -19,36 +19,18 @@ Each device's rows are a separate set.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evidence.data.formats.sets_of_devices import set_of_device
+from evidence.data.formats.tables_of_boards import Key, LeftOutError, board_named, sets_of_boards, table_format
 from iossim.ir.types import Precision
-from iossim.measurements.formats import Format
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of
+from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.text_files import NumberedRow, Row, RowError, header_cells, number, parse_table, read_file
+from iossim.measurements.text_files import Row, RowError, header_cells, number, read_file
 
-#: Boards with other names in the tables. Where names are ambiguous, rates identify the board: the element-wise layers
-#: move 1.7 TB/s, which among the A100s only those of 80 GB do; pooling on the Titan X moves 0.23 TB/s, two thirds of
-#: the rate of Maxwell's memory and half of Pascal's.
-_LANGUAGE_MODELS = {"a100": "a100-pcie-80gb"}
-_BOARDS = {
-    "V100 (DGX-1)": "v100-sxm2",
-    "A100": "a100-sxm-40gb",
-    "T4": "t4",
-    "RTX 3070": "rtx-3070",
-    "TITANX": "titan-x",
-}
 _HAS_TF32 = ("a100-sxm-40gb", "rtx-3070")
-
-
-class _LeftOutError(Exception):
-    """A row without an operator here; the text is the reason, equal for all such rows."""
-
 
 #: Function from a row and a device to its record (``op`` and the columns of that kind) and the precision.
 Record = Callable[[Row, str], tuple[dict[str, Any], Precision]]
@@ -56,15 +38,20 @@ Record = Callable[[Row, str], tuple[dict[str, Any], Precision]]
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A table: the columns that identify it, its columns of devices and times, and the meaning of a row."""
+    """A table: the columns that identify it, that of times, the meaning of a row, and the fields of headers."""
 
     columns: frozenset[str]
     source: str
     milliseconds: str
     record: Record
     header: Mapping[str, Any] = field(default_factory=dict)
-    boards: Mapping[str, str] = field(default_factory=lambda: _BOARDS)
-    algorithm: str = ""
+
+    def measurement(self, cells: Row) -> tuple[Key, Measurement]:
+        """The board and the measurement of a row; raises RowError or LeftOutError."""
+        board = board_named(cells["device"])
+        operator = read_record(*self.record(cells, board))
+        latency_us = 1e3 * number(cells, self.milliseconds)
+        return (board, board), Measurement(operator, latency_us, algorithm=str(cells.get("forward_algorithm") or ""))
 
 
 def _renamed(cells: Row, **names: str) -> dict[str, Any]:
@@ -80,9 +67,9 @@ _POOLS = {"max": "max_pool", "max_pool": "max_pool", "global_avg": "global_avera
 def _engine_operator(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
     kind, layout = cells.get("op"), cells.get("layout")
     if kind not in ("conv", "pool", "elementwise"):
-        raise _LeftOutError(f"{kind} is a repetition, or an explicit transform around a convolution")
+        raise LeftOutError(f"{kind} is a repetition, or an explicit transform around a convolution")
     if layout not in ("NCHW", "NCHW->NCHW"):
-        raise _LeftOutError(f"its tensors lie as {layout}")
+        raise LeftOutError(f"its tensors lie as {layout}")
     function = str(cells.get("act_or_pool"))
     if kind == "conv":
         names = _WINDOW | {"in_channels": "in_c", "out_channels": "out_c", "groups": "groups"}
@@ -113,11 +100,12 @@ def _dense_layer(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
 def _layer(cells: Row, board: str) -> tuple[dict[str, Any], Precision]:
     kind = {"add": "add", "input_layernorm": "layer_norm"}.get(str(cells.get("op")))
     if kind is None:
-        raise _LeftOutError(f"{cells.get('op')} is an activation of one half of its input, by the other half")
+        raise LeftOutError(f"{cells.get('op')} is an activation of one half of its input, by the other half")
     return {"op": kind} | _renamed(cells, rows="tokens", cols="width"), Precision.FP16
 
 
-_KERNELS = {"includes_gaps": False, "resolution_us": 1.0, "precision": Precision.FP16}
+_IN_A_LOOP = {"resolution_us": 1.0}
+_KERNELS = {"includes_gaps": False, "resolution_us": 1.0}
 #: The first layout whose columns are present counts.
 _LAYOUTS = (
     _Layout(
@@ -133,15 +121,14 @@ _LAYOUTS = (
         "products on tensor cores called in a loop",
         "time_ms",
         _product,
-        {"resolution_us": 1.0, "precision": Precision.FP16},
+        _IN_A_LOOP,
     ),
     _Layout(
         frozenset({"in_c", "forward_ms", "forward_algorithm"}),
         "convolutions on tensor cores called in a loop",
         "forward_ms",
         _convolution,
-        {"resolution_us": 1.0, "precision": Precision.FP16},
-        algorithm="forward_algorithm",
+        _IN_A_LOOP,
     ),
     _Layout(
         frozenset({"M_tokens", "N", "K", "median_ms"}),
@@ -149,7 +136,6 @@ _LAYOUTS = (
         "median_ms",
         _dense_layer,
         _KERNELS,
-        _LANGUAGE_MODELS,
     ),
     _Layout(
         frozenset({"tokens", "width", "median_ms"}),
@@ -157,78 +143,31 @@ _LAYOUTS = (
         "median_ms",
         _layer,
         _KERNELS,
-        _LANGUAGE_MODELS,
     ),
     _Layout(
         frozenset({"M", "N", "K", "time_ms", "tflops"}),
         "products on tensor cores timed one by one",
         "time_ms",
         _product,
-        {"includes_host_overhead": True, "precision": Precision.FP16},
+        {"includes_host_overhead": True},
     ),
 )
 
 
-def is_operator_collection(head: str) -> bool:
-    """True where a file that begins with this text is one of these tables."""
-    return not head.startswith(("#", "{", "[")) and _layout_of(header_cells(head)) is not None
-
-
-def _layout_of(columns: list[str] | tuple[str, ...]) -> _Layout | None:
+def _layout_of(columns: Set[str]) -> _Layout | None:
     if "device" not in columns:
         return None
-    return next((layout for layout in _LAYOUTS if layout.columns <= set(columns)), None)
+    return next((layout for layout in _LAYOUTS if layout.columns <= columns), None)
 
 
 def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    """One set per device, in the order of their first rows."""
-    table = parse_table(read_file(path), path)
-    layout = _layout_of(table.columns)
+    layout = _layout_of(set(header_cells(read_file(path))))
     assert layout is not None, "the format is recognised by it"
-    left_out: Counter[str] = Counter()
-    usable: list[NumberedRow] = []
-    records: dict[int, tuple[str, dict[str, Any], Precision]] = {}
-    for row in table.rows:
-        called = str(row.cells["device"])
-        board = layout.boards.get(called, called)
-        try:
-            records[id(row.cells)] = (board, *layout.record(row.cells, board))
-        except _LeftOutError as reason:
-            left_out[str(reason)] += 1
-            continue
-        except RowError as error:
-            table.sieve.total += 1
-            table.sieve.drop(row.line, str(error))
-            continue
-        usable.append(row)
-
-    def measurement(cells: Row) -> tuple[str, Measurement]:
-        board, record, precision = records[id(cells)]
-        algorithm = str(cells.get(layout.algorithm) or "") if layout.algorithm else ""
-        latency_us = 1e3 * number(cells, layout.milliseconds)
-        return board, Measurement(read_record(record, precision), latency_us, algorithm=algorithm)
-
-    of_board: dict[str, list[Measurement]] = {}
-    for board, found in table.sieve.keep(usable, measurement):
-        of_board.setdefault(board, []).append(found)
-    notes = (*table.sieve.notes(), *(f"{count:,} rows left out: {why}" for why, count in left_out.items()))
-    name = path.name.removesuffix(".csv")
-    return tuple(
-        MeasurementSet(
-            Header(
-                device=device_of(path, board, None), data_set=f"{name}.{board}", source=layout.source, **layout.header
-            ),
-            tuple(replace(each, row=row) for row, each in enumerate(rows)),
-            (),
-            notes if index == 0 else (),
-        )
-        for index, (board, rows) in enumerate(of_board.items())
-    )
+    return sets_of_boards(path, layout.measurement, source=layout.source, **layout.header)
 
 
-FORMAT = Format(
+FORMAT = table_format(
     "table of operators on several devices, of a public repository",
-    lambda path, head: is_operator_collection(head),
-    lambda path, device: set_of_device(path, _read_sets(path), device),
+    lambda columns: _layout_of(columns) is not None,
     _read_sets,
 )

@@ -12,16 +12,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from evidence.data.formats.sets_of_devices import set_of_device
+from evidence.data.formats.tables_of_boards import Key, LeftOutError, sets_of_boards, table_format
 from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
-from iossim.measurements.formats import Format
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.text_files import Row, header_cells, number, parse_table, read_file
+from iossim.measurements.text_files import Row, number
 
 _TELLING = {"op", "network", "warm_us", "warm_step_us", "cold_filters_us", "cold_us"}
-_BOARD = "h100-sxm"
 _ON_LANES = ("conv2d_c1_k1", "void cudnn::cnn::conv2d_grouped_direct", "void convolve_common_engine")
 _CONVOLUTION = (
     *("batch", "in_channels", "out_channels"),
@@ -29,7 +27,7 @@ _CONVOLUTION = (
 )
 
 
-def _operator(cells: Row) -> Measurement | None:
+def _measurement(cells: Row) -> tuple[Key, Measurement]:
     gap_us = number(cells, "warm_step_us") - number(cells, "warm_us")
     kernels = tuple(str(cells["kernel"]).split(" + "))
     if cells["op"] == "product":
@@ -38,28 +36,23 @@ def _operator(cells: Row) -> Measurement | None:
         record = {"op": "conv", **{name: cells[name] for name in _CONVOLUTION}}
         record |= {"in_h": cells["height"], "in_w": cells["width"]}
     else:
-        return None
+        raise LeftOutError("of several kernels, or of one on FP32 lanes")
     warm_us, cold_us = number(cells, "warm_step_us"), number(cells, "cold_filters_us") + gap_us
-    return Measurement(read_record(record, Precision.BF16), math.sqrt(warm_us * max(warm_us, cold_us)), kernels=kernels)
+    latency_us = math.sqrt(warm_us * max(warm_us, cold_us))
+    return ("h100-sxm", ""), Measurement(read_record(record, Precision.BF16), latency_us, kernels=kernels)
 
 
-def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
-    found = [_operator(row.cells) for row in parse_table(read_file(path), path).rows]
-    header = Header(
-        device=_BOARD,
+def read_sets(path: Path) -> tuple[MeasurementSet, ...]:
+    """The table's one set."""
+    return sets_of_boards(
+        path,
+        _measurement,
         data_set="h100_bf16/operators",
         libraries={"cudnn": "9.19", "pytorch": "2.11"},
-        precision=Precision.BF16,
         issue=Issue.GRAPH,
         channels_last=True,
         source="operators in CUDA graphs, recorded by CUPTI",
     )
-    return (MeasurementSet(header, tuple(one for one in found if one is not None)),)
 
 
-FORMAT = Format(
-    "table of operators in CUDA graphs on an H100",
-    lambda path, head: not head.startswith(("#", "{", "[")) and set(header_cells(head)) >= _TELLING,
-    lambda path, device: set_of_device(path, _read_sets(path), device),
-    _read_sets,
-)
+FORMAT = table_format("table of operators in CUDA graphs on an H100", lambda columns: columns >= _TELLING, read_sets)

@@ -1,7 +1,7 @@
-"""Execution of ops by one kind of device: ``iossim/hardware/lowering/KIND`` (a module or a package) defines it as
-``TARGET``, or the module of a kind from another package (:mod:`iossim.hardware.kind`).
+"""Execution of ops by one kind of device: the ``TARGET`` of ``iossim/hardware/lowering/KIND`` (a module or a package),
+or of the module of a kind from another package (:mod:`iossim.hardware.kind`).
 
-A profile's ``kind`` selects its target; no other part of iossim distinguishes kinds. All kinds fuse the same
+A profile's ``kind`` selects its target; no other part of the core distinguishes kinds. All kinds fuse the same
 ops into one step (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
 """
 
@@ -21,7 +21,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
 
-#: Candidates of a step of an op kind; each target has a :class:`~iossim.ir.op.KindTable` of these.
+#: Candidates of a step of an op kind; a target maps op kinds to these.
 Lower = Callable[[Step], list[Candidate]]
 #: The same by the algorithms that a library can be told to use, by its names for them.
 Sort = Callable[[Step], Mapping[str, Sequence[Candidate]]]
@@ -97,7 +97,7 @@ def reading_more(candidates: Sequence[Candidate], step: Step) -> tuple[Candidate
     activation_bytes = sum(operand.type.bytes for operand in step.fused_reads if not operand.is_weight)
     weight_bytes = sum(operand.type.bytes for operand in step.fused_reads if operand.is_weight)
 
-    def reading_more(last: Kernel) -> Kernel:
+    def fused(last: Kernel) -> Kernel:
         return replace(
             last,
             activation_bytes=last.activation_bytes + activation_bytes,
@@ -105,7 +105,7 @@ def reading_more(candidates: Sequence[Candidate], step: Step) -> tuple[Candidate
             l2_bytes=last.l2_bytes + activation_bytes + weight_bytes,
         )
 
-    return tuple(replace(one, kernels=(*one.kernels[:-1], reading_more(one.kernels[-1]))) for one in candidates)
+    return tuple(replace(one, kernels=(*one.kernels[:-1], fused(one.kernels[-1]))) for one in candidates)
 
 
 def copy_candidates(moved: TensorType, profile: DeviceProfile) -> tuple[Candidate, ...]:

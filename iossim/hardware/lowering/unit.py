@@ -75,7 +75,7 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
         return []
     known = _STEPS.setdefault(network, {})
     if unit.name not in known:
-        known[unit.name] = list(_Fusion(network.graph, network.unit_nodes(unit), network.precision).steps())
+        known[unit.name] = list(Fusion(network, network.unit_nodes(unit)).steps())
     return list(known[unit.name])
 
 
@@ -89,33 +89,34 @@ def lookup_in(graph: Graph, nodes: Iterable[Node]) -> Node | None:
 
 
 #: A kernel of element-wise ops: its last op, and the value that it computes for another op.
-_Chain = tuple[str, str]
+Chain = tuple[str, str]
 
 
-class _Fusion:
-    """Assignment of a unit's ops to steps.
+class Fusion:
+    """Assignment of a unit's ops to steps; element-wise are those without ``apart``, ops that a backend computes alone.
 
     ``chain_of`` has for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the
     chain in its epilogue.
     """
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], precision: Precision, spells_out: bool = False) -> None:
-        self.graph, self.nodes, self.precision = graph, nodes, precision
+    def __init__(self, network: Network, nodes: Sequence[Node], spells_out: bool = False, *apart: str) -> None:
+        self.network, self.graph, self.nodes = network, network.graph, nodes
+        self.joins = {node.name for node in nodes if node.op.is_elementwise}.difference(apart)
         self.position = {node.name: index for index, node in enumerate(nodes)}
         self.attentions: dict[str, SpeltAttention] = {}
         if not spells_out and any(node.op.kind == "softmax" for node in nodes):
             from iossim.ir.attention import attentions_in  # other units hold none
 
-            self.attentions = attentions_in(graph, nodes)
+            self.attentions = attentions_in(self.graph, nodes)
         self.in_attention = {node.name for one in self.attentions.values() for node in one.nodes[1:]}
         self.after_product: set[str] = set()
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
                 self.after_product.add(node.name)
-        self.lookup = lookup_in(graph, nodes)
-        self.chain_of: dict[str, _Chain] = {}
+        self.lookup = lookup_in(self.graph, nodes)
+        self.chain_of: dict[str, Chain] = {}
         for node in reversed(nodes):
-            if node.op.is_elementwise:
+            if node.name in self.joins:
                 chains = {self._chain_through(node, reader) for reader in self._readers(node)}
                 self.chain_of[node.name] = chains.pop() or (node.name, "") if len(chains) == 1 else (node.name, "")
             elif node is self.lookup and len(readers := self._readers(node)) == 1:
@@ -136,7 +137,7 @@ class _Fusion:
                 yield self._attention(node)
             elif node.op.role is Role.ANCHOR:
                 yield self._anchor(node)
-            elif node.op.is_elementwise:
+            elif node.name in self.joins:
                 chain = (node.name, "")
                 if self.chain_of[node.name] == chain and chain not in in_epilogues:
                     flops, read = self._computed(chain, node.outputs)
@@ -176,13 +177,12 @@ class _Fusion:
         inside = {one.name for one in spelt.nodes} | {name for name, one in self.chain_of.items() if one == chain}
         moves = spelt.types[0].shape[0] > 1  # products take the heads of one sequence where they lie
         nodes = [one for one in self.nodes if one.name in inside and (moves or one.op.kind != "transpose")]
-        parts = tuple(_Fusion(self.graph, nodes, self.precision, spells_out=True).steps())
+        parts = tuple(Fusion(self.network, nodes, spells_out=True).steps())
         return replace(step, op=spelt.op, operands=tuple(map(Operand, spelt.types)), flops=flops, parts=parts)
 
-    def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
+    def _computed(self, chain: Chain, values: Sequence[str]) -> tuple[int, list[str]]:
         """The arithmetic of a chain that makes ``values``, and its inputs, each once."""
-        graph = self.graph
-        flops = 0
+        graph, flops = self.graph, 0
         members: set[str] = set()
         read: dict[str, None] = {}
         pending = list(reversed(values))
@@ -200,7 +200,7 @@ class _Fusion:
     def _flows_from_product(self, node: Node, value: str) -> bool:
         """True if an element-wise op reads, in its own shape, the result of a product, or of a chain after one."""
         producer = self.graph.producer.get(value)
-        if not node.op.is_elementwise or producer is None or producer.name not in self.position:
+        if node.name not in self.joins or producer is None or producer.name not in self.position:
             return False
         (made,) = self.graph.output_types(node)
         from_product = producer.op.has_epilogue or producer.name in self.after_product
@@ -213,9 +213,9 @@ class _Fusion:
         readers = self.graph.consumers[node.outputs[0]]
         return list(readers) if all(reader.name in self.position for reader in readers) else []
 
-    def _chain_through(self, node: Node, reader: Node) -> _Chain | None:
+    def _chain_through(self, node: Node, reader: Node) -> Chain | None:
         """The chain of an element-wise op whose only consumer is ``reader``: the reader's, or None."""
-        if reader.op.is_elementwise and reader.name not in self.in_attention:
+        if reader.name in self.joins and reader.name not in self.in_attention:
             return self.chain_of[reader.name]
         (value,) = node.outputs
         if reader.name in self.in_attention:
@@ -224,7 +224,7 @@ class _Fusion:
         takes = takes and reader.inputs.count(value) == 1 and node.name not in self.after_product
         return (reader.name, value) if takes else None
 
-    def _epilogue(self, node: Node) -> _Chain | None:
+    def _epilogue(self, node: Node) -> Chain | None:
         """The chain that a product can compute in its epilogue: all its consumers, in its shape."""
         readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
@@ -254,4 +254,4 @@ class _Fusion:
             tuple(Operand(self.graph.types[value], value in self.graph.constants) for value in values)
             for values in (read, fused_reads)
         )
-        return Step(op, operands, tuple(written), flops, self.precision, fused)
+        return Step(op, operands, tuple(written), flops, self.network.precision, fused)

@@ -59,10 +59,13 @@ class Foreign(Op, kind="foreign"):
         """True if it, or an op of its subgraphs, multiplies matrices: then it takes far longer than its traffic."""
         if self.op_type not in _RUN_GRAPHS:
             return is_product(self.op_type)
+        return any(is_product(each.op_type) for each in nodes_within([self.parsed()]))
+
+    def parsed(self) -> Any:
+        """The node as a NodeProto, with operands named by their position."""
         from onnx import NodeProto
 
-        node = NodeProto.FromString(base64.b64decode(self.node))
-        return any(is_product(each.op_type) for each in nodes_within([node]))
+        return NodeProto.FromString(base64.b64decode(self.node))
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True  # conservatively

@@ -28,10 +28,10 @@ from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
 from iossim.ir.op import Array, onnx_class
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.constants import Known, node_view, tensor_constant
+from iossim.models.onnx.constants import Known, constant_node, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
-from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape
+from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape, stays_true
 
 #: Largest number of input elements of a node that is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
@@ -104,6 +104,39 @@ class Folder:
             # The reference lacks operators, and has defects: GatherElements fails on more than 32 rows.
             return self._computed_by_op(node, known)
         return [ArrayConstant(array) for array in made]
+
+    def counted(self, node: NodeProto, name: str, where: str, known: Known) -> list[NodeProto]:
+        """A ``Loop`` with a number of runs in place of one with a condition that known states decide, such as Keras'
+        number of the time step; nothing for other nodes.
+        """
+        kept = deepcopy(node)
+        body = next((each.g for each in kept.attribute if each.name == "body"), None)
+        if node.op_type != "Loop" or body is None or len(body.input) != len(node.input) or stays_true(body):
+            return []
+        (trips, condition, *given), (run, going, *states) = node.input, (value.name for value in body.input)
+        if any(value and not known.has_values(value) for value in (trips, condition)):
+            return []
+        most = int(known.parameter(trips).item()) if trips else LARGEST_FOLDED
+        runs, goes_on = 0, not condition or bool(known.parameter(condition).all())
+        values = {state: known.constants.get(value) for state, value in zip(states, given, strict=True)}
+        while goes_on and runs < most:
+            inside = {run: ArrayConstant(np.array(runs)), going: ArrayConstant(np.array(True))} | values
+            for each in body.node:
+                constants = {value: inside.get(value, known.constants.get(value)) for value in operands(each)}
+                read = {value: constant for value, constant in constants.items() if constant is not None}
+                types = {value: constant.type for value, constant in read.items()}
+                outputs = self.known_outputs(each, where, Known(types, read)) if len(read) == len(constants) else None
+                inside.update(zip(each.output, outputs or (), strict=False))
+            decision = inside.get(body.output[0].name)
+            if decision is None or runs * len(body.node) > LARGEST_FOLDED:
+                return []
+            goes_on, runs = bool(decision.load().all()), runs + 1
+            values = {state: inside.get(made.name) for state, made in zip(states, body.output[1:], strict=False)}
+        count = constant_node(f"{name}.runs", np.array(runs))
+        kept.input[0], kept.input[1] = count.name, ""
+        body.node.append(helper.make_node("Identity", [going], [f"{name}.going"]))
+        body.output[0].name = f"{name}.going"
+        return [count, kept]
 
     def _computed_by_op(self, node: NodeProto, known: Known) -> list[Constant] | None:
         """The outputs by the op's own evaluation; None if that fails too: then the node is kept."""

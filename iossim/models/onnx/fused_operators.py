@@ -31,6 +31,17 @@ def _activation(kind: str, given: Sequence[float], x: str) -> str:
     return ""
 
 
+def _reversed(call: Call) -> str:
+    """The slice of whole sequences backwards (Keras' Bidirectional); none if some are shorter."""
+    axis, lengths = call.get("time_axis"), call.operands["sequence_lens"]
+    if lengths not in call.node.constants or (call.node.load(lengths) != call.shape("input")[axis]).any():
+        return ""
+    numbers = {"starts": -1, "ends": -(1 << 31), "axes": axis, "steps": -1}
+    return (
+        " ".join(integers(name, [each]) for name, each in numbers.items()) + f" Y = Slice(input, {', '.join(numbers)})"
+    )
+
+
 def _convolution(call: Call) -> str:
     activation = _activation(call.get("activation", ""), call.get("activation_params", ()), "S")
     term = "S = Add(C, Z)" if call.has("Z") else "S = Identity(C)"
@@ -221,4 +232,7 @@ RUNTIME: dict[str, Written] = {
         lambda call: f"Y = RMSNormalization {call.attributes('axis', 'epsilon')} (X, scale)",
     ),
 }
-STANDARD = {name: RUNTIME[name] for name in ("SimplifiedLayerNormalization",)}
+STANDARD = {
+    "SimplifiedLayerNormalization": RUNTIME["SimplifiedLayerNormalization"],
+    "ReverseSequence": ("input sequence_lens -> Y", _reversed),
+}

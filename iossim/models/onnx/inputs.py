@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -140,7 +140,8 @@ class DeclaredInput:
 
 @dataclass(frozen=True, eq=False)
 class BoundModel:
-    """A model with the type of each input, and the sizes of the named dimensions.
+    """A model with the type of each input, the ``values`` of inputs that are bound to one, and the sizes of the named
+    dimensions.
 
     ``sizes`` is None if the inputs are not as declared in the file. If the batch in the file was replaced by another,
     ``declared`` is the model as in the file, and both have a ``batch``. ``remarks`` list the dimensions that were
@@ -153,6 +154,7 @@ class BoundModel:
     batch: int = 1
     declared: BoundModel | None = None
     remarks: tuple[str, ...] = ()
+    values: Mapping[str, int] = field(default_factory=dict)
 
 
 def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
@@ -160,9 +162,9 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
 
     ``options.batch`` binds the leading dimension of the inputs, even one that the file fixes: then every value must
     have a leading batch dimension, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds
-    complete inputs by name, ``options.dimensions`` the named dimensions that the file leaves open. An unbound leading
-    dimension is 1, with a remark. Raises ModelError for any other unbound one, OptionError for a binding that
-    matches nothing in the file.
+    complete inputs by name, ``options.dimensions`` the named dimensions that the file leaves open, and inputs of one
+    truth value or whole number. An unbound leading dimension is 1, with a remark. Raises ModelError for any other
+    unbound one, OptionError for a binding that matches nothing in the file.
     """
     path, batch, shapes = model.path, options.batch, options.shapes
     inputs = declared_inputs(model.proto.graph, path)
@@ -172,8 +174,10 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     unbound = [value for value in free if batch is None and _is_unbound(value.batch, sizes)]
     sizes |= {str(value.batch): 1 for value in unbound if value.batch != "?"}
     leading = 1 if unbound else batch
-    types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes) for value in inputs}
-    listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound)
+    inner = {size for value in free for size in (value.dimensions or ())[1:] if isinstance(size, str) and size != "?"}
+    lacks = set[str]().union(*map(dimension_names, inner)) - sizes.keys()
+    types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes, lacks) for value in inputs}
+    listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound[:2]) + " ..." * (len(unbound) > 2)
     remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (--batch).",) if unbound else ()
     named = {
         dimension: size
@@ -181,7 +185,8 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
         for dimension, size in zip(value.dimensions or (), types[value.name].shape, strict=False)
         if isinstance(dimension, str) and dimension != "?"
     }
-    bound = BoundModel(model, types, named, remarks=remarks)
+    values = {value.name: options.dimensions[value.name] for value in inputs if value.name in options.dimensions}
+    bound = BoundModel(model, types, named, remarks=remarks, values=values)
     batches = {value.batch for value in free if value.batch is not None}
     fixed = [size for size in batches if isinstance(size, int)]
     if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
@@ -192,7 +197,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     changed = types | {
         value.name: TensorType((batch, *types[value.name].shape[1:]), value.dtype) for value in free if value.batch
     }
-    return BoundModel(model, changed, None, batch, replace(bound, batch=fixed[0]))
+    return BoundModel(model, changed, None, batch, replace(bound, batch=fixed[0]), values=values)
 
 
 def declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
@@ -234,6 +239,9 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
     open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
     named = open_dimensions.union(*map(dimension_names, open_dimensions))
+    # A single truth value or whole number may choose the branch of an `If`, or a size.
+    single = (each for each in inputs if each.dimensions is not None and set(each.dimensions) <= {1})
+    named |= {each.name for each in single if not each.dtype.is_floating}
     for name, size in options.dimensions.items():
         if name not in named:
             if named:
@@ -271,8 +279,9 @@ def _computed(dimension: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _bind(
-    value: DeclaredInput, path: Path, batch: int | None, shape: Shape | None, sizes: Mapping[str, int]
+    value: DeclaredInput, path: Path, batch: int | None, shape: Shape | None, sizes: Mapping[str, int], lacks: Set[str]
 ) -> TensorType:
+    """The type of an input; a message has all names that the file ``lacks`` a size of."""
     if shape is not None:
         return TensorType(shape, value.dtype)
     if value.dimensions is None:
@@ -287,9 +296,12 @@ def _bind(
         if size is None:
             called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
             names = [] if dimension == "?" else sorted(dimension_names(str(dimension)) - sizes.keys())
-            ways = ["`batch`"] * (axis == 0) + [" ".join(f"`dimensions` {name}=8" for name in names)] * bool(names)
+            others = sorted(lacks - {*names}) if names else []
+            also = f", and so is {', '.join(others)} of others; bind them" if others else "; bind it"
+            ways = ["`batch`"] * (axis == 0)
+            ways += [" ".join(f"`dimensions` {name}=8" for name in names + others)] * bool(names)
             ways.append(f"`shapes` {value.name}={value.spelled()}")
-            raise ModelError(f"{path}: {called} of input {value.name!r} is open; bind it with {' or '.join(ways)}")
+            raise ModelError(f"{path}: {called} of input {value.name!r} is open{also} with {' or '.join(ways)}")
         if size < 0:
             raise OptionError(
                 f"{path}: dimension {axis} ({dimension!r}) of input {value.name!r} comes to {size}; bind larger sizes"

@@ -206,12 +206,12 @@ def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, 
     given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(known.types[name] for name in node.input[2:])]
     trips, condition = node.input[0], node.input[1]
     is_true = not condition or (condition in known.constants and bool(known.parameter(condition).all()))
-    if trips not in known.constants or not is_true or not _stays_true(body):
+    if trips not in known.constants or not is_true or not stays_true(body):
         return None, given
     return max(0, int(known.parameter(trips).item())), given
 
 
-def _stays_true(body: GraphProto) -> bool:
+def stays_true(body: GraphProto) -> bool:
     """True if a Loop's body returns the condition that it is given, or a constant true one."""
     made = {name: node for node in body.node for name in node.output}
     name = body.output[0].name

@@ -87,7 +87,12 @@ class _Importer:
         model, inputs = bound.model.proto, bound.types
         self._proto = model.graph
         self._path = bound.model.path
-        self._inputs = {name: value for name, value in inputs.items() if not is_empty(value)}
+        given: dict[str, Constant] = {
+            name: FilledConstant(value, bound.values.get(name, 0))
+            for name, value in inputs.items()
+            if name in bound.values or is_empty(value)
+        }
+        self._inputs = {name: value for name, value in inputs.items() if name not in given}
         self._weights = bound.model.weights
         self._rebatching = rebatching
         self._opset, self._kept, self._ir_version = standard_opset(model), kept, model.ir_version
@@ -100,9 +105,7 @@ class _Importer:
         self._types: dict[str, TensorType] = dict(inputs)
         #: Values that depend on the network's inputs; reshaped weights do not.
         self._varying: set[str] = set(self._inputs)
-        self._constants: dict[str, Constant] = {
-            name: FilledConstant(value) for name, value in inputs.items() if is_empty(value)
-        }
+        self._constants = given
         self._known = Known(self._types, self._constants)
         self._nodes: list[Node] = []
         self._sequences = Sequences()
@@ -196,7 +199,7 @@ class _Importer:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         try:
             written = self._written(node, name, where, of.opset)
-            inside = self._body(node, name, where) if written is None else []
+            inside = self._body(node, name, where, of) if written is None else []
             if written is not None or inside:
                 self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
                 return
@@ -206,7 +209,9 @@ class _Importer:
                 op, data, made = self._interpreted(op_class, node, name, where, of)
                 self._add_op(op, data, made, node, name, where, of)
         except NotCoveredError as error:
-            self._note_unknown(node, name, str(error))
+            chosen = node.op_type == "If" and node.input[0] in self._inputs
+            remedy = f"; bind the input that chooses its branch, with `dimensions` {node.input[0]}=1" if chosen else ""
+            self._note_unknown(node, name, f"{error}{remedy}")
         else:
             for value, constant in zip(node.output, known or (), strict=False):
                 self._add_constant(value, constant)
@@ -222,10 +227,12 @@ class _Importer:
         written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
         return written or einsum_written_out(node, name, self._known) or None
 
-    def _body(self, node: NodeProto, name: str, where: str) -> list[NodeProto]:
+    def _body(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> list[NodeProto]:
         """The nodes of its body that replace a node which runs one; none if it stays."""
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
+        if counted := of.folder.counted(node, name, where, self._known):
+            return counted
         runs = runs_to_write_out(node, self._known, self._written_out)
         instead = written_out(node, runs, name, where) if runs else []
         self._written_out += len(instead)

@@ -1,4 +1,4 @@
-"""Batch norms and scales of imported graphs, folded for inference.
+"""Batch norms, scales and padding of imported graphs, folded for inference.
 
 A scale and shift per channel after a convolution is moved into its weight and bias:
 ``m * (w * x + b) + s = (m * w) * x + (m * b + s)``. Older exporters write a batch norm as a normalisation, a product
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import add
 
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node, free_name
@@ -17,8 +18,9 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm
-from iossim.ir.ops.reshape import Expand, Reshape
-from iossim.ir.ops.unary import Cast
+from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.reshape import Expand, Pad, Reshape
+from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType, TensorType
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 from iossim.models.passes.simplification import RetypedConstant, folded
@@ -51,6 +53,33 @@ class BatchNormFolding(GraphPass):
                 maker.update(dict.fromkeys(node.outputs, len(nodes)))
                 nodes.append(node)
         return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+
+
+class PadFolding(LocalPass):
+    """Folds zeros around images into the padding of the convolution that alone reads them, or of the maximum if none of
+    their numbers is negative. Keras pads images before it convolves or pools them in strides.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    kinds = ("pad",)
+
+    def replaced(self, graph: Graph, pad: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        assert isinstance(pad.op, Pad)
+        x, sides, reader = pad.inputs[0], pad.op.pads, graph.private_consumer(pad.outputs[0])
+        before, after = sides[: len(sides) // 2], sides[len(sides) // 2 :]
+        is_around = (pad.op.mode, pad.op.value) == ("constant", 0.0) and not any((*before[:2], *after[:2]))
+        if reader is None or pad.outputs[0] in reader.inputs[1:] or min(sides) < 0 or not is_around:
+            return {}
+        op, makers = reader.op, [maker.op for maker in graph.makers(x)]
+        is_positive = any(
+            isinstance(maker, Relu) or (isinstance(maker, Clip) and maker.minimum == 0) for maker in makers
+        )
+        is_wide = isinstance(op, MaxPool) and max(*op.pads, *sides) * 2 > min(op.kernel)
+        if not isinstance(op, Conv) and (is_wide or not is_positive or not isinstance(op, MaxPool) or op.ceil_mode):
+            return {}
+        folded_op = replace(op, pads=tuple(map(add, op.pads, (*before[2:], *after[2:]))))
+        return {pad.name: [], reader.name: [replace(reader, op=folded_op, inputs=(x, *reader.inputs[1:]))]}
 
 
 class LayerScaleFolding(LocalPass):

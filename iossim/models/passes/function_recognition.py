@@ -5,9 +5,9 @@ Libraries compute an activation in the call of the product before it; its parts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -21,6 +21,11 @@ from iossim.models.passes.graph_pass import GraphPass, with_nodes
 _LONGEST = 9
 #: Names of the functions, in :data:`iossim.ir.ops.functions.UNARY`.
 FUNCTIONS = ("gelu", "gelu_tanh", "swish", "hard_swish", "mish", "softplus", "softsign")
+#: The ops of these, and the approximation of GELU by a logistic function (arXiv:1606.08415, section 2), as in CLIP.
+_OPS = (
+    *(Unary(name, tuple(usual for _, usual in UNARY[name].parameters)) for name in FUNCTIONS),
+    Unary("swish", (1.702,)),
+)
 #: Points at which a function is recognised by its values, and how far these may be off in fp32, and in 16 bits.
 _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 _TOLERANCE, _OF_16_BITS = 1e-4, 5e-3
@@ -33,41 +38,41 @@ class FunctionRecognition(GraphPass):
     """
 
     def apply(self, graph: Graph) -> Graph:
-        makers, gone = dict(graph.producer), set[str]()
-        for node in graph.nodes:
-            found = _spelt_function(graph, node, makers)
-            if found is not None:
-                function, x, parts = found
-                made = Unary(function, tuple(value for _, value in UNARY[function].parameters))
-                makers[node.outputs[0]] = replace(node, op=made, inputs=(x,))
-                gone.update(parts)
-        kept = [makers.get(node.outputs[0], node) for node in graph.nodes if node.name not in gone]
-        return with_nodes(graph, kept, graph.constants) if gone else graph
+        made: dict[str, list[Node]] = {}
+        for last in reversed(graph.nodes):
+            fits = partial(_is_part, graph, last)
+            for x, members in parts_before(graph, last, _LONGEST, fits) if last.name not in made else ():
+                names = {node.name for node in members}
+                values = [value for node in members[1:] for value in node.outputs]
+                is_private = graph.returned.isdisjoint(values) and all(
+                    reader.name in names for value in values for reader in graph.consumers[value]
+                )
+                if len(members) > 1 and is_private and (function := _function(graph, members, x)):
+                    made |= {name: [] for name in names} | {last.name: [replace(last, op=function, inputs=(x,))]}
+                    break
+        nodes = [each for node in graph.nodes for each in made.get(node.name, (node,))]
+        return with_nodes(graph, nodes, graph.constants) if made else graph
 
 
-def _spelt_function(graph: Graph, last: Node, makers: Mapping[str, Node]) -> tuple[str, str, list[str]] | None:
-    """The function that a node completes, its argument, and the names of the other nodes; None if it is none."""
-    members, names = [last], {last.name}
-    free = set(last.inputs) - graph.constants.keys()
-    while _is_part(graph, last, last) and len(members) <= _LONGEST:
-        if len(free) == 1 and len(members) > 1 and (function := _function(graph, members, *free)):
-            return function, next(iter(free)), [node.name for node in members[1:]]
-        before = [
-            makers[value]
-            for value in free - graph.returned
-            if value in makers
-            and _is_part(graph, makers[value], last)
-            and all(reader.name in names for reader in graph.consumers[value])
-        ]
-        if not before:
-            break
-        members.append(max(before, key=lambda node: graph.position[node.name]))
-        names.add(members[-1].name)
-        free = (free - set(members[-1].outputs)) | (set(members[-1].inputs) - graph.constants.keys())
-    return None
+def parts_before(
+    graph: Graph, last: Node, most: int, is_part: Callable[[Node], bool]
+) -> Iterator[tuple[str, list[Node]]]:
+    """The values of which alone at most so many parts compute the output of ``last``, from the nearest on, each with
+    these parts, the last one first.
+    """
+    members, free = list[Node](), set(last.outputs)
+    while len(members) < most:
+        makers = [graph.producer[value] for value in free if value in graph.producer]
+        node = max(makers, key=lambda each: graph.position[each.name], default=None)
+        if node is None or not is_part(node):
+            return
+        members.append(node)
+        free = (free - set(node.outputs)) | (set(node.inputs) - graph.constants.keys())
+        if len(free) == 1:
+            yield next(iter(free)), members
 
 
-def _is_part(graph: Graph, node: Node, last: Node) -> bool:
+def _is_part(graph: Graph, last: Node, node: Node) -> bool:
     """True for an element-wise op of the type that ``last`` makes, whose constants are single numbers at hand."""
     whole = graph.types[last.outputs[0]]
     constants = [graph.constants[value] for value in node.inputs if value in graph.constants]
@@ -76,8 +81,8 @@ def _is_part(graph: Graph, node: Node, last: Node) -> bool:
     return all(each.type.elements == 1 and each.is_at_hand and not each.is_absent for each in constants)
 
 
-def _function(graph: Graph, members: Iterable[Node], x: str) -> str | None:
-    """Name of the function of ``x`` that ops compute, the last one first, by its values at points beside zero."""
+def _function(graph: Graph, members: Sequence[Node], x: str) -> Unary | None:
+    """The function of ``x`` that ops compute, the last one first, by its values at points beside zero."""
     values: dict[str, Array] = {x: _POINTS}
     with np.errstate(all="ignore"):
         for node in sorted(members, key=lambda each: graph.position[each.name]):
@@ -88,11 +93,10 @@ def _function(graph: Graph, members: Iterable[Node], x: str) -> str | None:
     off = np.abs(computed - expected) / (1 + np.abs(expected))
     nearest = int(off.max(axis=1).argmin())
     within = _TOLERANCE if graph.types[x].dtype is DType.FLOAT32 else _OF_16_BITS
-    return FUNCTIONS[nearest] if off[nearest].max() <= within else None
+    return _OPS[nearest] if off[nearest].max() <= within else None
 
 
 @cache
 def _expected() -> Array:
     """The values of each of the functions at the points, shape ``[functions, points]``."""
-    functions = [UNARY[name] for name in FUNCTIONS]
-    return np.stack([each.compute(_POINTS, *(value for _, value in each.parameters)) for each in functions])
+    return np.stack([each.evaluate([_POINTS])[0] for each in _OPS])

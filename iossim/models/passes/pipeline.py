@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
-from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding
+from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding, PadFolding
 from iossim.models.passes.function_recognition import FUNCTIONS, FunctionRecognition
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.group_norms import GroupNormRecognition
@@ -21,10 +21,17 @@ from iossim.models.passes.simplification import (
     ExpandElimination,
     GatherSlicing,
     IdentityElimination,
+    ScatterElimination,
 )
-from iossim.models.passes.softmax_recognition import MaskJoining, MaskRecognition, SoftmaxRecognition
+from iossim.models.passes.softmax_recognition import (
+    CheckElimination,
+    MaskJoining,
+    MaskRecognition,
+    ScoreScaleHoisting,
+    SoftmaxRecognition,
+)
 from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
-from iossim.models.passes.transpose_sinking import SplitHoisting, TransposeSinking
+from iossim.models.passes.transpose_sinking import ReductionHoisting, SplitHoisting, TransposeSinking
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
@@ -35,19 +42,19 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     norm are dead. Dead readers and identities are removed before the rest, since either would separate a batch norm
     from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
-    simplified = (DeadOpElimination(), IdentityElimination())
+    simplified = (IdentityElimination(), DeadOpElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
-            SoftmaxRecognition(), MaskRecognition(), NormRecognition(), GroupNormRecognition(),
-            RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), *simplified,
-            TransposeSinking(), ExpandElimination(), MaskJoining(), FunctionRecognition(), LayerScaleFolding(),
-            CommonSubexpressionElimination(), BatchNormFolding(),
+            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterElimination(),
+            SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(),
+            RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), ReductionHoisting(), *simplified,
+            TransposeSinking(), ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(),
+            LayerScaleFolding(), PadFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()
         folding, elimination = ConstantFolding(trained), CommonSubexpressionElimination(trained)
-        passes = (folding, SoftmaxRecognition(), *simplified, elimination, statistics)
+        passes = (folding, SoftmaxRecognition(), CheckElimination(), *simplified, elimination, statistics)
     for each in passes:
         graph = each.apply(graph)
     return graph

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -18,6 +18,7 @@ from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Array, Op
+from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.nary import Add, Mul
@@ -87,6 +88,33 @@ def folded(op: Op, *constants: Constant) -> FoldedConstant:
     return FoldedConstant(made, op, constants)
 
 
+class Derived:
+    """Values computed of a graph's: constants of constants, which are added to the given ones, others by ``nodes``."""
+
+    def __init__(self, graph: Graph, constants: dict[str, Constant], name: str) -> None:
+        self.nodes: list[Node] = []
+        self.types, self._constants, self._name = dict(graph.types), constants, name
+
+    def add(self, op: Op, *values: str) -> str:
+        """The output of an op with one output."""
+        if self._constants.keys() >= set(values):
+            return self.constant(folded(op, *(self._constants[value] for value in values)))
+        name = free_name(self._name, self.types)
+        (self.types[name],) = op.infer([self.types[value] for value in values])
+        self.nodes.append(Node(name, op, values, (name,)))
+        return name
+
+    def constant(self, constant: Constant) -> str:
+        name = free_name(self._name, self.types)
+        self._constants[name], self.types[name] = constant, constant.type
+        return name
+
+    def reshaped(self, value: str, node: Node) -> list[Node]:
+        """All the nodes, and that which makes the output of a ``node`` by reshaping a value."""
+        shape = self.types[node.outputs[0]].shape
+        return [*self.nodes, Node(node.name, Reshape(shape), (value,), node.outputs)]
+
+
 @dataclass(frozen=True)
 class ConstantFolding(GraphPass):
     """Replaces every op that reads only constants by constants; nothing is computed before it is loaded.
@@ -131,7 +159,8 @@ class IdentityElimination(GraphPass):
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
     casts, products with one and quotients by it.
 
-    A transpose that moves only axes of size one becomes a reshape, which moves no data. Outputs of the graph keep
+    A transpose that moves only axes of size one becomes a reshape, which moves no data, and a reshape of another one
+    reads what that one reads. Outputs of the graph keep
     their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
     the value is an input, a constant or an output itself.
 
@@ -140,11 +169,14 @@ class IdentityElimination(GraphPass):
 
     def apply(self, graph: Graph) -> Graph:
         source: dict[str, str] = {}  # replacement for the output of a removed op
+        viewed: dict[str, tuple[str, ...]] = {}  # what a series of reshapes reads
         renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
         kept: list[Node] = []
         for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
             inputs = tuple(source.get(name, name) for name in node.inputs)
-            if not _is_identity(graph, node):
+            if isinstance(node.op, Reshape):
+                inputs = viewed[node.outputs[0]] = viewed.get(inputs[0], inputs)
+            if not _is_identity(graph, replace(node, inputs=inputs)):
                 kept.append(replace(node, inputs=inputs))
                 continue
             (value,), (output,) = inputs, node.outputs
@@ -215,7 +247,7 @@ class GatherSlicing(LocalPass):
         if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
             return {}
         if node.op == GatherND(0):
-            return _sliced_rows(graph, node, indices.load())
+            return _sliced_rows(graph, node, indices.load(), constants)
         if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
             return {}
         data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
@@ -227,27 +259,48 @@ class GatherSlicing(LocalPass):
         part = Slice((begin,), (end,), (axis,), (1,))
         if indices.type.shape:
             return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
-        name = free_name(f"{node.name}.slice", graph.types)
-        view = replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(name,))
-        return {node.name: [Node(name, part, node.inputs[:1], (name,)), view]}
+        made = Derived(graph, constants, f"{node.name}.slice")
+        return {node.name: made.reshaped(made.add(part, node.inputs[0]), node)}
 
 
-def _sliced_rows(graph: Graph, node: Node, given: Array) -> dict[str, list[Node]]:
+def _sliced_rows(graph: Graph, node: Node, given: Array, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
     data = graph.types[node.inputs[0]].shape
     looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
+    rows = _neighbours(looked, given)
+    if rows is None:
+        return {}
+    made = Derived(graph, constants, f"{node.name}.slice")
+    flat = made.add(Reshape((math.prod(looked), *rest)), node.inputs[0])
+    return {node.name: made.reshaped(made.add(Slice((rows.start,), (rows.stop,), (0,), (1,)), flat), node)}
+
+
+def _neighbours(looked: Sequence[int], given: Array) -> range | None:
+    """The flat places that several indices each select of axes of these sizes, if each is the one before and one."""
     if not given.size or (given < np.negative(looked)).any() or (given >= looked).any():
-        return {}
-    places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), looked).reshape(-1)
-    if places.tolist() != list(range(places[0], places[0] + places.size)):
-        return {}
-    flat, part = (free_name(f"{node.name}.{name}", graph.types) for name in ("flat", "slice"))
-    nodes = [
-        Node(flat, Reshape((math.prod(looked), *rest)), node.inputs[:1], (flat,)),
-        Node(part, Slice((int(places[0]),), (int(places[-1]) + 1,), (0,), (1,)), (flat,), (part,)),
-        replace(node, op=Reshape(graph.types[node.outputs[0]].shape), inputs=(part,)),
-    ]
-    return {node.name: nodes}
+        return None
+    places = np.ravel_multi_index(tuple(np.moveaxis(given % looked, -1, 0)), tuple(looked)).reshape(-1)
+    return range(places[0], places[-1] + 1) if (np.diff(places) == 1).all() else None
+
+
+class ScatterElimination(LocalPass):
+    """Turns a scatter to all places in order into what it writes, as exporters write a mask to all of another.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    kinds = ("foreign",)
+
+    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        assert isinstance(node.op, Foreign)
+        indices = constants.get(node.inputs[1]) if node.op.op_type == "ScatterND" else None
+        if indices is None or indices.type.elements > LARGEST_INSPECTED or indices.is_absent:
+            return {}
+        shape, depth = graph.types[node.outputs[0]].shape, indices.type.shape[-1]
+        is_whole = _neighbours(shape[:depth], indices.load()) == range(math.prod(shape[:depth]))
+        if not is_whole or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
+            return {}
+        return {node.name: Derived(graph, constants, node.name).reshaped(node.inputs[2], node)}
 
 
 def _without_one(graph: Graph, node: Node) -> Node:
@@ -280,6 +333,8 @@ def _as_view(graph: Graph, node: Node) -> Node:
     return replace(node, op=Reshape(graph.types[node.outputs[0]].shape)) if moved == sorted(moved) else node
 
 
+#: Largest number of elements of a mask, or of indices, that is inspected.
+LARGEST_INSPECTED = 1 << 24
 #: Up to this number of elements constants are compared by contents; larger and computed ones by identity.
 _SMALL = 65_536
 

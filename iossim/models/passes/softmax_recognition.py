@@ -1,4 +1,4 @@
-"""Recognition of softmaxes that exporters write as parts, of known masks, and removal of checks for NaN.
+"""Recognition of softmaxes that exporters write as parts, of masks, and removal of checks for NaN.
 
 PyTorch's exporter adds ``where(isnan(y), 0, y)`` after the softmax of every attention with a boolean mask,
 since a fully masked row is NaN. If the mask is known, so is whether there is such a row. GPT-2's code selects
@@ -7,41 +7,39 @@ since a fully masked row is NaN. If the mask is known, so is whether there is su
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 
-from iossim.ir.attention import is_nan_check
+from iossim.ir.attention import checked_softmax, is_nan_check
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node, free_name
+from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
-from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul, Where
-from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Expand, Reshape, Transpose
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Expand, Reshape
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid
-from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
-from iossim.models.passes.simplification import folded
+from iossim.ir.ops.unary import Cast
+from iossim.models.passes.graph_pass import LocalPass
+from iossim.models.passes.simplification import LARGEST_INSPECTED, Derived
 
-_IS_NAN = Unary("is_nan")
-#: Largest number of elements of a mask that is inspected.
-_LARGEST_MASK = 1 << 24
 #: Values from this size on may be infinite in a 16-bit type.
 _LARGE = 3e4
 #: A score of at most this has no part in a softmax beside any that is not masked.
 _MASKED = -1e4
+#: In types with the range of fp32, the sum of a score and at most this is this.
+_ABSORBING = -1e30
 
 
 class MaskRecognition(LocalPass):
-    """Turns the selection of scores or one very low number before a softmax into the sum with a mask, if that is known
-    and hides no row whole.
+    """Turns the selection of scores or one very low number before a softmax into the sum with a mask.
+
+    A mask that is known must hide no row whole. One that is computed, or that others are added to, may: then the number
+    must be so low that a sum with scores is that number.
 
     Invariant: the outputs are unchanged up to rounding.
     """
@@ -49,29 +47,95 @@ class MaskRecognition(LocalPass):
     kinds = ("softmax",)
 
     def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A sum in place of the selection that a softmax over the last axis reads, maybe by a cast."""
+        """A sum in place of the selection that a softmax over the last axis reads, maybe by casts and sums."""
         assert isinstance(softmax.op, Softmax)
-        node = graph.private_producer(softmax.inputs[0])
-        if node is not None and isinstance(node.op, Cast):
-            node = graph.private_producer(node.inputs[0])
         rank = len(graph.types[softmax.inputs[0]].shape)
-        if node is None or not isinstance(node.op, Where) or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
+        path = _path(graph, softmax.inputs[0], (Add, Cast), lambda node: isinstance(node.op, Where))
+        if not path or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
             return {}
-        seen, low = (_small_array(graph, node.inputs[place]) for place in (0, 2))
-        if seen is None or low is None or low.size != 1 or low.item() > _MASKED:
+        node, (condition, *values) = path[-1], path[-1].inputs
+        place = int(values[0] in constants)  # of the scores
+        seen, low = _small_array(graph, condition), _small_array(graph, values[1 - place])
+        keeps_shape = graph.types[values[place]].shape == graph.types[node.outputs[0]].shape
+        if low is None or low.size != 1 or low.item() > _MASKED or not keeps_shape:
             return {}
-        keeps_shape = graph.types[node.inputs[1]].shape == graph.types[node.outputs[0]].shape
-        if not keeps_shape or not np.atleast_1d(seen).any(-1).all():
+        seen = ~seen if seen is not None and place else seen
+        hides_none = seen is not None and np.atleast_1d(seen).any(-1).all()
+        if low.item() > _ABSORBING and (not hides_none or any(isinstance(each.op, Add) for each in path)):
             return {}
-        name = free_name(f"{node.name}.mask", graph.types)
-        constants[name] = ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(())))
-        return {node.name: [replace(node, op=Add(), inputs=(node.inputs[1], name))]}
+        made = Derived(graph, constants, f"{node.name}.mask")
+        if seen is not None:
+            mask = made.constant(ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(()))))
+        else:
+            zero = made.constant(ArrayConstant(np.zeros((), low.dtype)))
+            mask = made.add(Where(), *(zero if each == values[place] else each for each in node.inputs))
+        return {node.name: [*made.nodes, replace(node, op=Add(), inputs=(values[place], mask))]}
+
+
+def _path(
+    graph: Graph, value: str, through: tuple[type[Op], ...], is_first: Callable[[Node], bool], most: int = 8
+) -> list[Node]:
+    """The ops, the last one first and at most so many, by which a first one makes a value of as many elements, each
+    with the value that it takes from the one before as its first operand; none if there is no such first one.
+    """
+    node = graph.private_producer(value) if most else None
+    if node is None or is_first(node):
+        return [node] if node else []
+    for each in node.inputs if isinstance(node.op, through) else ():
+        is_whole = graph.types[each].elements == graph.types[value].elements
+        if is_whole and (found := _path(graph, each, through, is_first, most - 1)):
+            others = (other for other in node.inputs if other != each)
+            return [replace(node, inputs=(each, *others)), *found]
+    return []
+
+
+def _masked(graph: Graph, value: str, through: tuple[type[Op], ...] = (Add, Reshape)) -> list[Node]:
+    """The sums with masks and other ops by which a value is made of scores, as in :func:`_path`, and the product, or
+    what scales it, that makes these; none for a value that is not made of scores.
+    """
+
+    def makes_scores(node: Node, most: int = 4) -> bool:
+        varying = [each for each in node.inputs if each not in graph.constants]
+        before = graph.private_producer(varying[0]) if isinstance(node.op, Mul | Nary) and len(varying) == 1 else None
+        return isinstance(node.op, MatMul) or (before is not None and most > 0 and makes_scores(before, most - 1))
+
+    return _path(graph, value, through, makes_scores)
+
+
+class ScoreScaleHoisting(LocalPass):
+    """Scales the queries in place of the scores of an attention by known numbers, one for each head.
+
+    The cosine attention of Swin Transformer V2 has such scales (Liu et al., 2022, arXiv:2111.09883); an attention takes
+    one number for all heads.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    kinds = ("softmax",)
+
+    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        """A product with queries before that of queries and keys, which makes the scaled scores."""
+        path = _masked(graph, softmax.inputs[0])
+        node = path[-1] if path else softmax
+        if not isinstance(node.op, Mul) or len(node.inputs) != 2:
+            return {}
+        for value, scale in (node.inputs, node.inputs[::-1]):
+            product, sizes = graph.private_producer(value), graph.types[scale].shape
+            if scale not in constants or product is None or not isinstance(product.op, MatMul):
+                continue
+            queries, scores = graph.types[product.inputs[0]].shape, graph.types[value].shape
+            if sizes[-2:] == (1, 1) and graph.types[scale].elements > 1 and queries[:-2] == scores[:-2]:
+                made = Derived(graph, constants, f"{node.name}.queries")
+                inputs = made.add(Mul(), product.inputs[0], scale), product.inputs[1]
+                whole = replace(product, inputs=inputs, outputs=node.outputs)
+                return {product.name: [*made.nodes, whole], node.name: []}
+        return {}
 
 
 class MaskJoining(LocalPass):
     """Turns the sum of scores and one mask after the other into one with the sum of the masks, which attentions take.
 
-    MPNet adds positions and a mask; Swin adds positions, and a mask for each window to reshaped scores.
+    MPNet adds positions and a mask; Swin adds positions, and a mask for each window to reshaped scores, as BLOOM does.
 
     Invariant: the outputs are unchanged up to rounding.
     """
@@ -79,83 +143,96 @@ class MaskJoining(LocalPass):
     kinds = ("softmax",)
 
     def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        return _joined(graph, _masked(graph, softmax.inputs[0]) or [], constants)
-
-
-def _masked(graph: Graph, value: str, most: int = 8) -> list[Node] | None:
-    """The sums with masks and the reshapes by which a value is made of scores, the last one first, each with the scores
-    as its first operand; None for a value that is not made of scores, or of more than so many ops.
-    """
-    node = graph.private_producer(value) if most else None
-    if node is None or not isinstance(node.op, MatMul | Mul | Nary | Add | Reshape) or len(node.inputs) > 2:
-        return None
-    if isinstance(node.op, MatMul):
-        return []
-    for scores in node.inputs:
-        others = [each for each in node.inputs if each != scores]
-        is_whole = graph.types[scores].elements == graph.types[value].elements
-        found = _masked(graph, scores, most - 1) if is_whole else None
-        if found is not None and isinstance(node.op, Add | Reshape):
-            return [replace(node, inputs=(scores, *others)), *found]
-        if found == [] and graph.constants.keys() >= set(others):
-            return []
-    return None
+        return _joined(graph, _masked(graph, softmax.inputs[0])[:-1], constants)
 
 
 def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) -> dict[str, list[Node]]:
-    """The ops in place of those of a path, by name; none for one mask, and for unknown ones of reshaped scores."""
+    """The ops in place of those of a path, by name; none for one mask."""
     masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
-    scores = path[-1].inputs[0] if len(masks) > 1 else ""
     is_reshaped = len(masks) < len(path)
-    if not scores or graph.types[scores] != graph.types[path[0].outputs[0]]:
+    if len(masks) < 2 or (is_reshaped and graph.types[path[0].outputs[0]].elements > LARGEST_INSPECTED):
         return {}
-    if is_reshaped and (not constants.keys() >= set(masks) or graph.types[scores].elements > _LARGEST_MASK):
-        return {}
-    types, made = dict(graph.types), list[Node]()
-
-    def computed(op: Op, *values: str) -> str:
-        name = free_name(f"{path[0].name}.mask", types)
-        (types[name],) = op.infer([types[value] for value in values])
-        if constants.keys() >= set(values):
-            constants[name] = folded(op, *(constants[value] for value in values))
-        else:
-            made.append(Node(name, op, values, (name,)))
-        return name
-
-    mask = ""
+    mask, scores, shape = "", path[-1].inputs[0], graph.types[path[0].outputs[0]].shape
+    made = Derived(graph, constants, f"{path[0].name}.mask")
     for node in reversed(path):
         if isinstance(node.op, Add):
-            whole = computed(Expand(types[node.outputs[0]].shape), node.inputs[1]) if is_reshaped else node.inputs[1]
-            mask = computed(Add(), mask, whole) if mask else whole
+            own, whole = node.inputs[1], graph.types[node.outputs[0]].shape
+            if is_reshaped and node is not path[0] and graph.types[own].shape != whole:
+                own = made.add(Expand(whole), own)
+            mask = made.add(Add(), mask, own) if mask else own
         elif mask:
-            mask = computed(node.op, mask)
-    mask = computed(Reshape(types[scores].shape), mask) if is_reshaped else mask
-    return {node.name: [] for node in path} | {path[0].name: [*made, replace(path[0], op=Add(), inputs=(scores, mask))]}
+            mask = made.add(node.op, mask)
+    if graph.types[scores].shape != shape:
+        scores = made.add(Reshape(shape), scores)
+    total = replace(path[0], op=Add(), inputs=(scores, mask))
+    return {node.name: [] for node in path} | {path[0].name: [*made.nodes, total]}
 
 
-class SoftmaxRecognition(GraphPass):
-    """Turns ``exp(x) / sum(exp(x))`` along one axis into a softmax, and redundant NaN checks into identities.
+class SoftmaxRecognition(LocalPass):
+    """Turns ``exp(x) / sum(exp(x))`` along one axis into a softmax.
 
-    The maximum may have been subtracted before the exponential. A check is redundant if no row can be fully masked.
-    Unused ops are left to dead op elimination.
+    The maximum may have been subtracted before the exponential. Unused ops are left to dead op elimination.
 
-    Invariant: for finite values of the network the outputs are unchanged up to rounding.
+    Invariant: the outputs are unchanged up to rounding.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        makers: dict[str, Node] = {}
-        finite = _Finite(graph, makers)
-        checks = any(node.op == _IS_NAN for node in graph.of_kind.get("unary", ()))
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            made = _softmax_of_parts(graph, node, makers) or node
-            if is_nan_check(made, makers) and _is_needless(made, finite):
-                made = replace(made, op=Identity(), inputs=made.inputs[2:])
-            nodes.append(made)
-            makers.update(dict.fromkeys(made.outputs, made))
-            if checks:
-                finite.places.update((value, finite.of(value)) for value in made.outputs)
-        return graph if tuple(nodes) == graph.nodes else with_nodes(graph, nodes, graph.constants)
+    kinds = ("nary",)
+
+    def replaced(self, graph: Graph, quotient: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        if quotient.op != Nary("div"):
+            return {}
+        exponential, total = (graph.producer.get(value) for value in quotient.inputs)
+        if exponential is None or total is None or exponential.op != Unary("exp") or not isinstance(total.op, Reduce):
+            return {}
+        (value,), shape = exponential.outputs, graph.types[quotient.outputs[0]].shape
+        readers = {reader.name for reader in graph.consumers[value]}
+        sums = total.op.function == "sum" and total.op.keepdims and len(total.op.axes) == 1 and total.inputs == (value,)
+        if not sums or readers != {quotient.name, total.name} or value in graph.returned:
+            return {}
+        axis, (x,) = total.op.axes[0] % len(shape), exponential.inputs
+        shift = graph.producer.get(x)
+        if shift is not None and shift.op == Nary("sub") and shift.inputs[1] in graph.producer:
+            largest = graph.producer[shift.inputs[1]]
+            if isinstance(largest.op, Reduce) and largest.inputs == shift.inputs[:1]:
+                same = (largest.op.function, [one % len(shape) for one in largest.op.axes]) == ("max", [axis])
+                x = shift.inputs[0] if same and largest.op.keepdims else x
+        return {quotient.name: [replace(quotient, op=Softmax(axis), inputs=(x,))]}
+
+
+class CheckElimination(LocalPass):
+    """Drops the check of a softmax for NaN where the mask of its scores, if there is one, hides no row whole.
+
+    Invariant: for finite values of the network the outputs are unchanged.
+    """
+
+    kinds = ("where",)
+
+    def replaced(self, graph: Graph, check: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        _, condition, softmax = checked_softmax(graph, check) or (None, None, None)
+        if condition is None or softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
+            return {}
+        path = _masked(graph, softmax.inputs[0], (Add, Reshape, Cast))
+        masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
+        rank = len(graph.types[check.outputs[0]].shape)
+        from_end = rank - softmax.op.axis % rank
+        seen = _finite(graph, masks[0]) if masks else np.array(True)
+        if not path or len(masks) > 1 or seen is None:
+            return {}
+        if not (seen.any(axis=-from_end) if seen.ndim >= from_end else seen).all():
+            return {}
+        return {check.name: [], condition.name: [], softmax.name: [replace(softmax, outputs=check.outputs)]}
+
+
+def _finite(graph: Graph, mask: str) -> Array | None:
+    """The places of a mask's numbers that are finite in 16 bits too, others being low; None for other numbers, and for
+    a mask that is neither known nor chosen of such numbers.
+    """
+    node, held = graph.producer.get(mask), _small_array(graph, mask)
+    if held is not None:
+        return None if np.isnan(held).any() or (held >= _LARGE).any() else np.asarray(held > -_LARGE)
+    chosen = [_finite(graph, value) for value in node.inputs[1:]] if node and isinstance(node.op, Where) else [None]
+    known = [each for each in chosen if each is not None]
+    return reduce(np.logical_and, known) if len(known) == len(chosen) else None
 
 
 def check_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
@@ -173,97 +250,8 @@ def check_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
     )
 
 
-def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node | None:
-    """A quotient of an exponential and its sum converted to a softmax."""
-    if node.op != Nary("div"):
-        return None
-    exponential, total = (makers.get(value) for value in node.inputs)
-    if exponential is None or total is None or exponential.op != Unary("exp") or not isinstance(total.op, Reduce):
-        return None
-    (value,), shape = exponential.outputs, graph.types[node.outputs[0]].shape
-    readers = {reader.name for reader in graph.consumers[value]}
-    sums = total.op.function == "sum" and total.op.keepdims and len(total.op.axes) == 1 and total.inputs == (value,)
-    if not sums or readers != {node.name, total.name} or value in graph.returned:
-        return None
-    axis, (x,) = total.op.axes[0] % len(shape), exponential.inputs
-    shift = makers.get(x)
-    if shift is not None and shift.op == Nary("sub") and shift.inputs[1] in makers:
-        largest = makers[shift.inputs[1]]
-        if isinstance(largest.op, Reduce) and largest.inputs == shift.inputs[:1]:
-            same = (largest.op.function, [one % len(shape) for one in largest.op.axes]) == ("max", [axis])
-            x = shift.inputs[0] if same and largest.op.keepdims else x
-    return replace(node, op=Softmax(axis), inputs=(x,))
-
-
-def _is_needless(check: Node, finite: _Finite) -> bool:
-    """True if the checked value is a softmax with a finite element in every row."""
-    softmax, types = finite.makers.get(check.inputs[2]), finite.graph.types
-    if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
-        return False
-    if types[check.outputs[0]] != types[check.inputs[2]]:
-        return False
-    found = finite.of(softmax.inputs[0])
-    rank = len(types[check.outputs[0]].shape)
-    from_end = rank - softmax.op.axis % rank
-    return found is not None and bool(found.any(axis=-from_end).all() if found.ndim >= from_end else found.all())
-
-
-@dataclass(frozen=True)
-class _Finite:
-    """Positions of certainly finite values, given that the products are finite; others may be minus infinity."""
-
-    graph: Graph
-    makers: dict[str, Node]
-    #: Results of :meth:`of` for the outputs of nodes, in the order of the graph.
-    places: dict[str, Array | None] = field(default_factory=dict)
-
-    def of(self, value: str) -> Array | None:
-        """Booleans that broadcast to the value's shape; None if nothing is known of it."""
-        if value in self.places:
-            return self.places[value]
-        everywhere: Array = np.array(True)
-        kind, node = self.graph.types[value], self.makers.get(value)
-        if value in self.graph.constants:
-            held = _small_array(self.graph, value)
-            return None if held is None else _of_array(held)
-        if not kind.dtype.is_floating or (node and isinstance(node.op, MatMul | Gemm | Conv | LayerNorm | Softmax)):
-            return everywhere
-        if node is None:
-            return None  # an input of the network may be a mask
-        condition = _small_array(self.graph, node.inputs[0]) if isinstance(node.op, Where) else None
-        found = [self.of(each) for each in (node.inputs[1:] if isinstance(node.op, Where) else node.inputs)]
-        operands = [each for each in found if each is not None]
-        if len(operands) < len(found):
-            return None
-        if condition is not None:
-            return np.where(condition, *operands)
-        if isinstance(node.op, Add | Where):
-            return reduce(np.logical_and, operands)
-        if all(each.all() for each in operands):
-            return everywhere if _keeps_finite(node, self.graph) else None
-        if isinstance(node.op, Expand | Reshape | Slice | Transpose) and kind.elements <= _LARGEST_MASK:
-            return node.op.evaluate([np.broadcast_to(operands[0], self.graph.types[node.inputs[0]].shape)])[0]
-        return None
-
-
 def _small_array(graph: Graph, value: str) -> Array | None:
     """The elements of a small constant; None for a large one, one without values, and any other value."""
     constant = graph.constants.get(value)
-    is_known = constant is not None and constant.type.elements <= _LARGEST_MASK and not constant.is_absent
+    is_known = constant is not None and constant.type.elements <= LARGEST_INSPECTED and not constant.is_absent
     return constant.load() if constant is not None and is_known else None
-
-
-def _of_array(array: Array) -> Array | None:
-    if np.isnan(array).any() or (array >= _LARGE).any():
-        return None
-    finite: Array = array > -_LARGE
-    return finite
-
-
-def _keeps_finite(node: Node, graph: Graph) -> bool:
-    """True if an op makes finite outputs from finite inputs."""
-    if node.op == Nary("div"):
-        divisor = _small_array(graph, node.inputs[1])
-        return divisor is not None and bool(np.all(divisor))
-    moves = isinstance(node.op, Expand | Reshape | Slice | Transpose | Identity | Cast)
-    return moves or isinstance(node.op, Mul | Relu | Sigmoid | Clip) or node.op == Nary("sub")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
-from iossim.ir.graph import Graph, Node, free_name
+from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.gather import Gather
@@ -17,7 +19,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
-from iossim.models.passes.simplification import folded
+from iossim.models.passes.simplification import Derived
 
 _NEGATION = Unary("neg")
 
@@ -45,16 +47,13 @@ class FlatProductRecognition(LocalPass):
         plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
         if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
             return {}
-        nodes: list[Node] = []
-        if op.trans_b:
-            turned = free_name(f"{gemm.name}.weight", graph.types)
-            nodes.append(Node(turned, Transpose((1, 0)), (weight,), (turned,)))
-            weight = turned
-        product = free_name(f"{gemm.name}.rows", graph.types)
-        nodes.append(Node(gemm.name, MatMul(), (x, weight), (product,) if bias else last.outputs))
+        made = Derived(graph, constants, f"{gemm.name}.rows")
+        weight = made.add(Transpose((1, 0)), weight) if op.trans_b else weight
         if bias:
-            nodes.append(Node(last.name, Add(), (product, *bias), last.outputs))
-        return {gemm.name: [], last.name: nodes}
+            rows = replace(last, op=Add(), inputs=(made.add(MatMul(), x, weight), *bias))
+        else:
+            rows = replace(gemm, op=MatMul(), inputs=(x, weight), outputs=last.outputs)
+        return {gemm.name: [], last.name: [*made.nodes, rows]}
 
 
 class RotationRecognition(GraphPass):
@@ -78,8 +77,9 @@ class RotationRecognition(GraphPass):
 
 
 class PartialRotationRecognition(LocalPass):
-    """Turns ``concat(rotated(x[:part]), x[part:])`` along the last axis into the rotation of all of ``x``, by known
-    tables that keep the rest: one kernel then does the work of five (GPT-NeoX, GPT-J, Phi).
+    """Turns ``concat(rotated(x[:part]), x[part:])`` along the last axis into the rotation of all of ``x``, by tables
+    that keep the rest: one kernel then does the work of five (GPT-NeoX, GPT-J, Phi). Computed tables are lengthened
+    once for all layers.
 
     Invariant: the outputs are unchanged to the last bit, if the rest is finite.
     """
@@ -92,46 +92,44 @@ class PartialRotationRecognition(LocalPass):
         last, size = len(shape) - 1, graph.types[concat.inputs[0]].shape[-1]
         if len(concat.inputs) != 2 or concat.op.axis % len(shape) != last or total is None or total.op != Add():
             return {}
-        products = [_by_constant(graph, value) for value in total.inputs]
-        for kept, turned in zip(products, reversed(products), strict=True):
-            pairs = _by_constant(graph, turned[0]) if turned else None
-            lookup = graph.private_producer(pairs[0]) if pairs else None
-            if not (kept and turned and pairs and lookup) or lookup.op != Gather(last) or lookup.inputs[0] != kept[0]:
+        for x, cosine, pairs, sine, signs in _rotations(graph, total):
+            lookup = graph.private_producer(pairs)
+            if lookup is None or lookup.op != Gather(last) or lookup.inputs[0] != x or signs not in constants:
                 continue
             parts, in_order = _Parts(graph, shape, last), [*range(1, shape[-1] + 1)]
-            entries = [part for value in (kept[0], concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
-            cosine, sine, signs = tables = [constants[name] for name in (kept[1], turned[1], pairs[1])]
+            entries = [part for value in (x, concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
             if len(entries) < 2 or np.concatenate(entries).tolist() != in_order or len(parts.wholes) > 1:
                 continue
-            if any(table.type.shape[-1:] != (size,) for table in tables):
+            if any(graph.types[table].shape[-1:] != (size,) for table in (cosine, sine, signs)):
                 continue
+            made, (whole,) = Derived(graph, constants, f"{concat.name}.rotated"), parts.wholes
             places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
-            names = ("cosine", "sine", "places", "pairs", "kept", "turned")
-            cos, sin, at, of_pairs, same, other = (free_name(f"{concat.name}.{name}", graph.types) for name in names)
-            constants[cos] = _followed(cosine, shape[-1], 1.0)
-            constants[sin] = _followed(folded(Mul(), sine, signs), shape[-1], 0.0)
-            constants[at] = ArrayConstant(places)
-            (x,) = parts.wholes
-            made = [(of_pairs, Gather(last), (x, at)), (same, Mul(), (x, cos)), (other, Mul(), (of_pairs, sin))]
-            nodes = [Node(name, op, inputs, (name,)) for name, op, inputs in made]
-            return {concat.name: [*nodes, replace(concat, op=Add(), inputs=(same, other))]}
+            turned = made.add(Gather(last), whole, made.constant(ArrayConstant(places)))
+            kept = made.add(Mul(), whole, _followed(made, cosine, shape[-1], 1.0))
+            turned = made.add(Mul(), turned, _followed(made, made.add(Mul(), sine, signs), shape[-1], 0.0))
+            return {concat.name: [*made.nodes, replace(concat, op=Add(), inputs=(kept, turned))]}
         return {}
 
 
-def _followed(table: Constant, size: int, rest: float) -> Constant:
+def _followed(made: Derived, table: str, size: int, rest: float) -> str:
     """The table, as wide as ``size``, with one number after its own."""
-    *leading, own = table.type.shape
-    others = FilledConstant(replace(table.type, shape=(*leading, size - own)), rest)
-    return folded(Concat(len(leading)), table, others)
+    *leading, own = made.types[table].shape
+    others = FilledConstant(replace(made.types[table], shape=(*leading, size - own)), rest)
+    return made.add(Concat(len(leading)), table, made.constant(others))
 
 
-def _by_constant(graph: Graph, value: str) -> tuple[str, str] | None:
-    """The operand and the constant whose product a value is, if only one op reads it."""
+def _rotations(graph: Graph, total: Node) -> Iterator[tuple[str, ...]]:
+    """The operands of ``x * cosine + (pairs * signs) * sine``, in each order that a sum and its products allow."""
+    for first, second in permutations(total.inputs, 2):
+        for x, cosine in _factors(graph, first):
+            for signed, sine in _factors(graph, second):
+                yield from ((x, cosine, pairs, sine, signs) for pairs, signs in _factors(graph, signed))
+
+
+def _factors(graph: Graph, value: str) -> Iterator[tuple[str, ...]]:
+    """The two operands of the product that makes a value which one op reads, in either order."""
     node = graph.private_producer(value)
-    if node is None or not isinstance(node.op, Mul) or len(node.inputs) != 2:
-        return None
-    known = [each in graph.constants for each in node.inputs]
-    return (node.inputs[known[0]], node.inputs[known[1]]) if sum(known) == 1 else None
+    return permutations(node.inputs if node is not None and isinstance(node.op, Mul) else (), 2)
 
 
 class _Roll(NamedTuple):
@@ -151,14 +149,12 @@ def _turned(graph: Graph, node: Node, constants: dict[str, Constant], rolls: dic
     if made is None or len(parts.wholes) > 1 or sorted(abs(made)) != list(range(1, shape[axis] + 1)):
         return [node]
     (whole,), places, signs = parts.wholes, abs(made) - 1, np.sign(made)
-    names = (free_name(f"{node.name}.{name}", graph.types) for name in ("places", "signs", "pairs", "flat"))
-    indices, factors, pairs, flat = names
+    built = Derived(graph, constants, f"{node.name}.pairs")
     if min(signs) < 0:
-        constants[indices] = ArrayConstant(places)
         signed = signs.astype(graph.types[whole].dtype.numpy).reshape(-1, *[1] * (len(shape) - axis - 1))
-        constants[factors] = ArrayConstant(signed)
-        lookup = Node(pairs, Gather(axis), (whole, indices), (pairs,))
-        return [lookup, Node(node.name, Mul(), (pairs, factors), node.outputs)]
+        pairs = built.add(Gather(axis), whole, built.constant(ArrayConstant(places)))
+        product = Node(node.name, Mul(), (pairs, built.constant(ArrayConstant(signed))), node.outputs)
+        return [*built.nodes, product]
     if list(places) == sorted(places):
         return [node]
     before, roll = rolls.get(whole), _Roll(whole, axis, places)
@@ -166,13 +162,8 @@ def _turned(graph: Graph, node: Node, constants: dict[str, Constant], rolls: dic
         both = before.places[:, None] * shape[axis] + places
         roll = _Roll(before.whole, axis - 1, both.reshape(-1))
     rolls[node.outputs[0]] = roll
-    constants[indices] = ArrayConstant(roll.places)
-    merged = (*shape[: roll.axis], roll.places.size, *shape[axis + 1 :])
-    return [
-        Node(flat, Reshape(merged), (roll.whole,), (flat,)),
-        Node(pairs, Gather(roll.axis), (flat, indices), (pairs,)),
-        Node(node.name, Reshape(shape), (pairs,), node.outputs),
-    ]
+    flat = built.add(Reshape((*shape[: roll.axis], roll.places.size, *shape[axis + 1 :])), roll.whole)
+    return built.reshaped(built.add(Gather(roll.axis), flat, built.constant(ArrayConstant(roll.places))), node)
 
 
 class _Parts:

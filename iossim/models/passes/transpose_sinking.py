@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.simplification import Derived
 
 
 class TransposeSinking(GraphPass):
@@ -76,8 +78,7 @@ class _Region:
         if before == padded:
             return shape
         in_order = [size for size in before if size > 1] == [size for size in padded if size > 1]
-        constant = self.graph.constants.get(value)
-        return before if in_order and not (constant and constant.is_absent) else None
+        return before if in_order else None
 
     @property
     def end(self) -> str:
@@ -93,24 +94,19 @@ class _Region:
     def sunk(self, end: str) -> Graph:
         """The graph with the transpose after the region."""
         graph, constants = self.graph, dict(self.graph.constants)
-        before = free_name(f"{end}.before", graph.types)
+        before, made = free_name(f"{end}.before", graph.types), Derived(graph, constants, f"{end}.operand")
         renamed = {self.transpose.outputs[0]: self.transpose.inputs[0], end: before}
-        made = [replace(self.transpose, inputs=(before,), outputs=(end,))]
         for node in self.nodes:
             others = [] if isinstance(node.op, Gather) else [each for each in node.inputs if each not in self.values]
             for value in others:
                 shape = self._shape_before(value)
-                if value in renamed or shape is None or shape == graph.types[value].shape:
-                    continue
-                renamed[value] = name = free_name(f"{value}.before", graph.types)
-                if value in constants:
-                    constants[name] = ArrayConstant(constants[value].load().reshape(shape))
-                else:
-                    made.append(Node(name, Reshape(shape), (value,), (name,)))
+                if value not in renamed and shape not in (None, graph.types[value].shape):
+                    renamed[value] = made.add(Reshape(shape), value)
             inputs, outputs = (tuple(renamed.get(each, each) for each in side) for side in (node.inputs, node.outputs))
-            made.append(replace(node, inputs=inputs, outputs=outputs))
+            made.nodes.append(replace(node, inputs=inputs, outputs=outputs))
+        made.nodes.append(replace(self.transpose, inputs=(before,), outputs=(end,)))
         gone = {self.transpose.name, *(node.name for node in self.nodes)}
-        return with_nodes(graph, [*(node for node in graph.nodes if node.name not in gone), *made], constants)
+        return with_nodes(graph, [*(node for node in graph.nodes if node.name not in gone), *made.nodes], constants)
 
 
 class SplitHoisting(LocalPass):
@@ -182,3 +178,26 @@ def _squeeze(graph: Graph, value: str, axis: int) -> Node | None:
     if shape[axis] != 1 or reader is None or not isinstance(reader.op, Reshape):
         return None
     return reader if graph.types[reader.outputs[0]].shape == (*shape[:axis], *shape[axis + 1 :]) else None
+
+
+class ReductionHoisting(LocalPass):
+    """Reduces axes before a transpose instead of after it, if that leaves the others in order: means of pixels in NHWC.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    kinds = ("reduce",)
+
+    def replaced(self, graph: Graph, reduction: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        turn, shape = graph.producer.get(reduction.inputs[0]), graph.types[reduction.inputs[0]].shape
+        if turn is None or not isinstance(turn.op, Transpose) or not isinstance(reduction.op, Reduce):
+            return {}
+        axes = {normal_axis(axis, len(shape)) for axis in reduction.op.axes}
+        rest = [before for axis, before in enumerate(turn.op.permutation) if axis not in axes and shape[axis] > 1]
+        if rest != sorted(rest):
+            return {}
+        before = tuple(sorted(turn.op.permutation[axis] for axis in axes))
+        made = free_name(f"{reduction.name}.reduced", graph.types)
+        op = replace(reduction.op, axes=before, keepdims=True)
+        view = Reshape(graph.types[reduction.outputs[0]].shape)
+        return {reduction.name: [Node(made, op, turn.inputs, (made,)), replace(reduction, op=view, inputs=(made,))]}

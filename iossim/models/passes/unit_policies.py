@@ -13,7 +13,8 @@ Such a unit is grown backwards from its last op, from the end of the graph to it
 - before a normalisation or softmax the element-wise ops that are in no epilogue;
 - views, which cost nothing, at the end and at the beginning.
 
-A concat takes the sums that only it reads. The outputs of all ops but the last are read only inside the unit.
+A concat takes the sums that only it reads, but no rotation: that is one kernel, which writes its term in place. The
+outputs of all ops but the last are read only inside the unit.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class _Growth:
         """The unit that ends with ``last``, in topological order; its ops become taken."""
         members = {last.name: last}
         if isinstance(last.op, Concat):
-            self._add(members, private_sums(self.graph, last))
+            self._add(members, [one for one in private_sums(self.graph, last) if not self._rotates(members, one)])
         else:
             end = self._views_at_end(members, last)
             if end.op.is_elementwise:
@@ -247,6 +248,10 @@ class _Growth:
         moved = {value for one in chain.values() if self._permutes(one) for value in one.inputs}
         fits = (node for node in makers if node.op.has_epilogue and self._shape(node) == self._shape(end))
         return [node for node in fits if moved.isdisjoint(node.outputs)]
+
+    def _rotates(self, members: Mapping[str, Node], total: Node) -> bool:
+        """True for a sum in one kernel with a lookup that permutes, as of rotary positions."""
+        return any(map(self._permutes, self._elementwise_before(members, total, looks_up=True).values()))
 
     def _permutes(self, node: Node) -> bool:
         return node.op.permutes(self.graph.input_types(node))

@@ -49,6 +49,13 @@ def _absent_remarks(graph: Graph) -> list[str]:
     return [f"{without} priced without values, which running and writing the network take: {reasons[0]}."]
 
 
+def _branch_remarks(graph: Graph) -> list[str]:
+    """A remark on each input that chooses the branch of an ``If``."""
+    chosen = {node.inputs[0] for node in graph.of_kind.get("foreign", ()) if node.op.unit_kind == "If"}
+    text = "Input {0!r} chooses a branch of the network: choose it now (--dim {0}=1)."
+    return [text.format(name) for name in graph.inputs if name in chosen]
+
+
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     """A parsed model, from a file or from memory, as a network."""
     from iossim.models.onnx.export import given_units, has_units
@@ -70,13 +77,9 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     canonical = graph if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
-    recognised = (
-        *decomposition_remarks(model.proto),
-        *check_remarks(graph, canonical),
-        *spelt_remarks(graph, canonical),
-        *integer_remarks(canonical),
-    )
-    remarks = (*bound.remarks, *_absent_remarks(graph), *recognised)
+    read = *_absent_remarks(graph), *_branch_remarks(canonical), *decomposition_remarks(model.proto)
+    recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
+    remarks = (*bound.remarks, *read, *recognised)
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)
     return replace(network, reading=(*network.reading, *remarks), weights=weights)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from importlib.util import find_spec
+from inspect import BoundArguments
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -26,6 +27,7 @@ from iossim.ir.network import ModelSource, Network
 from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
 from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
+from iossim.models.sources.torch_operators import carried, translations, untranslated
 
 #: ``torch.onnx.ONNXProgram``.
 Program = Any
@@ -115,11 +117,15 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             ) from None
         import onnxscript.optimizer
 
+        for number, value in enumerate(traced.graph_signature.user_outputs):
+            if not isinstance(value, str | None):
+                raise ModelError(f"output {number} of module {name} is {value!r}, no tensor; leave it out")
         try:
-            # Optimise no further than shape arithmetic: fusing batch norms here would copy every weight.
-            program = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False)
+            program = _translated(traced)
             onnxscript.optimizer.inline(program.model)
             onnxscript.optimizer.fold_constants(program.model, should_fold=_may_fold)
+        except ModelError as error:
+            raise ModelError(f"module {name}: {error}") from None
         except Exception as error:  # the exporter passes on exceptions of its translations
             raise ModelError(
                 f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an "
@@ -129,10 +135,28 @@ def _exported(module: Any, example_inputs: Any) -> Program:
     return program
 
 
+def _translated(traced: Any) -> Program:
+    """A trace in ONNX's form: an operator that proves to be missing, or fails, is carried."""
+    import torch
+
+    own = translations(traced.graph)
+    while True:
+        try:
+            # Optimise no further than shape arithmetic: fusing batch norms here would copy every weight.
+            return torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False, custom_translation_table=own)
+        except Exception as error:
+            operator = untranslated(error)
+            if operator is None or operator in own:
+                raise
+            own[operator] = carried(operator)
+
+
 def call_arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Example inputs as the arguments of a call of module ``name``, by position and by name; raises ModelError."""
     import torch
 
+    if isinstance(example_inputs, BoundArguments):
+        return example_inputs.args, example_inputs.kwargs
     if isinstance(example_inputs, torch.Tensor):
         return (example_inputs,), {}
     if isinstance(example_inputs, Mapping) and all(isinstance(key, str) for key in example_inputs):
@@ -192,8 +216,8 @@ def _silence() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the root cause: the exporter wraps it in advice."""
+    """The first sentence of the root cause: the exporter wraps it in advice."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0].split('. ')[0].rstrip('.')[:300]}" if lines else type(error).__name__

@@ -104,6 +104,15 @@ def test_an_attention_however_it_is_spelt(
     assert len(How.parsed(algorithm).parts) == (2 if by == "apart" else 1)
 
 
+@pytest.mark.parametrize("mask", [None, (2, 1, LENGTH, LENGTH), (LENGTH,)])
+@pytest.mark.parametrize(("capped", "grouped"), [(True, False), (False, True)])
+def test_capped_scores_and_heads_of_all_sequences_in_one_axis_run_apart(
+    capped: bool, grouped: bool, mask: tuple[int, ...] | None
+) -> None:
+    library, _ = ran(attention(Precision.FP16, mask=mask, capped=capped, grouped=grouped))
+    assert fused_of(library) is None
+
+
 @pytest.mark.parametrize("by", ["fused", "apart"])
 @pytest.mark.parametrize("casts", [False, True])
 def test_a_query_that_sees_no_key_gets_zeros(casts: bool, by: str) -> None:

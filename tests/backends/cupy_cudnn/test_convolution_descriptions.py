@@ -131,10 +131,10 @@ def test_a_constant_on_the_device_is_asked_for_in_the_order_in_which_a_form_has_
     )
     matrix.at_hand = image.at_hand = at_hand
     turned = matrix.filters("w0", transposed=True)
-    views = [matrix.value("w0"), turned, matrix.laid_out(turned), matrix.vector("w1")]
+    views = [matrix.value("w0"), turned, matrix.laid_out(turned), matrix.value("w1")]
     assert {matrix.address(view.memory) for view in views} == {memory.address}
     assert image.address(image.laid_out(image.value("w0")).memory) == memory.address
-    assert matrix.address(matrix.vector("w1", 0.5).memory) != memory.address
+    assert matrix.address(matrix.filters("w0", transposed=True, scale=0.5).memory) != memory.address
     assert asked == [("w0", (0, 1)), ("w0", (1, 0)), ("w0", (1, 0)), ("w1", (0,)), ("w0", (0, 2, 3, 1)), ("", ())]
 
 

@@ -18,8 +18,9 @@ from host_backend import programs
 from precisions import stored_in
 from quantised_networks import QUANTISED
 from small_networks import OPS, UNITS
+from test_fused_units import PRODUCTS, built
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Convolution, ConvolutionCall, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_graphs import offers_in_words
 from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS, PRECISIONS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
@@ -78,6 +79,19 @@ def test_a_target_of_sms_is_part_of_a_plans_name_and_few_engines_take_it(graphs:
     assert CudnnGraphs(CudnnOptions(), describe("H100")).named(asked, found[0]) is not None
     assert graphs.bind(asked, found[0]) != graphs.bind(asked, next(graphs.plans(asked)).name)
     assert list(graphs.plans(asked, 66)) == []
+
+
+@pytest.mark.parametrize("device", ["A100", "H100"])
+@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.usefixtures("graphs")
+def test_what_follows_on_products_is_planned_with_them(name: str, device: str) -> None:
+    """With channels last; the device's own driver compiles it, as it does an activation."""
+    described = CudnnGraphs(CudnnOptions(), describe(device))
+    for precision in (Precision.FP16, Precision.BF16):
+        (call,) = programs(built(PRODUCTS[name], precision), channels_last=True)["unit"].calls
+        assert isinstance(call, ConvolutionCall)
+        assert call.convolution.compiles_activation == isinstance(call.convolution, Convolution)
+        assert described.planned_names(call.convolution), described.refusal(call.convolution)
 
 
 @pytest.mark.parametrize("device", ["A100", "H100", "H200"])

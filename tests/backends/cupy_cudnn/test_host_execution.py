@@ -200,9 +200,9 @@ def test_what_no_kernel_computes_runs_on_the_host_with_a_remark(
         agree(network, random_schedule(network, seed), engine, chosen=False, seed=seed)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "warning: max_pool of 'fallbacks' (op 'pooled') runs on the host, by NumPy, and the GPU waits: "
+        "warning: max_pool of 'fallbacks' (op 'pooled') runs on the host, by NumPy, and the device waits: "
         "no kernel pools over 3 dimensions; only over one or two",
-        "warning: hardmax of 'fallbacks' (op 'hard', 'harder') runs on the host, by NumPy, and the GPU waits: "
+        "warning: hardmax of 'fallbacks' (op 'hard', 'harder') runs on the host, by NumPy, and the device waits: "
         "no kernel computes hardmax",
     ]
     plan = lower_schedule(sequential_schedule(network), network, engine, in_place=True)

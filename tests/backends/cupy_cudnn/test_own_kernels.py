@@ -25,8 +25,8 @@ from small_networks import OPS, UNITS
 from iossim.backends.cupy_cudnn import kernel_text
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
 from iossim.backends.cupy_cudnn.clock import FLUSH, SENTINEL, SPIN
-from iossim.backends.cupy_cudnn.element_kernels import chain, copy, gather
-from iossim.backends.cupy_cudnn.reduction_kernels import layer_norm, reduction, softmax
+from iossim.backends.cupy_cudnn.element_kernels import Computed, as_it_is, chain, copy, gather
+from iossim.backends.cupy_cudnn.reduction_kernels import norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.window_kernels import local_response_norm, pool
 from iossim.hardware.lowering.unit import unit_steps
@@ -211,13 +211,13 @@ def test_responses_are_normalised_in_either_layout(last: bool) -> None:
 
 
 ROWS: dict[str, tuple[tuple[int, ...], Callable[[View, View], KernelCall], Callable[[Array], Array]]] = {
-    "softmax of warps": ((5, 96), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
-    "softmax of a block": ((2, 1029), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
-    "softmax with gaps": ((2, 40, 3), lambda x, y: softmax(x, y, [1]), lambda x: _softmax(x, 1)),
-    "global mean": ((1, 24, 5, 5), lambda x, y: reduction("mean", x, y, [2, 3]), lambda x: x.mean((2, 3))),
-    "global maximum": ((1, 24, 5, 5), lambda x, y: reduction("max", x, y, [2, 3]), lambda x: x.max((2, 3))),
-    "sum of rows": ((3, 600), lambda x, y: reduction("sum", x, y, [1]), lambda x: x.sum(1)),
-    "sum of columns": ((35, 72), lambda x, y: reduction("sum", x, y, [0]), lambda x: x.sum(0)),
+    "softmax of warps": ((5, 96), lambda x, y: softmax(as_it_is(x), y, [1]), lambda x: _softmax(x, 1)),
+    "softmax of a block": ((2, 1029), lambda x, y: softmax(as_it_is(x), y, [1]), lambda x: _softmax(x, 1)),
+    "softmax with gaps": ((2, 40, 3), lambda x, y: softmax(as_it_is(x), y, [1]), lambda x: _softmax(x, 1)),
+    "global mean": ((1, 24, 5, 5), lambda x, y: reduction("mean", as_it_is(x), y, [2, 3]), lambda x: x.mean((2, 3))),
+    "global maximum": ((1, 24, 5, 5), lambda x, y: reduction("max", as_it_is(x), y, [2, 3]), lambda x: x.max((2, 3))),
+    "sum of rows": ((3, 600), lambda x, y: reduction("sum", as_it_is(x), y, [1]), lambda x: x.sum(1)),
+    "sum of columns": ((35, 72), lambda x, y: reduction("sum", as_it_is(x), y, [0]), lambda x: x.sum(0)),
 }
 
 
@@ -256,10 +256,14 @@ def test_norms_scale_each_element(size: int) -> None:
     values, factor, term = (room.array(view) for view in (x, scale, shift))
     centred = values - values.mean(1, keepdims=True)
     wanted = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-3) * factor + term
-    made = room.made(layer_norm(x, y, scale, shift, 1, 1e-3), y)
+    made = room.made(norm(as_it_is(x), y, Computed("a0 * a1 + a2", (scale, shift)), [1], 1e-3), y)
     np.testing.assert_allclose(made, wanted, rtol=1e-3, atol=1e-4)
     wanted = values / np.sqrt((values**2).mean(1, keepdims=True) + 1e-3) * factor
-    np.testing.assert_allclose(room.made(layer_norm(x, y, scale, None, 1, 1e-3), y), wanted, rtol=1e-4)
+    np.testing.assert_allclose(
+        room.made(norm(as_it_is(x), y, Computed("a0 * a1", (scale,)), [1], 1e-3, is_centred=False), y),
+        wanted,
+        rtol=1e-4,
+    )
 
 
 def test_places_are_divided_without_a_division() -> None:
@@ -288,8 +292,18 @@ ALIGNED: dict[str, tuple[KernelCall, int, int]] = {
     "average pool": (pool(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), LARGE, LARGE), 18, 4),
     "small average pool": (pool(AveragePool((3, 3), (1, 1), (1, 1, 1, 1)), SMALL, SMALL), 9, 1),
     "max pool": (pool(MaxPool((3, 3), (2, 2), (0, 0, 0, 0)), image(32, 64, 147, 147), image(32, 64, 73, 73)), 27, 4),
-    "softmax": (softmax(image(384, 768), image(384, 768), [1]), 3, 3),
-    "layer norm": (layer_norm(image(384, 768), image(384, 768), image(768), image(768), 1, 1e-5), 9, 3),
+    "softmax": (softmax(as_it_is(image(384, 768)), image(384, 768), [1]), 3, 3),
+    "layer norm": (
+        norm(
+            as_it_is(image(384, 768)),
+            image(384, 768),
+            Computed("a0 * a1 + a2", (image(768), image(768, name="z"))),
+            [1],
+            1e-5,
+        ),
+        9,
+        3,
+    ),
 }
 
 

@@ -292,7 +292,7 @@ def _far_zero() -> Network:
 def test_filters_that_are_computed_run_on_the_host(caplog: pytest.LogCaptureFixture) -> None:
     say_once.cache_clear()
     agree_in_whole_numbers(_computed_filters())
-    assert "(op 'op') runs on the host, by NumPy, and the GPU waits: 'quantize_1' is computed" in caplog.text
+    assert "(op 'op') runs on the host, by NumPy, and the device waits: 'quantize_1' is computed" in caplog.text
 
 
 def test_what_cannot_be_computed_is_named() -> None:

@@ -16,6 +16,10 @@ from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import launch_graph
 from iossim.execution.plan import Copy, Launch, Plan, Synchronize
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.unary import Cast
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
@@ -37,9 +41,11 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Double:
     return double
 
 
-def bound(cuda: Double, seed: int, engine: Engine) -> tuple[TorchProgram, Plan, Mapping[str, Any]]:
+def bound(
+    cuda: Double, seed: int, engine: Engine, network: Network | None = None
+) -> tuple[TorchProgram, Plan, Mapping[str, Any]]:
     """A plan of a random schedule, its launches heard on the stream that is current."""
-    network = random_network(seed)
+    network = network or random_network(seed)
     plan = lower_schedule(random_schedule(network, seed), network, engine, in_place=True)
 
     def module_of(launch: Launch) -> Any:
@@ -98,6 +104,23 @@ def test_a_capture_forks_all_streams_and_joins_them(cuda: Double, seed: int) -> 
     cuda.calls.clear()
     made.run()
     assert cuda.calls == [("replay",), ("synchronise",)]
+
+
+def test_ops_on_the_host_are_not_captured_and_come_after_what_the_caller_issued(cuda: Double) -> None:
+    b = GraphBuilder("host")
+    pooled = b.add(MaxPool((2, 2), (2, 2), (0,) * 4), b.add(Cast("int8"), b.input("x", (1, 2, 4, 4))))
+    network = b.network([b.add(Cast("fp32"), pooled)])
+    (said,) = program.on_host(network.graph)
+    assert said == (pooled, "max_pool", "max_pool is computed on floating-point numbers only, not on int8")
+    made, _, expected = bound(cuda, 0, Engine.GRAPH, network)
+    made.capture()
+    assert not made.timed.replay
+    cuda.calls.clear()
+    made.run()
+    assert cuda.calls[0] == cuda.calls[-1] == ("synchronise",)
+    assert ("begin capture",) not in cuda.calls
+    for name, array in expected.items():
+        np.testing.assert_array_equal(to_array(made.tensors[name]), array)
 
 
 def test_a_graph_is_timed_by_events_while_the_host_is_ahead(cuda: Double, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +23,14 @@ from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm
-from iossim.ir.ops.reshape import Expand, Reshape, Transpose
+from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.ir.ops.unary import Identity, Relu
+from iossim.ir.ops.unary import Clip, Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.partition import retype
-from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding
+from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding, PadFolding
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.simplification import (
@@ -38,6 +41,7 @@ from iossim.models.passes.simplification import (
     GatherSlicing,
     IdentityElimination,
 )
+from iossim.models.passes.transpose_sinking import ReductionHoisting
 
 SHAPE = (2, 4, 5, 5)
 Nodes = Sequence[tuple[str, Op, str]]
@@ -217,6 +221,52 @@ def test_batch_norm_stays_where_folding_would_change_something(nodes, outputs):
     assert BatchNormFolding().apply(graph) is graph
 
 
+def padded(*sides: int, **options: Any) -> Pad:
+    return Pad((0, 0, *sides[:2], 0, 0, *sides[2:]), **options)
+
+
+POOL, FEW = MaxPool((4, 4), (2, 2), (0, 0, 0, 1)), Clip(0.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kept"),
+    [
+        ([("p", padded(0, 1, 2, 0), "x"), ("y", PADDED, "p w b")], [Conv((1, 1), (1, 2, 3, 1))]),
+        ([("r", Relu(), "x"), ("p", padded(1, 1, 1, 0), "r"), ("y", POOL, "p")], [Relu(), replace(POOL, pads=(1, 1, 1, 1))]),
+        ([("r", FEW, "x"), ("p", padded(1, 0, 0, 0), "r"), ("y", POOL, "p")], [FEW, replace(POOL, pads=(1, 0, 0, 1))]),
+        ([("p", padded(1, 1, 1, 0), "x"), ("y", POOL, "p")], None),  # zero is the largest of some negative numbers
+        ([("r", Relu(), "x"), ("p", padded(3, 0, 0, 0), "r"), ("y", POOL, "p")], None),  # wide padding
+        ([("r", Relu(), "x"), ("p", padded(1, 0, 0, 0), "r"), ("y", replace(POOL, ceil_mode=True), "p")], None),
+        ([("p", padded(1, 1, 1, 1, value=1.0), "x"), ("y", PADDED, "p w")], None),
+        ([("p", padded(1, 1, 1, 1, mode="edge"), "x"), ("y", PADDED, "p w")], None),
+        ([("p", padded(-1, 1, 1, 1), "x"), ("y", PADDED, "p w")], None),
+        ([("p", Pad((0, 2, 0, 0, 0, 2, 0, 0)), "x"), ("y", replace(PADDED, groups=2), "p w")], None),  # channels
+        ([("p", padded(1, 1, 1, 1), "x"), ("c", PADDED, "p w"), ("y", Concat(2), "p c")], None),
+        ([("p", padded(1, 1, 1, 1), "x"), ("y", Relu(), "p")], None),
+    ],
+)  # fmt: skip
+def test_zeros_around_images_are_padding(nodes: Nodes, kept: list[Op] | None) -> None:
+    graph = graph_of(nodes, CONV, "y")
+    after = PadFolding().apply(graph)
+    assert after is graph if kept is None else [node.op for node in after.nodes] == kept
+    assert_equal(graph, after, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("permutation", "axes", "before"),
+    [((0, 2, 3, 1), (1, -2), (2, 3)), ((0, 2, 3, 1), (3,), (1,)), ((2, 3, 0, 1), (0, 1), (2, 3)), ((0, 2, 3, 1), (1,), None)],
+)  # fmt: skip
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_axes_are_reduced_before_a_transpose(
+    permutation: tuple[int, ...], axes: tuple[int, ...], before: tuple[int, ...] | None, keepdims: bool
+) -> None:
+    reduction = Reduce("mean", axes, keepdims)
+    graph = graph_of([("a", Transpose(permutation), "x"), ("y", reduction, "a")], {})
+    after = DeadOpElimination().apply(ReductionHoisting().apply(graph))
+    assert next(node.op for node in after.nodes) == (Reduce("mean", before) if before else Transpose(permutation))
+    assert_equal(graph, after, 1e-6)
+
+
 @pytest.mark.parametrize(
     ("nodes", "outputs", "kept"),
     [
@@ -231,6 +281,12 @@ def test_batch_norm_stays_where_folding_would_change_something(nodes, outputs):
         ([("a", Transpose((0, 1, 2, 3)), "x"), ("y", Relu(), "a")], "y", ["relu"]),
         ([("a", Transpose((0, 1, 3, 2)), "x"), ("y", Relu(), "a")], "y", ["transpose", "relu"]),
         ([("a", Reshape((2, 100)), "x"), ("y", Relu(), "a")], "y", ["reshape", "relu"]),
+        (
+            [("a", Reshape((2, 100)), "x"), ("c", Reshape((2, 10, 10)), "a"), ("y", Reshape(SHAPE), "c")],
+            "y a c",
+            ["reshape"] * 3,
+        ),
+        ([("r", Relu(), "x"), ("a", Reshape((200,)), "r"), ("y", Reshape(SHAPE), "a")], "y", ["relu", "reshape"]),
     ],
 )
 def test_identities_go_and_outputs_keep_their_names(nodes, outputs, kept):

@@ -16,6 +16,7 @@ from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import InstanceNorm, LayerNorm, RmsNorm
+from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
@@ -83,7 +84,7 @@ def spelt(
 
 def recognised(graph: Graph) -> Graph:
     after = DeadOpElimination().apply(NormRecognition().apply(graph))
-    inputs = {"x": np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)}
+    inputs = {"x": np.random.default_rng(1).standard_normal(graph.types["x"].shape).astype(np.float32)}
     before, now = evaluate_graph(graph, inputs), evaluate_graph(after, inputs)
     for name, array in before.items():
         np.testing.assert_allclose(now[name], array, rtol=1e-5, atol=1e-5)
@@ -97,6 +98,25 @@ def test_a_norm_however_it_is_divided(way: str, mean: bool, casts: bool) -> None
     after = recognised(spelt(mean=mean, divided=WAYS[way], casts=casts))
     op = LayerNorm(3, 1e-3) if mean else RmsNorm(3, 1e-3)
     assert [node.op for node in after.nodes] == [Relu(), op, *([] if mean else [Add()]), Relu()]
+
+
+@pytest.mark.parametrize("term", ["difference", "sum"])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_norm_by_a_factor_and_a_term(term: str, pooled: bool) -> None:
+    """As Keras writes it; tf2onnx takes means of rows as those of images."""
+    b = GraphBuilder("keras")
+    x = b.add(Relu(), b.input("x", SHAPE[1:]))
+    mean = GlobalAveragePool() if pooled else Reduce("mean", (2,), True)
+    centre, scale, bias = b.add(mean, x), b.constant("scale", (1, 1, 8)), b.constant("bias", (8,))
+    centred = b.add(Nary("sub"), x, centre)
+    root = b.add(Unary("sqrt"), b.add(Add(), b.add(mean, b.add(Mul(), centred, centred)), number(b, 1e-3)))
+    factor = b.add(Mul(), b.add(Unary("reciprocal"), root), scale)
+    if term == "sum":
+        shift = b.add(Add(), b.add(Mul(), b.add(Unary("neg"), centre), factor), bias)
+    else:
+        shift = b.add(Nary("sub"), bias, b.add(Mul(), centre, factor))
+    after = recognised(b.graph([b.add(Relu(), b.add(Add(), b.add(Mul(), x, factor), shift))]))
+    assert [node.op for node in after.nodes] == [Relu(), LayerNorm(2, 1e-3), Relu()]
 
 
 @pytest.mark.parametrize("axes", [(3, 2), (-2, -1)])
@@ -117,6 +137,9 @@ def test_several_axes_and_squares_as_products(axes: tuple[int, ...], bias: bool)
         pytest.param(spelt(squared=lambda b, x: b.add(Mul(), x, b.add(Relu(), x))), id="other products"),
         pytest.param(spelt(of=lambda b, x: b.add(Relu(), x)), id="squares of something else"),
         pytest.param(spelt(divided=lambda b, x, v: b.add(Nary("div"), x, v)), id="no root"),
+        pytest.param(
+            spelt(divided=lambda b, x, v: over_root(b, b.add(Relu(), x), v)), id="a quotient of something else"
+        ),
     ],
 )
 def test_what_is_no_norm_stays(graph: Graph) -> None:
@@ -203,17 +226,18 @@ def partly_rotated(*, rest: int = 8, given: bool = False, swapped: bool = False)
     return b.graph([b.add(Relu(), b.add(Concat(-1), rotated, sliced(b, x, rest, 16)))])
 
 
+@pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_part_is_rotated_with_the_rest(swapped: bool) -> None:
-    graph = partly_rotated(swapped=swapped)
+def test_a_part_is_rotated_with_the_rest(swapped: bool, given: bool) -> None:
+    graph = partly_rotated(swapped=swapped, given=given)
     after = canonicalise(graph)
-    assert [node.op.kind for node in after.nodes] == ["gather", "mul", "mul", "add", "relu"]
+    tables = ["mul", "concat", "concat"] if given else []
+    assert Counter(node.op.kind for node in after.nodes) == Counter(["gather", "mul", "mul", "add", "relu", *tables])
     assert_equal_arrays(graph, after)
 
 
-@pytest.mark.parametrize("changed", [{"rest": 9}, {"given": True}])
-def test_other_parts_are_rotated_apart(changed: dict[str, Any]) -> None:
-    recognised = RotationRecognition().apply(partly_rotated(**changed))
+def test_a_part_and_other_features_are_rotated_apart() -> None:
+    recognised = RotationRecognition().apply(partly_rotated(rest=9))
     assert PartialRotationRecognition().apply(recognised) is recognised
 
 
@@ -301,13 +325,45 @@ def windows(*, known: bool = True, reshaped: bool = True, back: bool = True) -> 
     return b.graph([b.add(MatMul(), weights if back else b.add(Reshape((4, 3, 5, 5)), weights), v)])
 
 
-@pytest.mark.parametrize(("known", "reshaped"), [(True, True), (True, False), (False, False)])
-def test_scores_are_summed_with_one_mask(known: bool, reshaped: bool) -> None:
-    graph = windows(known=known, reshaped=reshaped)
+@pytest.mark.parametrize("back", [True, False])
+@pytest.mark.parametrize("reshaped", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+def test_scores_are_summed_with_one_mask(known: bool, reshaped: bool, back: bool) -> None:
+    graph = windows(known=known, reshaped=reshaped, back=back)
     after = canonicalise(graph)
     assert_equal_arrays(graph, after, tolerance=1e-6)
     kinds = Counter(unit.kind for unit in unit_policy("fused")(after))
-    assert kinds == {"Attention": 1} | ({} if known else {"Add": 1})
+    summed = {} if known else {"Add": 1} | ({"Expand": 1 + back} if reshaped else {})
+    assert kinds == {"Attention": 1} | summed
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_positions_and_a_mask_of_reshaped_scores_are_one_mask(rows: int) -> None:
+    """As in BLOOM, where the product has batch and heads in one axis."""
+    b = GraphBuilder("bloom")
+    q, k, v = b.input("q", (6, 5, 8)), b.input("k", (6, 8, 7)), b.input("v", (6, 7, 8))
+    scores = b.add(Add(), b.add(Mul(), b.add(MatMul(), q, k), number(b, 0.5)), b.input("positions", (6, rows, 7)))
+    scores = b.add(Add(), b.add(Reshape((2, 3, 5, 7)), scores), b.input("mask", (2, 1, 5, 7)))
+    graph = b.graph([b.add(MatMul(), b.add(Reshape((6, 5, 7)), b.add(Softmax(), scores)), v)])
+    after = canonicalise(graph)
+    assert_equal_arrays(graph, after, tolerance=1e-6)
+    kinds = Counter(unit.kind for unit in unit_policy("fused")(after))
+    assert kinds == {"Attention": 1, "Add": 1} | ({"Expand": 1} if rows == 1 else {})
+
+
+@pytest.mark.parametrize(("scale", "is_attention"), [((3, 1, 1), True), ((1, 3, 1, 1), True), ((3, 5, 1), False)])
+def test_scores_scaled_for_each_head_are_those_of_scaled_queries(scale: tuple[int, ...], is_attention: bool) -> None:
+    """As in Swin Transformer V2."""
+    b = GraphBuilder("cosine")
+    q, k, v = (
+        b.input(name, shape) for name, shape in {"q": (2, 3, 5, 8), "k": (2, 3, 8, 7), "v": (2, 3, 7, 8)}.items()
+    )
+    scores = b.add(Mul(), b.constant("scale", scale), b.add(MatMul(), q, k))
+    weights = b.add(Softmax(), b.add(Add(), scores, b.input("mask", (1, 3, 5, 7))))
+    graph = b.graph([b.add(MatMul(), weights, v)])
+    after = canonicalise(graph)
+    assert_equal_arrays(graph, after, tolerance=1e-5)
+    assert ("Attention" in {unit.kind for unit in unit_policy("fused")(after)}) == is_attention
 
 
 def test_a_long_chain_before_a_softmax_is_walked_a_few_ops_deep() -> None:
@@ -316,12 +372,6 @@ def test_a_long_chain_before_a_softmax_is_walked_a_few_ops_deep() -> None:
     for _ in range(3000):
         x = b.add(Mul(), x, number(b, 1.5))
     graph = b.graph([b.add(Softmax(), x)])
-    assert MaskJoining().apply(graph) is graph
-
-
-@pytest.mark.parametrize("changed", [{"known": False}, {"back": False}])
-def test_masks_of_other_shapes_stay(changed: dict[str, Any]) -> None:
-    graph = windows(**changed)
     assert MaskJoining().apply(graph) is graph
 
 
@@ -404,6 +454,10 @@ def swish(b: GraphBuilder, x: str) -> str:
     return b.add(Mul(), x, b.add(Sigmoid(), x))
 
 
+def quick_gelu(b: GraphBuilder, x: str) -> str:
+    return b.add(Mul(), x, b.add(Sigmoid(), b.add(Mul(), x, number(b, 1.702))))
+
+
 def hard_swish(b: GraphBuilder, x: str) -> str:
     clipped = b.add(Clip(0.0, 6.0), b.add(Add(), x, number(b, 3.0)))
     return b.add(Nary("div"), b.add(Mul(), x, clipped), number(b, 6.0))
@@ -422,12 +476,13 @@ def softsign(b: GraphBuilder, x: str) -> str:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("function", [gelu, gelu_tanh, swish, hard_swish, softplus, mish, softsign])
+@pytest.mark.parametrize("function", [gelu, gelu_tanh, swish, quick_gelu, hard_swish, softplus, mish, softsign])
 def test_a_function_in_several_ops_is_one(function: Callable[[GraphBuilder, str], str], dtype: str) -> None:
     b = GraphBuilder("function")
     graph = b.graph([b.add(Unary("neg"), function(b, b.add(Add(), b.input("x", ROWS), b.constant("bias", (8,)))))])
     retyped = retype(graph, DType(dtype))
-    assert [node.op.operation for node in canonicalise(retyped).nodes] == ["add", function.__name__, "neg"]
+    name = function.__name__.replace("quick_gelu", "swish")
+    assert [node.op.operation for node in canonicalise(retyped).nodes] == ["add", name, "neg"]
     assert_equal_arrays(graph, canonicalise(graph), tolerance=1e-5)
 
 

@@ -131,6 +131,7 @@ def selected(softmax: NodeProto, *between: NodeProto, scores: str = "scores low"
 
 SOFTMAX, LOW = node("Softmax", "masked", "y", axis=-1), {"low": np.float32(-1e4)}
 CAST = [node("Cast", "masked", "cast", to=1), node("Softmax", "cast", "y", axis=-1)]
+SUMMED = [node("Add", "masked m", "sum"), node("Softmax", "sum", "y", axis=-1)]
 
 
 @pytest.mark.parametrize("seen", [OPEN, OPEN[:1], np.array(True), OPEN[None]], ids=["rows", "a row", "all", "batch"])
@@ -140,12 +141,27 @@ def test_a_known_selection_of_scores_is_a_sum_with_a_mask(seen: Array, low: floa
         assert "where" not in kinds(loaded(tmp_path, nodes, {"seen": seen, "low": np.float32(low)}))
 
 
+@pytest.mark.parametrize("scores", ["scores low", "low scores"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_selection_of_scores_or_the_lowest_number_is_a_sum_with_a_mask(
+    known: bool, scores: str, tmp_path: Path
+) -> None:
+    """Whatever it hides, and what is added: GPT-2 adds a mask to what a known one hides, MPT's is computed."""
+    computed = [] if known else [node("Greater", "m zero", "seen")]
+    nodes = [*computed, *selected(SUMMED[1], SUMMED[0], scores=scores)]
+    weights = {"low": np.float32(np.finfo(np.float32).min)} | ({"seen": CLOSED} if known else {})
+    found = loaded(tmp_path, nodes, weights, inputs="x m")
+    assert kinds(found).count("where") == (not known)
+    assert all("scores" not in each.inputs for each in found.graph.of_kind.get("where", ()))
+
+
 @pytest.mark.parametrize(
     ("nodes", "weights"),
     [
         pytest.param(selected(SOFTMAX), {"seen": CLOSED, **LOW}, id="a row is hidden"),
         pytest.param(selected(SOFTMAX), {"seen": OPEN, "low": np.float32(-100)}, id="not low"),
-        pytest.param(selected(SOFTMAX, scores="low scores"), {"seen": OPEN, **LOW}, id="the other way"),
+        pytest.param(selected(SOFTMAX, scores="low scores"), {"seen": OPEN, **LOW}, id="the other way hides a row"),
+        pytest.param(selected(SUMMED[1], SUMMED[0]), {"seen": OPEN, **LOW}, id="a sum, and not low enough"),
         pytest.param(selected(node("Softmax", "masked", "y", axis=1)), {"seen": OPEN, **LOW}, id="columns"),
         pytest.param(
             selected(node("Add", "masked soft", "y"), node("Softmax", "masked", "soft", axis=-1)),
@@ -155,7 +171,7 @@ def test_a_known_selection_of_scores_is_a_sum_with_a_mask(seen: Array, low: floa
     ],
 )  # fmt: skip
 def test_another_selection_stays(nodes: list[NodeProto], weights: dict[str, Array], tmp_path: Path) -> None:
-    assert "where" in kinds(loaded(tmp_path, nodes, weights))
+    assert "where" in kinds(loaded(tmp_path, nodes, weights, inputs="x m" if "m" in nodes[2].input else "x"))
 
 
 MOST = [node("ReduceMax", "x last", "most"), node("Sub", "x most", "shifted")]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from graphlib import TopologicalSorter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.pool import GlobalAveragePool
@@ -124,6 +126,15 @@ def test_concat_takes_in_only_sums_that_it_alone_reads() -> None:
     y = b.add(Concat(1), private, public, one)
     z = b.add(Concat(1), y, public)
     assert units_of(b, z) == "Relu, Sigmoid, Add, Concat 2, Concat"
+
+
+def test_a_rotation_is_a_kernel_of_its_own_before_a_concat() -> None:
+    """As of new keys, which are concatenated to those of a cache."""
+    b = GraphBuilder("g")
+    x, cosine, sine, past = (b.input(name, (1, 4, size, 8)) for name, size in zip("xcsp", (1, 1, 1, 6), strict=True))
+    turned = b.add(Gather(3), x, b.numbers("places", np.roll(np.arange(8), 4)))
+    y = b.add(Concat(2), past, b.add(Add(), b.add(Mul(), x, cosine), b.add(Mul(), turned, sine)))
+    assert units_of(b, y) == "Gather-Mul-Mul-Add 4, Concat"
 
 
 def test_a_graph_output_ends_its_unit() -> None:

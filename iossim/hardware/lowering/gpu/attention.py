@@ -104,7 +104,7 @@ def _candidate(
         loaded * size + mask_bytes + written,
         step.precision,
         f"attention_{tile.queries}",
-        exponentials=pairs,
+        exponentials=pairs * (2 if step.op.softcap else 1),
     )
     kernels: tuple[Kernel, ...] = (kernel,)
     if parts > 1:

@@ -39,7 +39,7 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         # For a single image cuDNN chooses no padded product if it has a direct kernel.
         elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct else frozenset())
         for one in tensor_core_convolution(shape):
-            yield replace(one, architectures=(one.architectures or frozenset()) & elsewhere)
+            yield replace(one, architectures=elsewhere if one.architectures is None else one.architectures & elsewhere)
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
@@ -61,7 +61,7 @@ def on_lanes(step: Step) -> list[Candidate]:
 
 
 def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
-    """Candidates for GPUs without tensor cores for the precision, and those without them for other GPUs."""
+    """Candidates of GPUs that lack tensor cores for the precision; then those of other GPUs that use none."""
     if shape.groups > 1:
         from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped
         from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores
