@@ -20,7 +20,7 @@ from iossim.ir.types import Precision
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import KINDS, read_record
-from iossim.report.schemas import schema, schema_names
+from iossim.report.schemas import SCHEMAS, schema
 
 COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 PROFILES = Path(__file__).resolve().parents[1] / "hw_profiles"
@@ -35,7 +35,7 @@ def problems(name: str, document: Any) -> list[str]:
     return [error.message for error in Draft202012Validator(schema(name)).iter_errors(document)]
 
 
-@pytest.mark.parametrize("name", schema_names())
+@pytest.mark.parametrize("name", SCHEMAS.names())
 def test_the_committed_schema_is_what_the_classes_say(name: str) -> None:
     remedy = "run: iossim schema --out docs/schemas"
     assert (COMMITTED / f"{name}.json").read_text() == printed(f"schema {name}"), remedy
@@ -47,7 +47,7 @@ def test_all_are_committed(tmp_path: Path) -> None:
     written = {path.name: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert written == {path.name: path.read_text() for path in COMMITTED.glob("*.json")}
     assert "did you mean 'profile'" in refused("schema profil")
-    assert f"known: {', '.join(schema_names())}" in refused("schema")
+    assert f"known: {', '.join(SCHEMAS.names())}" in refused("schema")
 
 
 @pytest.mark.parametrize("name", shipped_names())

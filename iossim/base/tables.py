@@ -108,11 +108,13 @@ def keyed_table(
     return records_table(title, rows, columns)
 
 
-def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]]) -> Table:
-    """A table with a column for each key of the rows, the longest first; ``tables.yaml`` of a package describes it."""
+def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]], **more: Any) -> Table:
+    """A table with a column for each key of the rows, the longest first; ``tables.yaml`` of a package describes it, and
+    ``more`` the columns that differ from table to table.
+    """
     from iossim.base.shipped_yaml import shipped
 
-    options = shipped(package, "tables.yaml")[name]
+    options = shipped(package, "tables.yaml")[name] | more
     keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
     columns = [Column(key, **options.get(key, {})) for key in keys]
     return records_table(title, rows, columns)

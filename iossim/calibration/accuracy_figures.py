@@ -13,7 +13,7 @@ from iossim.base.tables import Cell
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.ir.types import Precision
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import HALO, PALETTE, layer, log_ticks, need_altair, only, specification
+from iossim.report.figures.vega import HALO, PALETTE, described, log_ticks
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -84,23 +84,15 @@ class AccuracyGrid:
             for place in (low, high)
         ]
         panel = self._add(across, up, coloured, lines)
-        alt = need_altair()
-        x, y = (
-            alt.X("x:Q", title=self.across, scale=_log(low, high), axis=_log_axis(low, high)),
-            alt.Y("y:Q", title=self.up, scale=_log(low, high), axis=_log_axis(low, high)),
-        )
-        line = {"color": "#111111", "strokeWidth": 0.8, "clip": True}
-        layers = [
-            *_points(x, y),
-            only("equal").mark_line(**line).encode(x=x, y=y),
-            only("off").mark_line(strokeDash=[4, 3], **line).encode(x=x, y=y, detail="line:N"),
-        ]
+        x, y = _log("x", self.across, low, high), _log("y", self.up, low, high)
+        spec = described(__package__, "identity", x=x, y=y, seen=SEEN, held_out=HELD_OUT, height=_HEIGHT_PIXELS)
         for number, text in enumerate(filter(None, said.split("\n"))):
-            label = {"text": text, "align": "left", "baseline": "top"}
-            place = {"x": alt.value(6), "y": alt.value(5 + 14 * number)}
-            once = only("equal").transform_filter(f"datum.x == {low!r}")
-            layers += [once.mark_text(style=HALO, **label).encode(**place), once.mark_text(**label).encode(**place)]
-        self.panels.append(Panel(name, specification(*layers, height=_HEIGHT_PIXELS), {"panel": panel}))
+            label = {"type": "text", "text": text, "align": "left", "baseline": "top"}
+            place = {"x": {"value": 6}, "y": {"value": 5 + 14 * number}}
+            once = [{"filter": "datum.what == 'equal'"}, {"filter": f"datum.x == {low!r}"}]
+            marks = ({**label, "style": HALO}, label)
+            spec["layer"] += [{"mark": mark, "encoding": place, "transform": once} for mark in marks]
+        self.panels.append(Panel(name, spec, {"panel": panel}))
 
     def residuals(self, label: str, across: Floats, errors: Floats, coloured: Flags) -> None:
         """Relative errors over a logarithmic axis, and their median in bins of equally many points."""
@@ -114,17 +106,18 @@ class AccuracyGrid:
                 middle = float(np.exp(np.log(across[chosen][part]).mean()))
                 trend.append({"what": "trend", "x": middle, "y": float(np.median(limited[chosen][part]))})
         panel = self._add(across, limited, coloured, trend)
-        alt = need_altair()
-        low, high = _span(across)
-        x = alt.X("x:Q", title=label, scale=_log(low, high), axis=_log_axis(low, high))
-        scale = alt.Scale(domain=[-1.05 * limit, 1.05 * limit], nice=False)
-        y = alt.Y("y:Q", title=self.error, scale=scale, axis=alt.Axis(format="+d", tickCount=7))
-        layers = [
-            *_points(x, y),
-            layer().mark_rule(color="#111111", strokeWidth=0.8).encode(y=alt.datum(0.0)),
-            only("trend").mark_line(color=_LINE, strokeWidth=1.8).encode(x=x, y=y),
-        ]
-        self.panels.append(Panel("", specification(*layers, height=_HEIGHT_PIXELS), {"panel": panel}))
+        axis, scale = {"format": "+d", "tickCount": 7}, {"domain": [-1.05 * limit, 1.05 * limit], "nice": False}
+        spec = described(
+            __package__,
+            "residuals",
+            x=_log("x", label, *_span(across)),
+            y={"axis": axis, "field": "y", "scale": scale, "title": self.error, "type": "quantitative"},
+            seen=SEEN,
+            held_out=HELD_OUT,
+            line=_LINE,
+            height=_HEIGHT_PIXELS,
+        )
+        self.panels.append(Panel("", spec, {"panel": panel}))
 
     def _add(self, across: Floats, up: Floats, coloured: Flags, others: Sequence[dict[str, Any]]) -> int:
         """Keep the records of a panel; returns its number."""
@@ -139,21 +132,11 @@ class AccuracyGrid:
         return panel
 
 
-def _points(x: Any, y: Any) -> list[Any]:
-    mark = {"size": 14, "opacity": 0.55, "filled": True, "clip": True}
-    points = only("point")
-    return [
-        points.transform_filter("!datum.coloured").mark_point(color=SEEN, **mark).encode(x=x, y=y),
-        points.transform_filter("datum.coloured").mark_point(color=HELD_OUT, **mark).encode(x=x, y=y),
-    ]
-
-
-def _log(low: float, high: float) -> Any:
-    return need_altair().Scale(type="log", domain=[low, high], nice=False)
-
-
-def _log_axis(low: float, high: float) -> Any:
-    return need_altair().Axis(values=[tick for tick in log_ticks([low, high]) if low <= tick <= high], format="~s")
+def _log(key: str, title: str, low: float, high: float) -> dict[str, Any]:
+    """Channel of a column on a logarithmic axis."""
+    axis = {"format": "~s", "values": [tick for tick in log_ticks([low, high]) if low <= tick <= high]}
+    scale = {"domain": [low, high], "nice": False, "type": "log"}
+    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
 
 
 def _span(values: Floats) -> tuple[float, float]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
 from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
-from iossim.cli.options import command
+from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files, schedule_or_network, stream_files, tell_streams
+from iossim.cli.schedule_files import schedule_files, schedule_or_network, stream_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from iossim.search.options import SearchOptions
     from iossim.tasks.explain import Explanation
     from iossim.tasks.explain_rewriting import ExplainedStep
+
+#: Most launches shown, unless all are asked for.
+_FEW = 20
 
 
 @command
@@ -56,7 +59,6 @@ def explain(
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
-    from iossim.tasks.stream_explain import explain_streams
 
     prices: CostModel | None = None
     # Files of other commands, such as a plan.json, are explained by these.
@@ -83,9 +85,7 @@ def explain(
             raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
         if prices is None:
             found, prices = _priced_streams(found, network, device, under)
-        ran = explain_streams(found, network, prices)
-        files = partial(stream_files, outputs, network, ran, prices)
-        tell_streams(ran, all_stages, as_json, out, lambda said: _drawings(files(said=said)), code)
+        _explain_streams(found, network, prices, outputs, all_stages, as_json, code)
         return
     priced = found
     if saved is not None and (prices := _stage_prices(found, network, cost_model, device, under, store)) is not None:
@@ -173,6 +173,29 @@ def _stage_prices(
     of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
     own = saved.device if named.partition(":")[0] in of_devices else None
     return api.cost_model(named, device or own, network.precision, engine, store)
+
+
+def _explain_streams(
+    found: StreamSchedule,
+    network: Network,
+    prices: CostModel,
+    outputs: TimelineOutputs,
+    all_launches: bool,
+    as_json: bool,
+    code: ExitCode,
+) -> None:
+    """Show the critical path, and its launches, or all, with their last waits and their slack."""
+    from iossim.report.schedule_tables import launches_table, path_lines, stream_summary
+    from iossim.tasks.stream_explain import explain_streams
+
+    ran = explain_streams(found, network, prices)
+    shown = list(ran.launches) if all_launches else ran.critical[:_FEW]
+    said = with_flags(stream_summary(found))
+    parts: list[Part] = [wrapped(said), *path_lines(ran), launches_table(shown)]
+    if len(shown) < len(ran.launches):
+        parts.append(f"{len(ran.launches) - len(shown)} more launches (--all shows them)")
+    files = partial(stream_files, outputs, network, ran, prices, said=said.split("\n"))
+    present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), code=code)
 
 
 def _in_short(found: Explanation, steps: Sequence[ExplainedStep], all_stages: bool) -> Iterator[Part]:

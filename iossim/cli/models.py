@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import command
@@ -40,7 +40,7 @@ def list_models(as_json: bool = False) -> None:
 def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
     network = reading.network(model)
-    found = summarise(network)
+    found, widths = _summary(network)
     blocks = [
         {
             "block": block.name,
@@ -48,7 +48,7 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
             "width": width,
             "kinds": _listed(Counter(network.units[unit].kind for unit in block.units)),
         }
-        for block, width in zip(network.blocks, found.block_widths, strict=True)
+        for block, width in zip(network.blocks, widths, strict=True)
     ]
     facts = {
         "model": network.name,
@@ -57,71 +57,42 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
         "inputs": {name: list(network.graph.types[name].shape) for name in network.graph.inputs},
         "outputs": {name: list(network.graph.types[name].shape) for name in network.graph.outputs},
         **network.statistics(),
-        "flops": found.flops,
-        "weight_bytes": found.weight_bytes,
-        "activation_bytes": found.activation_bytes,
-        "width": found.width,
-        "parallelism": found.parallelism,
+        **found,
         "foreign_ops": network.foreign,
         "notes": [*network.notes, *network.remarks],
     }
-    weights_mib, activations_mib = (size / 2**20 for size in (found.weight_bytes, found.activation_bytes))
+    weights_mib, activations_mib = (found[f"{what}_bytes"] / 2**20 for what in ("weight", "activation"))
     parts: list[Part] = [
         f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks",
         f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters",
         f"weights {weights_mib:.1f} MiB; activations at least {activations_mib:.1f} MiB, run sequentially",
-        _worth(found),
+        _worth(found["width"], found["parallelism"]),
     ]
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
         parts.append(f"{role}: {shapes}")
     parts += [f"note: {note}" for note in facts["notes"]]
-    rows = shown = _rows(network, found.block_widths)
+    rows = shown = _rows(network, widths)
     most_kinds = None
     if not whole and len(rows) > _ROWS_READ:
         parts.append(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
         # These are the rows with the most independent units, then with the most units, in the network's order.
-        largest = sorted(rows, key=lambda row: (-row.width, -row.kinds.total()))[:_ROWS_SHOWN]
+        largest = sorted(rows, key=lambda row: (-row["width"], -row["units"]))[:_ROWS_SHOWN]
         shown, most_kinds = [row for row in rows if row in largest], _KINDS_SHOWN
-    records = [
-        {
-            "block": row.block,
-            "blocks": row.blocks,
-            "units": row.kinds.total(),
-            "width": row.width,
-            "kinds": _listed(row.kinds, most_kinds),
-        }
-        for row in shown
-    ]
+    records = [{**row, "kinds": _listed(row["kinds"], most_kinds)} for row in shown]
     parts += table("", records, wraps=("kinds",), shortens=("block",))
     if len(shown) < len(rows):
         parts.append(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows them all, with all kinds")
     present({**facts, "block_list": blocks}, parts, as_json)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Facts of a network that need no device.
+def _summary(network: Network) -> tuple[dict[str, Any], list[int]]:
+    """Facts of a network that need no device nor its weights, and the width of each block.
 
     ``activation_bytes`` is a lower bound on every memory plan of one unit after another; ``width`` the largest
     antichain of units within a block. ``parallelism``, the average parallelism, is all arithmetic over that of the
     critical path. It bounds no gain on a device, where time is not proportional to arithmetic.
     """
-
-    activation_bytes: int
-    weight_bytes: int
-    flops: int
-    critical_path_flops: int
-    width: int
-    block_widths: tuple[int, ...]
-
-    @property
-    def parallelism(self) -> float:
-        return self.flops / self.critical_path_flops if self.critical_path_flops else 1.0
-
-
-def summarise(network: Network) -> Summary:
-    """Summarise a network without reading its weights."""
     from iossim.execution.lower import lower_stage
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.schedule.batch import Strategy
@@ -134,51 +105,44 @@ def summarise(network: Network) -> Summary:
     for unit, before in enumerate(network.predecessors):
         longest.append(flops[unit] + max((longest[other] for other in before), default=0))
     sequential = lower_stage(network, [range(len(network.units))], Strategy.CONCURRENT, in_place=True)
-    widths = tuple(width(ScheduleProblem.of_block(network, block)) for block in network.blocks)
-    return Summary(
-        memory_lower_bound_bytes(sequential),
-        sum(constant.type.bytes for constant in graph.constants.values()),
-        sum(flops),
-        max(longest, default=0),
-        max(widths, default=0),
-        widths,
-    )
+    widths = [width(ScheduleProblem.of_block(network, block)) for block in network.blocks]
+    facts = {
+        "flops": sum(flops),
+        "weight_bytes": sum(constant.type.bytes for constant in graph.constants.values()),
+        "activation_bytes": memory_lower_bound_bytes(sequential),
+        "width": max(widths, default=0),
+        "parallelism": sum(flops) / max(longest) if any(longest) else 1.0,
+    }
+    return facts, widths
 
 
-def _worth(found: Summary) -> str:
-    if found.width < 2:
+def _worth(width: int, parallelism: float) -> str:
+    if width < 2:
         return "a chain: no two units are independent, so nothing can run concurrently"
-    share = 1 - 1 / found.parallelism
-    words = f"up to {found.width} units of a block are independent"
+    share = 1 - 1 / parallelism
+    words = f"up to {width} units of a block are independent"
     if share < _LITTLE:
         return f"{words}, but nearly all arithmetic is on the critical path"
     return (
         f"{words}; {share:.0%} of the arithmetic is off the critical path "
-        f"(average parallelism {found.parallelism:.2f}). Gains may be larger: launches, kernels that leave the device "
+        f"(average parallelism {parallelism:.2f}). Gains may be larger: launches, kernels that leave the device "
         "unfilled, merged convolutions"
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """A run of equal blocks, or of single units, in summary."""
-
-    block: str
-    blocks: int
-    width: int
-    kinds: Counter[str]
-
-
-def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
+def _rows(network: Network, widths: Sequence[int]) -> list[dict[str, Any]]:
     """Blocks of a network in order; runs of equal ones share a row, as do runs of single units."""
     kinds = [Counter(network.units[unit].kind for unit in block.units) for block in network.blocks]
     places = range(len(network.blocks))
-    rows: list[_Row] = []
+    rows: list[dict[str, Any]] = []
     for _, group in groupby(places, lambda place: None if kinds[place].total() == 1 else (widths[place], kinds[place])):
         run = list(group)
         first, last = network.blocks[run[0]].name, network.blocks[run[-1]].name
         units = sum((kinds[place] for place in run), Counter[str]())
-        rows.append(_Row(first if len(run) == 1 else f"{first} to {last}", len(run), widths[run[0]], units))
+        name = first if len(run) == 1 else f"{first} to {last}"
+        rows.append(
+            {"block": name, "blocks": len(run), "units": units.total(), "width": widths[run[0]], "kinds": units}
+        )
     return rows
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,23 +13,13 @@ from iossim.base.errors import OptionError
 from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import (
-    PAGE,
-    ExitCode,
-    TimelineOutputs,
-    Writer,
-    kept_schedule,
-    present,
-    schedule_parts,
-    tell_written,
-    wrapped,
-)
+from iossim.cli.outputs import PAGE, ExitCode, TimelineOutputs, present, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files, show_streams
+from iossim.cli.schedule_files import show_schedule
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.schedule.schedule import AnySchedule, Schedule
+    from iossim.schedule.schedule import AnySchedule
     from iossim.search.measured import Budget
 
 #: Default of --budget: with a hundredth of a second for each measurement, a quarter of a minute.
@@ -70,7 +58,6 @@ def optimize(
     from iossim import api
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
-    from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
     from iossim.tasks.stream_explain import judged_beside_sequence, search_streams
 
@@ -89,10 +76,7 @@ def optimize(
         with progress_bars(quiet=as_json) as started, interruptible():
             network, found_any = search_streams(task, scheduler, started)
             made = judged_beside_sequence(network, found_any, prices)
-        if isinstance(made, StreamSchedule):
-            show_streams(network, made, prices, outputs, as_json)
-        else:
-            _show(made, partial(schedule_files, outputs, network, made, prices, said=_said(made)), outputs, as_json)
+        show_schedule(network, made, prices, outputs, as_json)
         _end(made)
         return
     if onnx is not None:
@@ -113,25 +97,13 @@ def optimize(
         done = task.run(progress, measuring)
     network = done.network
     found = done.schedule.model_copy(update={"remarks": list(map(with_flags, done.schedule.remarks))})
-
-    _show(found, partial(schedule_files, outputs, network, found, prices, said=_said(found)), outputs, as_json)
+    show_schedule(network, found, prices, outputs, as_json)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name, network=network))
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
     _end(found)
-
-
-def _said(found: Schedule) -> list[str]:
-    from iossim.report.schedule_tables import summary
-
-    return [with_flags(line) for line in (*summary(found).split("\n"), *(f"note: {one}" for one in found.remarks))]
-
-
-def _show(found: Schedule, files: Callable[[], Mapping[str, Writer]], outputs: TimelineOutputs, as_json: bool) -> None:
-    parts, kept = schedule_parts(found), kept_schedule(found)
-    present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=files, kept=kept)
 
 
 def _end(found: AnySchedule) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.execution.backend import Backend, Context, Timing
+    from iossim.execution.backend import Backend, Timing
     from iossim.execution.measured_run import MeasuredRow
     from iossim.execution.tolerance import Difference
     from iossim.ir.network import Network
@@ -57,6 +57,7 @@ def run(
     from iossim.execution.tolerance import tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
+    from iossim.report.time_tables import median_stage_error_percent
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.measured_schedules import for_backend, measure_beside, plain_schedule, predictions, split_names
 
@@ -89,82 +90,57 @@ def run(
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")
         tell_written([plan])
-    memory = {
-        "arena_bytes": found.arena_bytes,
-        "lower_bound_bytes": memory_lower_bound_bytes(found),
-        "unshared_bytes": found.storage_bytes,
-    }
     most = tolerance(network, Precision.named(saved.precision))
-    ran = _Ran(saved, context_of(runner, network), rows, by_stage, off, most, memory, remarks)
-    present(ran.to_json(), ran.parts(), as_json)
+    is_finite = None if off is None else not isinf(off.relative)
+    document = {
+        "model": saved.network,
+        "batch": saved.source.batch,
+        "context": asdict(context_of(runner, network)),
+        "output_error": off.relative if off is not None and is_finite else None,
+        "output_tolerance": most,
+        "outputs_differ_most": str(off) if off is not None and off.relative > most else None,
+        "outputs_finite": is_finite,
+        "memory": {
+            "arena_bytes": found.arena_bytes,
+            "lower_bound_bytes": memory_lower_bound_bytes(found),
+            "unshared_bytes": found.storage_bytes,
+        },
+        "runs": [row.to_json() for row in rows],
+        "stages": None if by_stage is None else [asdict(row) for row in by_stage],
+        "median_stage_error_percent": None if by_stage is None else median_stage_error_percent(by_stage),
+        "remarks": remarks,
+    }
+    present(document, _parts(document, rows, by_stage, off), as_json)
 
 
-@dataclass(frozen=True)
-class _Ran:
-    """A schedule that was run: its times beside others', its outputs' difference from NumPy's, and its memory."""
+def _parts(
+    document: Mapping[str, Any],
+    rows: Sequence[MeasuredRow],
+    by_stage: Sequence[StageRow] | None,
+    off: Difference | None,
+) -> Iterator[Part]:
+    """Times beside others', the difference of the outputs from NumPy's, and the memory of the activations."""
+    from iossim.base.memory import size_text
+    from iossim.report.time_tables import disturbance, measured_table, stage_table
 
-    schedule: AnySchedule
-    context: Context
-    rows: Sequence[MeasuredRow]
-    by_stage: Sequence[StageRow] | None
-    off: Difference | None
-    tolerance: float
-    #: Bytes of the activations, and their bounds.
-    memory: Mapping[str, int]
-    remarks: Sequence[str]
-
-    @property
-    def is_off(self) -> bool:
-        """True where the outputs differ by more than rounding explains."""
-        return self.off is not None and self.off.relative > self.tolerance
-
-    @property
-    def is_finite(self) -> bool | None:
-        return None if self.off is None else not isinf(self.off.relative)
-
-    @property
-    def median_stage_error_percent(self) -> float | None:
-        from iossim.report.time_tables import median_stage_error_percent
-
-        return None if self.by_stage is None else median_stage_error_percent(self.by_stage)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "model": self.schedule.network,
-            "batch": self.schedule.source.batch,
-            "context": asdict(self.context),
-            "output_error": self.off.relative if self.off is not None and self.is_finite else None,
-            "output_tolerance": self.tolerance,
-            "outputs_differ_most": str(self.off) if self.is_off else None,
-            "outputs_finite": self.is_finite,
-            "memory": dict(self.memory),
-            "runs": [row.to_json() for row in self.rows],
-            "stages": None if self.by_stage is None else [asdict(row) for row in self.by_stage],
-            "median_stage_error_percent": self.median_stage_error_percent,
-            "remarks": list(self.remarks),
-        }
-
-    def parts(self) -> Iterator[Part]:
-        from iossim.base.memory import size_text
-        from iossim.report.time_tables import disturbance, measured_table, stage_table
-
-        ran = f"{self.context.backend}, batch {self.schedule.source.batch}, {self.context.precision}"
-        yield wrapped(f"{self.schedule.network} by {ran}, {self.context.engine} engine", "bold")
-        yield measured_table("", self.rows)
-        if said := disturbance(self.rows):
-            yield wrapped(said)
-        if self.by_stage is not None:
-            yield from ("", stage_table(self.by_stage))
-            if (median := self.median_stage_error_percent) is not None:
-                yield wrapped(f"Median error of the predicted stage times: {median:.1f}%")
-        if self.off is not None:
-            differ = f"differ from NumPy's by {self.off.relative:.1e} of the largest value"
-            yield wrapped("Outputs " + (differ if self.is_finite else "are not finite, and NumPy's are"))
-        if self.is_off:
-            yield wrapped(f"That is more than the {self.tolerance:.1e} that rounding explains: {self.off}")
-        arena, least, unshared = map(size_text, self.memory.values())
-        yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")
-        yield from (f"note: {remark}" for remark in self.remarks)
+    context = document["context"]
+    ran = f"{context['backend']}, batch {document['batch']}, {context['precision']}, {context['engine']} engine"
+    yield wrapped(f"{document['model']} by {ran}", "bold")
+    yield measured_table("", rows)
+    if said := disturbance(rows):
+        yield wrapped(said)
+    if by_stage is not None:
+        yield from ("", stage_table(by_stage))
+        if (median := document["median_stage_error_percent"]) is not None:
+            yield wrapped(f"Median error of the predicted stage times: {median:.1f}%")
+    if off is not None:
+        differ = f"differ from NumPy's by {off.relative:.1e} of the largest value"
+        yield wrapped("Outputs " + (differ if document["outputs_finite"] else "are not finite, and NumPy's are"))
+    if (most := document["outputs_differ_most"]) is not None:
+        yield wrapped(f"That is more than the {document['output_tolerance']:.1e} that rounding explains: {most}")
+    arena, least, unshared = map(size_text, document["memory"].values())
+    yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")
+    yield from (f"note: {remark}" for remark in document["remarks"])
 
 
 def _stages(

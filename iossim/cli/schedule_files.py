@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +12,13 @@ from iossim.cli.options import with_flags
 from iossim.cli.outputs import (
     PAGE,
     SCHEDULE,
-    ExitCode,
     Part,
     TimelineOutputs,
     Writer,
     kept_schedule,
     pictures,
     present,
+    schedule_parts,
     text_file,
     wrapped,
 )
@@ -28,13 +28,10 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution, Span
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+    from iossim.schedule.schedule import AnySchedule, Schedule
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.explain import Explanation
     from iossim.tasks.stream_explain import StreamExplanation
-
-#: Number of launches shown, the critical path first, unless all are asked for.
-_FEW = 20
 
 
 def schedule_or_network(
@@ -139,47 +136,29 @@ def _of_any(outputs: TimelineOutputs, network: Network, schedule: AnySchedule) -
     return files
 
 
-def show_streams(
-    network: Network, found: StreamSchedule, prices: CostModel, outputs: TimelineOutputs, as_json: bool
+def show_schedule(
+    network: Network, found: AnySchedule, prices: CostModel, outputs: TimelineOutputs, as_json: bool
 ) -> None:
-    """Show streams, latency, and critical path; with --out write their files, with a page."""
-    from iossim.report.schedule_tables import path_lines, stream_summary, stream_table
+    """Show stages, or streams with their critical path, and what is said of them; with --out write their files, with a
+    page.
+    """
+    from iossim.report.schedule_tables import path_lines, stream_summary, stream_table, summary
+    from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
 
-    explained = cache(partial(explain_streams, found, network, prices))
-    said = with_flags(stream_summary(found))
+    if isinstance(found, StreamSchedule):
+        streams, explained = found, cache(partial(explain_streams, found, network, prices))
+        said = with_flags(stream_summary(found)).split("\n")
 
-    def parts() -> Iterator[Part]:
-        yield stream_table(found)
-        yield wrapped(said)
-        yield from path_lines(explained())
+        def parts() -> Iterator[Part]:
+            yield from (stream_table(streams), wrapped("\n".join(said)))
+            yield from path_lines(explained())
 
-    present(
-        lambda: found.model_dump_json(indent=1),
-        parts(),
-        as_json,
-        out=outputs.out,
-        files=lambda: stream_files(outputs, network, explained(), prices, said=said.split("\n")),
-        kept=kept_schedule(found),
-    )
-
-
-def tell_streams(
-    found: StreamExplanation,
-    all_launches: bool,
-    as_json: bool,
-    out: Path | None,
-    files: Callable[[Sequence[str]], Mapping[str, Writer]],
-    code: ExitCode,
-) -> None:
-    """Explain a schedule: the critical path, and launches with their last waits and their slack. ``files`` are those of
-    what was said.
-    """
-    from iossim.report.schedule_tables import launches_table, path_lines, stream_summary
-
-    shown = list(found.launches) if all_launches else found.critical[:_FEW]
-    said = with_flags(stream_summary(found.schedule))
-    parts: list[Part] = [wrapped(said), *path_lines(found), launches_table(shown)]
-    if len(shown) < len(found.launches):
-        parts.append(f"{len(found.launches) - len(shown)} more launches (--all shows them)")
-    present(found.to_json(), parts, as_json, out=out, files=lambda: files(said.split("\n")), code=code)
+        def files() -> Mapping[str, Writer]:
+            return stream_files(outputs, network, explained(), prices, said=said)
+    else:
+        said = [with_flags(line) for line in (*summary(found).split("\n"), *(f"note: {one}" for one in found.remarks))]
+        parts = partial(schedule_parts, found)
+        files = partial(schedule_files, outputs, network, found, prices, said=said)
+    document, kept = lambda: found.model_dump_json(indent=1), kept_schedule(found)
+    present(document, parts(), as_json, out=outputs.out, files=files, kept=kept)

@@ -15,16 +15,16 @@ from iossim.cli.outputs import text_file, write_files
 @command
 def print_schema(name: str | None = None, out: Path | None = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
-    from iossim.report.schemas import schema, schema_names
+    from iossim.report.schemas import SCHEMAS, schema
 
     if (name is None) is (out is None):
-        known = ", ".join(schema_names())
+        known = ", ".join(SCHEMAS.names())
         raise OptionError(f"schema needs a NAME, or --out DIR for all of them, not both; known: {known}")
     if name is not None:
         typer.echo(_text(name, schema(name)), nl=False)
         return
     assert out is not None
-    texts = {f"{each}.json": _text(each, schema(each)) for each in schema_names()}
+    texts = {f"{each}.json": _text(each, schema(each)) for each in SCHEMAS.names()}
     write_files(out, {file: text_file(text) for file, text in texts.items()})
 
 

@@ -14,8 +14,8 @@ from iossim.edge.planned import Dataflow, memory_rows
 from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.hardware.edge import EdgeDevice
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.timeline import LINE_PIXELS, fitting_label, from_to_ms, staggered, text_pixels, texts_above
-from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
+from iossim.report.figures.timeline import LINE_PIXELS, fitting_label, from_to_ms, staggered, text_pixels
+from iossim.report.figures.vega import PALETTE, colour_scale, described
 from iossim.report.traces import complete, counter, trace_text
 
 #: Beyond this number of units, every nth is shown.
@@ -162,30 +162,20 @@ def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
 
 
 def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
-    alt = need_altair()
-    x = alt.X("start_ms:Q", title="ms", scale=alt.Scale(domain=[0, total_ms], nice=False, zero=False))
-    scale = alt.Scale(domain=list(lanes), paddingInner=0.15)
-    y = alt.Y("lane:N", title=None, sort=list(lanes), axis=alt.Axis(labelOverlap=False), scale=scale)
-    whole = {"y": alt.value(0), "y2": alt.value("height")}
-    tooltip = ["lane:N", "operator:N", "part:N", "moved:N"]
-    tooltip += [alt.Tooltip(f"{end}_ms:Q", format=".4~f") for end in ("start", "end")]
-    return specification(
-        only("operator")
-        .transform_filter("datum.odd == 1")
-        .mark_rect(color="#8b939c", opacity=0.16)
-        .encode(x=x, x2="end_ms:Q", **whole),
-        only("bar")
-        .mark_bar()
-        .encode(x=x, x2="end_ms:Q", y=y, color=coloured("part", _LANE_PARTS, legend=None), tooltip=tooltip),
-        *texts_above(only("name"), _NAME_PIXELS, x=x, text="text:N"),
-        height={"step": _LANE_PIXELS},
+    return described(
+        __package__,
+        "lanes",
+        domain_ms=[0, total_ms],
+        lanes=list(lanes),
+        colours=colour_scale(_LANE_PARTS),
+        name_size=_NAME_PIXELS,
+        step=_LANE_PIXELS,
     )
 
 
 _MIB = 1 << 20
 _MEMORIES = ("private", "shared", "external")
 _COLOURS = dict(zip(_MEMORIES, (PALETTE[0], PALETTE[1], PALETTE[5]), strict=True))
-_MEMORY_PIXELS = 150
 
 
 def memory_figure(found: Dataflow, title: str) -> Figure:
@@ -203,6 +193,7 @@ def memory_figure(found: Dataflow, title: str) -> Figure:
         for row in found.memory(variant)
         for memory in _MEMORIES
     )
+    spec = described(__package__, "memory", colours=colour_scale(_COLOURS))
     busy = [row for row in found.memory(Variant.VANILLA) if row.external_bytes]
     last = f", last by {busy[-1].operator} until {busy[-1].end_us / 1e3:,.1f} ms" if busy else ""
     return Figure(
@@ -210,23 +201,11 @@ def memory_figure(found: Dataflow, title: str) -> Figure:
         title=f"Memory over time: {title}",
         finding=f"Without optimisation {len(busy)} operators need external memory while they run{last}.",
         records=records,
-        panels=tuple(Panel(str(variant), _memory_specification(), {"plan": str(variant)}) for variant in variants),
+        panels=tuple(Panel(str(variant), spec, {"plan": str(variant)}) for variant in variants),
         legend=tuple(LegendEntry(memory, _COLOURS[memory]) for memory in _MEMORIES),
         stacked=True,
         panel_pixels=720,
     )
-
-
-def _memory_specification() -> Mapping[str, Any]:
-    alt = need_altair()
-    return specification(
-        layer().mark_rule(strokeWidth=2.4).encode(
-            x=alt.X("start_ms:Q", title="ms"), x2="end_ms:Q", y=alt.Y("mib:Q", title="in use, MiB"),
-            color=coloured("memory", _COLOURS, legend=None),
-            tooltip=["operator:N", "memory:N", alt.Tooltip("mib:Q", format=".2~f")],
-        ),
-        height=_MEMORY_PIXELS,
-    )  # fmt: skip
 
 
 _OPERATORS_TRACK = 1

@@ -4,6 +4,7 @@ one kernel, and the workspace of each kernel (u-cuDNN's figures 10 and 12).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rich.table import Table
@@ -13,7 +14,7 @@ from iossim.base.tables import Cell, Column, records_table
 from iossim.microbatching.division import Configuration
 from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, InMemory, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+from iossim.report.figures.vega import PALETTE, described
 from iossim.report.notebook import parts, records
 
 
@@ -85,12 +86,10 @@ def _time_text(time_us: float) -> str:
 
 _MIB = 1 << 20
 _FRONT, _CHOSEN, _WHOLE = PALETTE[0], PALETTE[5], "#8b939c"
-_HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
 
 
 def front_figure(found: MicroBatching, title: str) -> Figure:
     """Configurations of the kernel that gains most: the Pareto front, the chosen one, and the undivided one."""
-    alt = need_altair()
     gained_us = (one.undivided.time_us - one.configuration.time_us if one.undivided else 0.0 for one in found.kernels)
     _, kernel = max(zip(gained_us, found.kernels, strict=True), key=lambda pair: pair[0])
     records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]
@@ -100,27 +99,8 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
     limit = found.workspace_limit_bytes
     if limit is not None:
         records.append({"what": "limit", "workspace_mib": limit / _MIB})
-    x = alt.X("workspace_mib:Q", title="workspace, MiB", scale=alt.Scale(type="symlog", nice=False))
-    y = alt.Y("time_ms:Q", title="time, ms", scale=alt.Scale(type="log", nice=False, padding=12))
-    tooltip = [
-        "configuration:N",
-        alt.Tooltip("time_ms:Q", format=".3~f"),
-        alt.Tooltip("workspace_mib:Q", format=".2~f"),
-    ]
-    front = only("front")
-    line = only("limit").mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1).encode(x=x)
-    spec = specification(
-        front.mark_line(interpolate="step-after", strokeWidth=1.4, color=_FRONT).encode(x=x, y=y),
-        front.mark_point(filled=True, size=28, opacity=1, color=_FRONT).encode(x=x, y=y, tooltip=tooltip),
-        *(
-            only(what)
-            .mark_point(filled=True, size=110, opacity=1, color=colour, shape=shape)
-            .encode(x=x, y=y, tooltip=tooltip)
-            for what, colour, shape in (("chosen", _CHOSEN, "diamond"), ("undivided", _WHOLE, "square"))
-        ),
-        *([] if limit is None else [line]),
-        height=_HEIGHT_PIXELS,
-    )
+    colours = {"front": _FRONT, "chosen": _CHOSEN, "whole": _WHOLE}
+    spec = described(__package__, "front", **colours, has_limit=limit is not None)
     gain = "" if kernel.gain is None else f", {kernel.gain:.2f} times as fast as undivided"
     return Figure(
         name="front",
@@ -140,7 +120,6 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
 
 def workspace_figure(found: MicroBatching, title: str) -> Figure:
     """Workspace of each kernel, and below it its time, divided and undivided."""
-    alt = need_altair()
     several = len({one.name.direction for one in found.kernels}) > 1
     names = [str(one.name) if several else one.name.layer for one in found.kernels]
     records: list[dict[str, Cell]] = [
@@ -153,15 +132,11 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
         }
         for name, one in zip(names, found.kernels, strict=True)
     ]
-    y = alt.Y("kernel:N", sort=names, title=None, axis=alt.Axis(labelLimit=260))
-    place = {"y": y, "tooltip": ["kernel:N", "configuration:N"]}
-    sizes, times = (
-        layer().mark_bar(color=colour, cornerRadiusEnd=1).encode(x=alt.X(f"{key}:Q", title=title), **place)
-        for colour, key, title in ((_FRONT, "workspace_mib", "workspace, MiB"), (_CHOSEN, "time_ms", "time, ms"))
+    bars = partial(described, __package__, "workspaces", kernels=names)
+    panels = (
+        bars(colour=_FRONT, key="workspace_mib", title="workspace, MiB", has_undivided=False),
+        bars(colour=_CHOSEN, key="time_ms", title="time, ms", has_undivided=True),
     )
-    undivided = layer().mark_tick(color="#222222", thickness=1.8, size=14, opacity=1)
-    workspaces = specification(sizes, height={"step": _ROW_PIXELS})
-    both = specification(times, undivided.encode(x="undivided_ms:Q", **place), height={"step": _ROW_PIXELS})
     most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
     finding = "No kernel needs a workspace."
     if size := most.configuration.workspace_bytes:
@@ -171,7 +146,7 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
         title=title,
         finding=finding,
         records=tuple(records),
-        panels=(Panel("", workspaces), Panel("", both)),
+        panels=tuple(Panel("", spec) for spec in panels),
         legend=(
             LegendEntry("workspace", _FRONT),
             LegendEntry("time divided", _CHOSEN),

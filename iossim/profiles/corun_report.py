@@ -18,7 +18,7 @@ from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
+from iossim.report.figures.vega import PALETTE, colour_scale, described
 from iossim.report.notebook import MOST_ROWS, parts, picture, records, svg
 from iossim.report.traces import complete, counters, trace_text
 
@@ -268,33 +268,21 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
 
 
 def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[str, Any]:
-    alt = need_altair()
-    x = timeline.time_axis(alt, "start_ms", None, domain_ms)
-    y = timeline.stream_axis(alt)
-    return specification(
-        only("wait").mark_rule(color=_WAITS, strokeDash=[4, 3]).encode(x=x, x2="end_ms:Q", y=y),
-        only("kernel")
-        .mark_bar(stroke="#ffffff", strokeWidth=0.5)
-        .encode(x=x, x2="end_ms:Q", y=y, color=coloured("kind", colours)),
-        *timeline.label_layers(x, y),
-        height={"step": timeline.LANE_PIXELS},
+    return described(
+        __package__,
+        "lanes",
+        x=timeline.time_channel("start_ms", None, domain_ms),
+        y=timeline.stream_channel("stream"),
+        colours=colour_scale(colours),
+        waits=_WAITS,
+        label_size=timeline.LABEL_PIXELS,
+        step=timeline.LANE_PIXELS,
     )
 
 
 def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, Any]:
-    alt = need_altair()
-    axis = alt.Axis(minExtent=timeline.LABELS_PIXELS, maxExtent=timeline.LABELS_PIXELS, tickCount=3)
-    return specification(
-        layer()
-        .mark_rect(color=_IN_USE, stroke=_IN_USE, strokeWidth=0.6)
-        .encode(
-            x=timeline.time_axis(alt, "start_ms", None, domain_ms, labels=False),
-            x2="end_ms:Q",
-            y=alt.Y(f"{name}:Q", title=_USES[name], scale=alt.Scale(domain=[0, 100]), axis=axis),
-            y2=alt.datum(0),
-        ),
-        height=timeline.LOW_STRIP_PIXELS,
-    )
+    x, height = timeline.time_channel("start_ms", None, domain_ms, labels=False), timeline.LOW_STRIP_PIXELS
+    return described(__package__, "use", x=x, part=name, title=_USES[name], in_use=_IN_USE, height=height)
 
 
 def corun_trace(run: Corun, title: str) -> str:

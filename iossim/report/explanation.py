@@ -142,14 +142,12 @@ def divided(parts_us: Mapping[str, float], total_us: float) -> str:
 
 def _heading(one: StageExplanation) -> str:
     stage, count = one.stage, len(one.stage.units)
-    if stage.strategy is Strategy.MERGE:
-        kind = f"{count} merged convolutions"
-    elif len(stage.groups) > 1:
+    if len(stage.groups) == 1 or stage.strategy is Strategy.MERGE:
+        kind = _kind_words(stage) if count > 1 else stage.units[0]
+    else:
         kind = f"{len(stage.groups)} concurrent groups of {count} units"
         if one.facts is not None and one.facts.sms:
             kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} SMs"
-    else:
-        kind = f"{count} units in order" if count > 1 else stage.units[0]
     line = f"stage {one.number} ({one.block}): {kind}, {one.cost_us:.1f} us, {one.share:.1%}"
     if stage.boundary_us:
         line += f" ({stage.boundary_us:.1f} us of that is synchronisation)"

@@ -143,8 +143,7 @@ def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture
 
 @records.register
 def _(schedule: Schedule) -> list[dict[str, Any]]:
-    of_block = [(block.name, stage) for block in schedule.blocks for stage in block.stages]
-    return [_stage_record(number, *each) for number, each in enumerate(of_block)]
+    return [_stage_record(number, *each) for number, each in enumerate(schedule.named_stages)]
 
 
 def _stage_record(number: int, block: str, stage: Stage) -> dict[str, Any]:

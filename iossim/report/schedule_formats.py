@@ -50,19 +50,16 @@ def _lines(network: Network, schedule: AnySchedule) -> Iterator[str]:
 
 
 def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
-    number = 0
-    for block in schedule.blocks:
-        for stage in block.stages:
-            yield f"  subgraph cluster_stage{number} {{"
-            dashes = "rounded,dashed" if stage.strategy is Strategy.MERGE else "rounded"
-            label = quoted(_stage_label(number, block.name, stage))
-            yield f'    label={label}; style="{dashes}"; color=gray50; fontsize=9;'
-            for group, names in enumerate(stage.groups):
-                colour = _GROUP_COLOURS[group % len(_GROUP_COLOURS)]
-                for name in names:
-                    yield f"    {_node(network, network.units[network.unit_index[name]], colour)}"
-            yield "  }"
-            number += 1
+    for number, (block, stage) in enumerate(schedule.named_stages):
+        yield f"  subgraph cluster_stage{number} {{"
+        dashes = "rounded,dashed" if stage.strategy is Strategy.MERGE else "rounded"
+        label = quoted(_stage_label(number, block, stage))
+        yield f'    label={label}; style="{dashes}"; color=gray50; fontsize=9;'
+        for group, names in enumerate(stage.groups):
+            colour = _GROUP_COLOURS[group % len(_GROUP_COLOURS)]
+            for name in names:
+                yield f"    {_node(network, network.units[network.unit_index[name]], colour)}"
+        yield "  }"
 
 
 def _streams(network: Network, schedule: StreamSchedule) -> Iterator[str]:

@@ -13,7 +13,7 @@ with ``~`` may be missing and the key ``*`` gives the form of all others. Object
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,6 @@ SIZE: Schema = {"type": "integer", "minimum": 0}
 COUNT: Schema = {"type": "integer", "minimum": 1}
 TIME_US: Schema = {"type": "number", "minimum": 0}
 TEXT: Schema = {"type": "string"}
-
-
-def schema_names() -> list[str]:
-    return SCHEMAS.names()
 
 
 def schema(name: str) -> Schema:
@@ -104,38 +100,15 @@ def _measurement() -> Schema:
     for columns, kinds in by_columns.items():
         spellings = [name for kind in kinds for name in (kind.name, *kind.aliases)]
         operators[kinds[0].name] = _operator(spellings, columns)
-    known: Schema = {
-        "latency_us": {"type": "number", "exclusiveMinimum": 0},
-        "spread_us": {"type": ["number", "null"], "minimum": 0},
-        "samples": {"type": ["integer", "null"], "minimum": 0},
-        "row": {"type": ["integer", "null"], "minimum": 0},
-        "precision": {"enum": [str(precision) for precision in Precision]},
-    }
-    extent = list_of(COUNT) | {"minItems": 3, "maxItems": 3}
-    any_operator = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in operators]}
-    alone = {
-        "algorithm": TEXT,
-        "kernels": list_of(TEXT),
-        "grid": extent,
-        "block": extent,
-        "is_cold": {"type": "boolean"},
-    }
-    measurement = {"type": "object", "properties": known | alone, "required": ["op", "latency_us"], **any_operator}
-    groups = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": any_operator}}
-    stage = {
-        "type": "object",
-        "properties": known | {"stage": groups, "serial_us": {"type": ["number", "null"], "minimum": 0}},
-        "required": ["stage", "latency_us"],
-    }
-    lines = {"measurement": measurement, "stage": stage}
+    lines = _written("measurement")
+    either = [{"$ref": f"#/$defs/{name}"} for name in operators]
+    for line in lines.values():
+        line["properties"]["precision"] = {"enum": [str(precision) for precision in Precision]}
+    lines["measurement"]["oneOf"] = lines["stage"]["properties"]["stage"]["items"]["items"]["oneOf"] = either
     return described(_measurement) | {
         "$defs": {**definitions, "header": header, **operators, **lines},
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", *lines)],
     }
-
-
-def _check() -> Schema:
-    return _written("check")
 
 
 def _rule() -> Schema:
@@ -240,7 +213,7 @@ _SCHEMAS: dict[str, Titled] = {
     "table": ("A table of stage prices for iossim (JSON)", _table),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
-    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),
+    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", partial(_written, "check")),
 }
 
 

@@ -70,7 +70,7 @@ def comparison_lines(found: Comparison) -> list[str]:
     said = filter(None, (outcome.sentence() for outcome in found.outcomes))
     lines = [*(sentence[0].upper() + sentence[1:] for sentence in said), *found.remarks]
     # Intervals and proofs apply to sums of stages.
-    by_sums = not found.plans_us and found.best_streams is None
+    by_sums = not found.plans_us and found.best_of_all.schedule is best
     if found.best_us < found.baseline_us * (1 - 1e-9):
         speedup = f"speed-up {found.baseline_us / found.best_us:.2f}x over {baseline.scheduler}"
         tie = ", within the noise" if by_sums and baseline.scheduler in best.ties else ""
@@ -81,5 +81,5 @@ def comparison_lines(found: Comparison) -> list[str]:
     if not found.complete:
         lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
     elif by_sums and (claim := optimality(best)):
-        lines.append(claim if found.best_changed is None else f"{claim}, for the changed network")
+        lines.append(claim if not found.best_of_stages.how else f"{claim}, for the changed network")
     return [*lines, found.other_engine.sentence()] if found.other_engine else lines

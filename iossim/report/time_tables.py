@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, described_table, records_table
+from iossim.base.tables import Cell, described_table, keyed_table
 from iossim.execution.measured_run import MeasuredRow
 from iossim.prediction.network_table import NetworkTable
 from iossim.schedule.batch import Strategy
@@ -135,8 +135,7 @@ def predicted_table(table: NetworkTable, all_by: str = "") -> Table:
         "share_percent": 100.0,
     }
     long = ("name", "output_shape", "algorithm")
-    columns = [Column(key, digits=1, shortens=key in long) for key in shown[0]] if shown else []
-    return records_table(title, [*shown, *rest, total], columns)
+    return keyed_table(title, [*shown, *rest, total], shortens=long, digits=1)
 
 
 def remarks(table: NetworkTable) -> list[str]:

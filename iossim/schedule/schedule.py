@@ -155,6 +155,11 @@ class Schedule(SavedSchedule, Displayed):
     __str__ = __repr__
 
     @property
+    def named_stages(self) -> list[tuple[str, Stage]]:
+        """All stages in order, each with the name of its block."""
+        return [(block.name, stage) for block in self.blocks for stage in block.stages]
+
+    @property
     def stages(self) -> list[Stage]:
         return [stage for block in self.blocks for stage in block.stages]
 

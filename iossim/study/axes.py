@@ -22,6 +22,7 @@ from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
+from iossim.study.scenario_paths import CostModelName, file_or_name
 from iossim.study.study_kind import GROUP, Axis, Label, Labelled, Measure, Metric, StudyKind, guest_parts
 from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
@@ -31,7 +32,7 @@ class Model(Labelled):
     """A network of the zoo or an ONNX file, and how it is read; in a file a name alone suffices."""
 
     _ALONE = "model"
-    model: str = Field(min_length=1)
+    model: Annotated[str, file_or_name(".onnx", ".json")] = Field(min_length=1)
     #: Name in reports.
     label: str = ""
     #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
@@ -51,7 +52,7 @@ class Device(Labelled):
     """A device by name or profile file, with replaced values; in a file a name alone suffices."""
 
     _ALONE = "device"
-    device: str = Field(min_length=1)
+    device: Annotated[str, file_or_name(".yaml", ".yml")] = Field(min_length=1)
     label: str = ""
     #: Facts of the datasheet, costs of the engine or parameters of the simulator by name, and their new values.
     set: dict[str, float] = Field(default_factory=dict)
@@ -169,7 +170,7 @@ AXES: dict[str, Axis] = {
         Axis("batch", "batch_sizes", Annotated[int, Field(ge=1)], "at batch {}", 9, 0, 1),
         Axis("dtype", "dtypes", str, "in {}", 2, 1, "fp32"),
         Axis("engine", "engines", str, "with engine {}", 3, 7, "paper", of_all_kinds=False),
-        Axis("cost_model", "cost_models", str, "priced by {}", 8, 8, "simulator", of_all_kinds=False),
+        Axis("cost_model", "cost_models", CostModelName, "priced by {}", 8, 8, "simulator", of_all_kinds=False),
         Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_all_kinds=False),
         Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
         Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_all_kinds=False),

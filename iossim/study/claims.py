@@ -100,11 +100,17 @@ def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], 
 
 @dataclass(frozen=True)
 class _Case:
-    """Case of a claim: its rows, the text of a failure (else empty), and whether measurements might reverse it."""
+    """Case of a claim: its rows, the text of a failure (else empty), and whether measurements might reverse it.
+
+    A case of a figure has its ``value``, also in ``words``, and its ``place``.
+    """
 
     rows: list[Row]
     failing: str
     is_noise: bool
+    value: float = 0.0
+    words: str = ""
+    place: str = ""
 
 
 def _verdict(cases: Sequence[_Case], more: str = "", unknown: str = _UNDECIDED) -> Found:
@@ -122,33 +128,12 @@ def _verdict(cases: Sequence[_Case], more: str = "", unknown: str = _UNDECIDED) 
     return Found(f"{words}{more}{some_ties}", rows, not failing, within_noise=not failing and ties == count)
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """A figure in one group of rows, and its bounds, with the sign of the comparison; ``name`` is the group's place."""
-
-    name: str
-    rows: list[Row]
-    value: float
-    bounds: list[tuple[str, float]]
-    words: str
-    is_noise: bool
-
-    @property
-    def told(self) -> str:
-        return f"{self.name} ({self.words})" if self.name else self.words
-
-    @property
-    def case(self) -> _Case:
-        holds = all(compare(self.value, sign, bound) for sign, bound in self.bounds)
-        return _Case(self.rows, "" if holds else self.told, self.is_noise)
-
-
 def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]:
     """Figures of each case, for a question without a claimed bound."""
     axes, found = _measured(asked, rows, labels)
     return [
         Found(
-            f"{one.name}: {one.words}" if one.name else one.words,
+            f"{one.place}: {one.words}" if one.place else one.words,
             one.rows,
             cells={**{axis: str(axis_value(one.rows[0], axis)) for axis in axes}, asked.quantity.words: one.words},
         )
@@ -157,16 +142,20 @@ def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]
 
 
 def _bounded(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
-    _, found = _measured(claim, rows, labels)
-    cases = [one.case for one in found]
+    _, cases = _measured(claim, rows, labels)
     if len(cases) == 1:
         alone = _verdict(cases)
-        return replace(alone, words=f"{alone.words if alone.holds else 'Does not hold'}: {found[0].told}")
+        verdict = alone.words if alone.holds else "Does not hold"
+        return replace(alone, words=f"{verdict}: {_placed(cases[0].words, cases[0].place)}")
     is_number = bool(cases) and all(isinstance(bound, int | float) for _, bound in claim.bounds)
-    return _verdict(cases, f"; {_amount(claim, [one.value for one in found])}" if is_number else "")
+    return _verdict(cases, f"; {_amount(claim, [one.value for one in cases])}" if is_number else "")
 
 
-def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Measured]]:
+def _placed(words: str, at: str) -> str:
+    return f"{at} ({words})" if at else words
+
+
+def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Case]]:
     """Axes that distinguish cases, and the cases of a figure that are known.
 
     The cases of an aggregate are the values of ``for_each``; a single figure has one for every combination of the
@@ -182,7 +171,7 @@ def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[lis
     axes = asked.for_each if asked.aggregate else [axis for axis in ROW_AXES if axis not in fixed]
     varied = varied_axes(rows)
     told = [axis for axis in axes if axis in varied]
-    found: list[_Measured] = []
+    found: list[_Case] = []
     for group in grouped(rows, axes).values():
         value = _figure(asked, group, of, over)
         sides = [(sign, bound if isinstance(bound, float) else _figure(asked, group, bound)) for sign, bound in bounds]
@@ -193,7 +182,8 @@ def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[lis
                   if isinstance(bound, dict)]  # fmt: skip
         words = " and ".join(dict.fromkeys([_amount(asked, [value]), *beside]))
         noise = any(_is_noise(asked, group, of, over, bound) for sign, bound in bounds if sign != "=")
-        found.append(_Measured(place(group[0], told), group, value, known, words, noise))
+        holds, at = all(compare(value, sign, bound) for sign, bound in known), place(group[0], told)
+        found.append(_Case(group, "" if holds else _placed(words, at), noise, value, words, at))
     return told, found
 
 
@@ -282,7 +272,7 @@ def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
         true = true and compare(found[-1], above, found[0])
         name = place(case[0], varied)
         ends = f"{number(found[0])} to {claim.quantity.amount(found[-1])}"
-        told.append(f"{name} ({ends})" if name else ends)
+        told.append(_placed(ends, name))
         cases.append(_Case(steps, "" if true else told[-1], is_noise(steps[0], steps[-1], claim.quantity)))
     unknown = f"{_UNDECIDED}: it takes two values of {claim.axis}"
     return _verdict(cases, f"; {listed(told)}" if told else "", unknown)

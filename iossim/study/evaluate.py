@@ -36,9 +36,9 @@ from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.study.axes import MEASURES
-from iossim.study.points import Point, device_of, device_of_kind, network_of
+from iossim.study.points import Point, device_of, device_of_kind, hash_of, network_of, slug
 from iossim.study.study_kind import StudyKind
-from iossim.study.study_run import BlockTime, CrossDone, CrossPrice, Failures, Row
+from iossim.study.study_run import SCHEDULES, TRACES, BlockTime, CrossDone, CrossPrice, Failures, PointDone, Row
 from iossim.study.workers import LruCache
 from iossim.tasks.task import Task, bounded_by_searches
 from iossim.transforms.replay import replayed, split_source
@@ -152,68 +152,66 @@ class PointTask:
     one_of_many: bool = False
 
 
-@dataclass(frozen=True)
-class PointResult:
-    """One row per scheduler; the texts of schedules and traces by scheduler, and the seconds of searches.
+#: Texts of files by name in the run's folder.
+Texts = dict[str, str]
 
-    Rows and schedules omit seconds, which differ from run to run.
+
+def evaluate_point(task: PointTask) -> tuple[PointDone, Texts]:
+    """Schedule a point by all schedulers: its rows, without seconds, which differ from run to run, and its files.
+
+    A failure is a row with its reason, and a file of its traceback unless it was the user's. An interrupt is passed on.
     """
-
-    point: Point
-    rows: tuple[Row, ...]
-    schedules: dict[str, str]
-    traces: dict[str, str]
-    search_s: dict[str, float]
-    #: Tracebacks of errors that were not the user's, by the name of their file.
-    tracebacks: dict[str, str]
-
-
-def evaluate_point(task: PointTask) -> PointResult:
-    """Schedule a point by all schedulers; a failure is a row with its reason. An interrupt is passed on."""
     limit_threads(1 if task.one_of_many else None)
-    failures = Failures()
+    failures, point = Failures(), task.point
     try:
-        if (kind := task.point.kind) is not None:
-            rows_of_it, search_s = rows_of_kind(kind, task.point, task.schedulers)
-            return PointResult(task.point, tuple(rows_of_it), {}, {}, search_s, failures.tracebacks)
+        if (kind := point.kind) is not None:
+            return _done(task, *rows_of_kind(kind, point, task.schedulers), {}, failures)
         _load_compiled_code()
-        context = context_of(task.point)
+        context = context_of(point)
     except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
-        rows_failed = tuple(_failed(task.point, name, reason) for name in task.schedulers)
-        return PointResult(task.point, rows_failed, {}, {}, {}, failures.tracebacks)
+        return _done(task, [_failed(point, name, reason) for name in task.schedulers], {}, {}, failures)
     found: dict[str, Schedule] = {}
-    reasons: dict[str, str] = {}
-    limit = task.point.workspace.limit_bytes
-    options, memo = SearchOptions(task.point.search.space, workspace_limit_bytes=limit), SearchMemo(context.prices)
+    rows: dict[str, Row] = {}
+    limit = point.workspace.limit_bytes
+    options, memo = SearchOptions(point.search.space, workspace_limit_bytes=limit), SearchMemo(context.prices)
     for name in task.schedulers:
         try:
             found[name] = Task(context.network, context.prices, name, options).search(memo=memo)
         except Exception as error:  # likewise, for one scheduler
-            reasons[name] = failures.reason(error)
+            rows[name] = _failed(point, name, failures.reason(error))
         else:
             if not found[name].complete:
                 raise KeyboardInterrupt
     search_s = {name: one.search_s for name, one in found.items()}
     found = {
         one.scheduler: one.model_copy(update={"search_s": 0.0})
-        for one in bounded_by_searches(list(found.values()), task.point.search.space)
+        for one in bounded_by_searches(list(found.values()), point.search.space)
     }
-    rows: dict[str, Row] = {}
-    traces, schedules = dict[str, str](), dict[str, str]()
+    traces, schedules = Texts(), Texts()
     judged = context.errors.judged(list(found.values())) if context.errors else list(found.values())
     for one in judged:
+        file = f"{point.file_stem}-{slug(one.scheduler)}.json"
         try:
-            rows[one.scheduler] = _row(context, one, found, task.measures)
+            row = _row(context, one, found, task.measures)
             if task.trace is not None and isinstance(context.prices, DeviceCostModel):
                 spans = context.prices.timeline(context.network, one)
-                traces[one.scheduler] = task.trace(context.network, one, spans)
-            schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
+                traces[f"{TRACES}/{file}"] = task.trace(context.network, one, spans)
+            schedules[f"{SCHEDULES}/{file}"] = one.model_dump_json(indent=1) + "\n"
+            rows[one.scheduler] = row.model_copy(update={"schedule": f"{SCHEDULES}/{file}"})
         except Exception as error:  # likewise, for one row
-            reasons[one.scheduler] = failures.reason(error)
-    rows |= {name: _failed(task.point, name, reason) for name, reason in reasons.items()}
-    in_order, kept_s = tuple(rows[name] for name in task.schedulers), {name: search_s[name] for name in schedules}
-    return PointResult(task.point, in_order, schedules, traces, kept_s, failures.tracebacks)
+            rows[one.scheduler] = _failed(point, one.scheduler, failures.reason(error))
+    in_order = [rows[name] for name in task.schedulers]
+    kept_s = {row.scheduler: search_s[row.scheduler] for row in in_order if row.schedule}
+    return _done(task, in_order, kept_s, schedules | traces, failures)
+
+
+def _done(
+    task: PointTask, rows: list[Row], search_s: dict[str, float], texts: Texts, failures: Failures
+) -> tuple[PointDone, Texts]:
+    files = {name: hash_of(text.encode()) for name, text in texts.items()}
+    entry = PointDone(key=task.point.key, rows=rows, files=files, traces=task.trace is not None, search_s=search_s)
+    return entry, texts | failures.tracebacks
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
@@ -314,73 +312,52 @@ def rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> tu
 
 
 @dataclass(frozen=True)
-class MadeElsewhere:
-    """A schedule's text, and the point that it was made for; or the reason why there is none."""
-
-    made_for: int
-    scheduler: str
-    text: str | None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class CrossTask:
-    """A point, and schedules of others to be priced there; ``own`` are the texts of its own schedules by scheduler."""
+    """A point, and schedules of others to be priced there; ``own`` are the texts of its own schedules by scheduler.
+
+    ``others`` are prices to be filled in, each with the text of its schedule; one without has the reason.
+    """
 
     axis: str
     point: Point
     own: dict[str, str]
-    others: tuple[MadeElsewhere, ...]
+    others: tuple[tuple[CrossPrice, str | None], ...]
     one_of_many: bool = False
 
 
-@dataclass(frozen=True)
-class CrossResult:
-    """Prices of other points' schedules at a point, and tracebacks as in a point's own result."""
-
-    entry: CrossDone
-    tracebacks: dict[str, str]
-
-
-def evaluate_cross(task: CrossTask) -> CrossResult:
-    """Price the schedules of others at a point; one that cannot be priced has a reason."""
+def evaluate_cross(task: CrossTask) -> tuple[CrossDone, Texts]:
+    """Price the schedules of others at a point; one that cannot be priced has a reason. Files as of a point."""
     limit_threads(1 if task.one_of_many else None)
     failures = Failures()
     try:
         context = context_of(task.point)
         own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
     except Exception as error:  # any error of a point becomes the reason of its prices, and the others continue
-        found: list[_Priced] = [{"reason": failures.reason(error)}] * len(task.others)
+        reason = {"reason": failures.reason(error)}
+        prices = [price.model_copy(update=reason) for price, _ in task.others]
     else:
-        known: dict[tuple[str, str, str], _Priced] = {}
-        found = [_priced(other, context, own.get(other.scheduler), known, failures) for other in task.others]
-    prices = [
-        CrossPrice(
-            axis=task.axis, scheduler=other.scheduler, made_for=other.made_for, run_at=task.point.index, **priced
-        )
-        for other, priced in zip(task.others, found, strict=True)
-    ]
-    return CrossResult(CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks)
-
-
-#: Latency and tie of a :class:`CrossPrice`, or the reason why there is none.
-_Priced = dict[str, Any]
+        known: dict[tuple[str, str, str], dict[str, Any]] = {}
+        prices = [
+            _priced(price, text, context, own.get(price.scheduler), known, failures) for price, text in task.others
+        ]
+    return CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks
 
 
 def _priced(
-    other: MadeElsewhere,
+    price: CrossPrice,
+    text: str | None,
     context: EvaluationContext,
     own: Schedule | None,
-    known: dict[tuple[str, str, str], _Priced],
+    known: dict[tuple[str, str, str], dict[str, Any]],
     failures: Failures,
-) -> _Priced:
-    """Price of a schedule; ``known`` are prices by scheduler and stages, since points often share a schedule."""
-    if other.text is None:
-        return {"reason": other.reason}
+) -> CrossPrice:
+    """The price of a schedule; ``known`` are latencies and ties by scheduler and stages: points often share these."""
+    if text is None:
+        return price
     try:
-        made = Schedule.model_validate_json(other.text)
+        made = Schedule.model_validate_json(text)
         stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
-        key = other.scheduler, json.dumps(made.source.options), stages
+        key = price.scheduler, json.dumps(made.source.options), stages
         if key not in known:
             network = network_as(context, made)
             found = reprice(made, network, context.prices)
@@ -388,6 +365,6 @@ def _priced(
             rival = own if network is context.network else None
             tie = rival is not None and context.errors is not None and context.errors.is_tie(found, rival)
             known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
-        return known[key]
+        return price.model_copy(update=known[key])
     except Exception as error:  # likewise, for one schedule
-        return {"reason": failures.reason(error)}
+        return price.model_copy(update={"reason": failures.reason(error)})

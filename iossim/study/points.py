@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,12 +24,11 @@ from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.scenario import PointValues, Scenario
+from iossim.study.scenario_paths import file_of_cost_model
 from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
-#: Cost models whose argument is a file.
-FILE_COST_MODELS = ("table", "replay")
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
 
@@ -64,6 +64,22 @@ class Point:
         """Kind of its study; None if its device is a GPU or processor."""
         return kind_among(lambda axis: [getattr(self, axis)])
 
+    @property
+    def file_stem(self) -> str:
+        """A unique name of its files that identifies it; usual values are left out."""
+        unusual = ((axis, label) for axis, label in self.labels.items() if label != AXES[axis].usual)
+        told = [f"b{label}" if axis == "batch" else str(label) for axis, label in unusual]
+        return f"{self.index:04d}-{slug('-'.join(told))[:120].strip('-')}"
+
+
+def slug(text: str) -> str:
+    """A text as part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.=+]+", "-", text).strip("-.")
+
+
+def hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
 
 def points_of(scenario: Scenario) -> tuple[Point, ...]:
     """Points in order: in a grid the last axis varies fastest.
@@ -75,7 +91,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     prints = _Fingerprints()
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
     texts = (json.dumps([*common, *prints.of(point)], sort_keys=True) for point in points)
-    keys = (hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts)
+    keys = (hash_of(text.encode()) for text in texts)
     return tuple(replace(point, seed=scenario.seed, key=key) for point, key in zip(points, keys, strict=True))
 
 
@@ -224,14 +240,6 @@ class _Fingerprints:
 def _device_print(device: str, changes: tuple[tuple[str, float], ...], kind: StudyKind | None) -> list[str]:
     profile = device_of_kind(kind, Device(device=device, set=dict(changes)))
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
-
-
-def file_of_cost_model(spec: str) -> str:
-    """File that a cost model reads, for a replay without the context after ``#``; empty where it reads none."""
-    name, _, argument = spec.partition(":")
-    if name not in FILE_COST_MODELS:
-        return ""
-    return argument.rpartition("#")[0] or argument if name == "replay" else argument
 
 
 def _rules_print(names: str, unproved: bool) -> list[str]:

@@ -7,10 +7,8 @@ therefore counts only if all its files are complete. The tables are written at t
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -21,16 +19,26 @@ from iossim.base.errors import OptionError
 from iossim.base.tables import csv_text
 from iossim.base.user_files import check_writable, read_text, write_atomically
 from iossim.base.values import first_problem
-from iossim.study.axes import AXES
-from iossim.study.evaluate import CrossResult, PointResult
-from iossim.study.points import Point
+from iossim.study.points import Point, hash_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
-from iossim.study.study_run import DEFECTS, Begin, CrossDone, Journal, PointDone, Results, Row, StudyRun, points_done
+from iossim.study.study_run import (
+    DEFECTS,
+    SCHEDULES,
+    TRACES,
+    Begin,
+    CrossDone,
+    Entry,
+    Journal,
+    PointDone,
+    Results,
+    Row,
+    StudyRun,
+    points_done,
+)
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
 RESULTS, TABLE, TIMINGS = "results.json", "results.csv", "timings.csv"
-SCHEDULES, TRACES = "schedules", "traces"
 REPORT = "report.html"
 #: All files that it may contain, in the order in which people read them.
 FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
@@ -48,7 +56,7 @@ class RunDirectory:
         check_writable(folder)
         # All that the rows of a study depend on; questions and words may change from one run to the next.
         parts = [[point.key, *point.labels.values()] for point in points]
-        key = _hash(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
+        key = hash_of(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
         begin = Begin(name=scenario.name, key=key)
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
         if known and not (folder / JOURNAL).exists():
@@ -97,34 +105,16 @@ class RunDirectory:
         """Finished cross prices by axis and point."""
         return {(entry.axis, entry.run_at): entry for entry in self._journal.entries if isinstance(entry, CrossDone)}
 
-    def add(self, result: PointResult, traces: bool) -> PointDone:
-        stem = _file_stem(result.point)
-        texts = {f"{SCHEDULES}/{stem}-{_slug(name)}.json": text for name, text in result.schedules.items()}
-        texts |= {f"{TRACES}/{stem}-{_slug(name)}.json": text for name, text in result.traces.items()}
-        self._keep(texts)
-        files = {name: _hash(text.encode()) for name, text in texts.items()}
-        self._keep(result.tracebacks)
-        places = {row.scheduler: f"{SCHEDULES}/{stem}-{_slug(row.scheduler)}.json" for row in result.rows}
-        rows = [
-            row.model_copy(update={"schedule": places[row.scheduler]}) if row.scheduler in result.schedules else row
-            for row in result.rows
-        ]
-        entry = PointDone(key=result.point.key, rows=rows, files=files, traces=traces, search_s=result.search_s)
-        self._journal.append(entry)
-        return entry
-
-    def add_cross(self, result: CrossResult) -> None:
-        self._keep(result.tracebacks)
-        self._journal.append(result.entry)
-
-    def _keep(self, texts: Mapping[str, str]) -> None:
+    def add(self, entry: Entry, texts: Mapping[str, str]) -> None:
+        """Keep the files of a finished piece of work, then its entry in the journal."""
         for name, text in texts.items():
             (self.folder / name).parent.mkdir(exist_ok=True)
             write_atomically(self.folder / name, text)
+        self._journal.append(entry)
 
     def _is_whole(self, name: str, kept: str) -> bool:
         try:
-            return _hash((self.folder / name).read_bytes()) == kept
+            return hash_of((self.folder / name).read_bytes()) == kept
         except OSError:
             return False
 
@@ -196,18 +186,3 @@ def _read_environment(folder: Path) -> dict[str, Any]:
         return TypeAdapter(dict[str, Any]).validate_json(text)
     except ValidationError:
         raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}") from None
-
-
-def _file_stem(point: Point) -> str:
-    """A unique name that identifies the point; usual values are left out."""
-    unusual = ((axis, label) for axis, label in point.labels.items() if label != AXES[axis].usual)
-    told = [f"b{label}" if axis == "batch" else str(label) for axis, label in unusual]
-    return f"{point.index:04d}-{_slug('-'.join(told))[:120].strip('-')}"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.=+]+", "-", text).strip("-.")
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]

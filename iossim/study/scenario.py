@@ -19,6 +19,7 @@ from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KINDS, MEASURES, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
 from iossim.study.question import LIST, MAPPING, VALUE, Question
+from iossim.study.scenario_paths import CostModelName
 from iossim.study.study_kind import StudyKind, add_fields
 
 
@@ -73,7 +74,7 @@ class Scenario(Value):
     batch_sizes: list[Annotated[int, Field(ge=1)]] = _listed("batch")
     dtypes: list[str] = _listed("dtype")
     engines: list[str] = _listed("engine")
-    cost_models: list[str] = _listed("cost_model")
+    cost_models: list[CostModelName] = _listed("cost_model")
     searches: list[Search] = _listed("search")
     rewrites: list[Rewrite] = _listed("rewrite")
     micro_batches: list[MicroBatches] = _listed("micro_batch")
@@ -150,13 +151,10 @@ def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> 
     if kind == "list_type":
         return f"is {shown}, not a list; write {'- value' if isinstance(given, dict) else f'[{shown}]'}"
     if (told := shipped(__package__, "remedies.yaml").get(kind)) is not None:
-        return str(told).format(shown=shown)
+        return str(told).format(shown=shown, **context)
     if kind == "literal_error":
         known = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
         return f"is {shown}; {did_you_mean(given, known)}"
-    for bound, words in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
-        if bound in context:
-            return f"is {shown}; give {words} {context[bound]}"
     return f"is {shown}: {message.removeprefix('Value error, ')}; correct it"
 
 

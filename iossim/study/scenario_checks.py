@@ -17,10 +17,11 @@ from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Workspace
-from iossim.study.points import device_of_kind, file_of_cost_model, labels_of, points_of
+from iossim.study.points import device_of_kind, labels_of, points_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words, label_of_axis, place_of
 from iossim.study.report.plots import plots
 from iossim.study.scenario import Fault, Scenario
+from iossim.study.scenario_paths import file_of_cost_model
 from iossim.study.study_kind import StudyKind, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 

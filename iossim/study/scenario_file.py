@@ -7,9 +7,7 @@ relative to the file; the reader makes them absolute.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -25,9 +23,9 @@ from iossim.base.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Loca
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text, write_atomically
 from iossim.base.user_folders import user_data
-from iossim.study.points import FILE_COST_MODELS
 from iossim.study.scenario import Fault, Scenario, fault_of_field
 from iossim.study.scenario_checks import faults_of
+from iossim.study.scenario_paths import FOLDER
 
 _FOLDER = "iossim.scenarios"
 _REMEDY = "give a scenario's YAML file, or the name of one that ships (see 'iossim study list')"
@@ -68,9 +66,8 @@ def parse_scenario(text: str, path: Path) -> Scenario:
         raise _error(path, fault.line, fault.location, fault.reason) from None
     if not isinstance(located.values, dict):
         raise ScenarioError(f"scenario {path}, line 1: is not a mapping of fields; begin with 'name: ...'")
-    _with_whole_paths(located.values, path.parent)
     try:
-        scenario = Scenario.model_validate(located.values)
+        scenario = Scenario.model_validate(located.values, context={FOLDER: path.parent})
     except ValidationError as error:
         found = [fault_of_field(problem) for problem in error.errors()]
         raise _first(path, located, found) from None
@@ -102,44 +99,6 @@ def _error(path: Path, line: int, location: Location, reason: str) -> ScenarioEr
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     field = f", field {text.removeprefix('.')}" if location else ""
     return ScenarioError(" ".join(f"scenario {path}, line {line}{field}: {reason}".split()))
-
-
-def _with_whole_paths(values: dict[str, Any], folder: Path) -> None:
-    """Make the relative paths of a file's values absolute, in place, wherever values have the expected form."""
-
-    def put(holder: Any, key: Any, field: str, whole: Callable[[str, Path], str]) -> None:
-        if field and isinstance(holder[key], dict) and field in holder[key]:
-            holder, key = holder[key], field
-        if isinstance(holder[key], str):
-            holder[key] = whole(holder[key], folder)
-
-    axes: tuple[tuple[str, str, Callable[[str, Path], str]], ...] = (
-        ("model", "model", partial(_whole_file, endings=(".onnx", ".json"))),
-        ("device", "device", partial(_whole_file, endings=(".yaml", ".yml"))),
-        ("cost_model", "", _whole_cost_model),
-    )
-    points = values.get("points")
-    for axis, field, whole in axes:
-        given = values.get(f"{axis}s")
-        for index in range(len(given)) if isinstance(given, list) else ():
-            put(given, index, field, whole)
-        for point in points if isinstance(points, list) else ():
-            if isinstance(point, dict) and axis in point:
-                put(point, axis, field, whole)
-
-
-def _whole(path: str, folder: Path) -> str:
-    return os.path.abspath(folder / os.path.expanduser(path))
-
-
-def _whole_file(text: str, folder: Path, endings: tuple[str, ...]) -> str:
-    is_path = Path(text).suffix.lower() in endings or len(Path(text).parts) > 1
-    return _whole(text, folder) if is_path else text
-
-
-def _whole_cost_model(text: str, folder: Path) -> str:
-    name, _, argument = text.partition(":")
-    return f"{name}:{_whole(argument, folder)}" if name in FILE_COST_MODELS and argument else text
 
 
 def write_new_scenario(

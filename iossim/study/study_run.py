@@ -170,8 +170,8 @@ class StudyRun(Printed):
         return f"<StudyRun {self.results.scenario.name}: {len(self.results.rows):,} rows, in {self.folder}>"
 
 
-#: Folder of tracebacks in that of a run.
-DEFECTS = "defects"
+#: Folders in that of a run; defects are tracebacks.
+SCHEDULES, TRACES, DEFECTS = "schedules", "traces", "defects"
 
 
 @dataclass

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +23,7 @@ from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets
-from iossim.study.evaluate import CrossTask, MadeElsewhere, PointTask, TraceFormat, evaluate_cross, evaluate_point
+from iossim.study.evaluate import CrossTask, PointTask, TraceFormat, evaluate_cross, evaluate_point
 from iossim.study.points import Point, families, points_of
 from iossim.study.question import Question
 from iossim.study.run_directory import RunDirectory, read_run
@@ -133,11 +134,12 @@ class _Sweep:
         before = len(distinct & done.keys()) + len(crossed)
         self.progress(before, total)
         for finished, result in enumerate(self.crew.each(evaluate_point, self._point_tasks(done)), before + 1):
-            done[result.point.key] = self.directory.add(result, self.trace is not None)
+            self.directory.add(*result)
+            done[result[0].key] = result[0]
             self.progress(finished, total)
         tasks = self._cross_tasks(crossings, done, crossed)
         for finished, priced in enumerate(self.crew.each(evaluate_cross, tasks), len(distinct) + len(crossed) + 1):
-            self.directory.add_cross(priced)
+            self.directory.add(*priced)
             self.progress(finished, total)
 
     def _point_tasks(self, done: Mapping[str, PointDone]) -> list[PointTask]:
@@ -172,8 +174,9 @@ class _Sweep:
                 if (axis, point.index) in crossed:
                     continue
                 own = {row.scheduler: text for row in done[point.key].rows if (text := text_of(row))}
+                price = partial(CrossPrice, axis=axis, run_at=point.index)
                 others = tuple(
-                    MadeElsewhere(other.index, row.scheduler, text_of(row), row.reason)
+                    (price(scheduler=row.scheduler, made_for=other.index, reason=row.reason), text_of(row))
                     for other in family
                     if other is not point
                     for row in done[other.key].rows

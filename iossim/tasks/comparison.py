@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import isclose
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rich.table import Table
 
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, described_table
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -25,6 +25,7 @@ from iossim.transforms.transform import Outcome
 TIE = "≈"
 
 T = TypeVar("T")
+Kind = TypeVar("Kind", bound=AnySchedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +49,26 @@ class ComparisonRow:
     left_out_us: float | None = None
 
     @staticmethod
-    def of_schedule(
-        schedule: AnySchedule, sequential_us: float, published_us: float | None = None, left_out_us: float | None = None
-    ) -> ComparisonRow:
-        """Row of a schedule; ``sequential_us``, the latency of the units one by one, is the baseline of speed-ups."""
-        return ComparisonRow(
+    def of_schedule(schedule: AnySchedule, sequential_us: float, **known: Any) -> ComparisonRow:
+        """Row of a schedule; ``sequential_us``, the latency of the units one by one, is the baseline of speed-ups.
+
+        ``known`` are other values of fields than those of the schedule, or besides.
+        """
+        stages = len(schedule.stages) if isinstance(schedule, Schedule) else None
+        streams = schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams)
+        interval_us = schedule.interval_us
+        row = ComparisonRow(
             schedule.scheduler,
             schedule.latency_us,
             schedule.speedup(sequential_us),
-            len(schedule.stages) if isinstance(schedule, Schedule) else None,
-            schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams),
+            stages,
+            streams,
             schedule.search_s,
             schedule.lower_bound_us,
-            published_us,
-            None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
-            tuple(schedule.ties),
-            left_out_us,
+            interval_us=None if interval_us is None else (interval_us[0], interval_us[1]),
+            ties=tuple(schedule.ties),
         )
+        return replace(row, **known)
 
     @property
     def gap_percent(self) -> float | None:
@@ -99,17 +103,18 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class ChangedSchedule:
-    """A schedule of a network that a transform rewrote; ``how`` describes the transform in a word or two."""
+class Entry(Generic[Kind]):
+    """A schedule and its network, as given or as a ``transform`` changed it; ``how`` says that in a word or two."""
 
-    transform: str
-    how: str
     network: Network
-    schedule: Schedule
+    schedule: Kind
+    transform: str = ""
+    how: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.schedule.scheduler}, {self.how}"
+        """Name of its row."""
+        return f"{self.schedule.scheduler}, {self.how}" if self.how else self.schedule.scheduler
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class Comparison(Printed):
     complete: bool = True
     left_out_us: Mapping[str, float] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()
-    changed: tuple[ChangedSchedule, ...] = ()
+    changed: tuple[Entry[Schedule], ...] = ()
     #: Results of schedulers of streams: streams, or stages where no streams are faster.
     streams: tuple[AnySchedule, ...] = ()
     other_engine: OtherEngine | None = None
@@ -162,9 +167,10 @@ class Comparison(Printed):
         both = replace(self, streams=tuple(streams))
         if not isinstance(prices, StreamCostModel) or all(isinstance(one, Schedule) for one in streams):
             return both
-        stages = [entry for entry in both._entries if isinstance(entry[2], Schedule)]
-        plans_us = {label: plan_us(one, network, prices) for label, network, one in stages}
-        add_up = all(isclose(plans_us[label], one.latency_us) for label, _, one in stages)  # as under the graph engine
+        stages = [entry for entry in both.entries if isinstance(entry.schedule, Schedule)]
+        plans_us = {one.label: plan_us(one.schedule, one.network, prices) for one in stages}
+        # They add up under the graph engine, for instance.
+        add_up = all(isclose(plans_us[one.label], one.schedule.latency_us) for one in stages)
         return both if add_up else replace(both, plans_us=plans_us)
 
     def __repr__(self) -> str:
@@ -178,8 +184,8 @@ class Comparison(Printed):
         tied = [f"{TIE} tied with the best: the difference is within the noise"] if best and best.ties else []
         if not self.plans_us:
             return tied
-        in_plans = (entry for entry in self._entries if entry[0] in self.plans_us)
-        sums = ", ".join(f"{label} {found.latency_us / 1e3:.3f} ms" for label, _, found in in_plans)
+        in_plans = (entry for entry in self.entries if entry.label in self.plans_us)
+        sums = ", ".join(f"{one.label} {one.schedule.latency_us / 1e3:.3f} ms" for one in in_plans)
         return [
             f"Latencies are those of whole plans, as streams have no stages to add up; sums of stages: {sums}",
             *tied,
@@ -204,89 +210,72 @@ class Comparison(Printed):
         return f"{where}{engine}, priced by {self.cost_model['name']}"
 
     @property
-    def rows(self) -> list[ComparisonRow]:
-        """Rows with speed-ups and published latencies; those of changed networks last."""
-        as_given = [
-            ComparisonRow.of_schedule(
-                found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
-            )
-            for found in self.schedules
-        ]
-        changed = (
-            replace(ComparisonRow.of_schedule(each.schedule, self.baseline_us), scheduler=each.label)
-            for each in self.changed
-        )
-        streams = (ComparisonRow.of_schedule(each, self.baseline_us) for each in self.streams)
-        return [self._in_plans(row) for row in (*as_given, *streams, *changed)]
+    def entries(self) -> list[Entry[Any]]:
+        """The schedules with their networks, in the order of the rows; those of changed networks last."""
+        return [*self._of_given(self.schedules), *self._of_given(self.streams), *self.changed]
 
-    def _in_plans(self, row: ComparisonRow) -> ComparisonRow:
-        us = self.plans_us.get(row.scheduler)
-        if us is None:
-            return row
-        speedup = self.baseline_us / us if us else 1.0
-        return replace(
-            row, latency_us=us, speedup=speedup, ties=(), lower_bound_us=None, interval_us=None, left_out_us=None
-        )
-
-    def latency_us(self, found: AnySchedule, label: str = "") -> float:
-        """Latency of a schedule as the table defines it, us; ``label`` is its row's, by default its scheduler."""
-        return self.plans_us.get(label or found.scheduler, found.latency_us)
+    def _of_given(self, schedules: Sequence[Kind]) -> list[Entry[Kind]]:
+        return [Entry(self.network, found) for found in schedules]
 
     @property
-    def _entries(self) -> list[tuple[str, Network, AnySchedule]]:
-        """Label, network and schedule of each row."""
-        as_given = [(found.scheduler, self.network, found) for found in (*self.schedules, *self.streams)]
-        return [*as_given, *((each.label, each.network, each.schedule) for each in self.changed)]
+    def rows(self) -> list[ComparisonRow]:
+        """A row for each entry, with speed-ups; those of stages of the network as given with published latencies."""
+        return list(map(self._row, self.entries))
+
+    def _row(self, entry: Entry[Any]) -> ComparisonRow:
+        known: dict[str, Any] = {"scheduler": entry.label}
+        name = entry.label
+        if any(entry.schedule is found for found in self.schedules):
+            known |= {"published_us": self.published_us(name), "left_out_us": self.left_out_us.get(name)}
+        if (us := self.plans_us.get(name)) is not None:
+            known |= {"latency_us": us, "speedup": self.baseline_us / us if us else 1.0, "ties": ()}
+            known |= dict.fromkeys(("lower_bound_us", "interval_us", "left_out_us"))
+        return ComparisonRow.of_schedule(entry.schedule, self.baseline_us, **known)
+
+    def latency_us(self, entry: Entry[Any]) -> float:
+        """Latency of an entry as the table defines it, us."""
+        return self.plans_us.get(entry.label, entry.schedule.latency_us)
 
     @property
     def baseline(self) -> Schedule:
         """Baseline of speed-ups: the sequential schedule, or the slowest where that was not requested."""
-        slowest = max(self.schedules, key=self.latency_us)
-        return next((found for found in self.schedules if found.scheduler == "sequential"), slowest)
+        sequential = (found for found in self.schedules if found.scheduler == "sequential")
+        return next(sequential, max(self.schedules, key=lambda found: self.latency_us(Entry(self.network, found))))
 
     @property
     def baseline_us(self) -> float:
-        return self.latency_us(self.baseline)
+        return self.latency_us(Entry(self.network, self.baseline))
+
+    @property
+    def best_of_stages(self) -> Entry[Schedule]:
+        """The fastest of stages; of equals the last, which searched the larger space, but of the network as given."""
+        best = fastest(self._of_given(self.schedules), self.latency_us)
+        assert best is not None, "nothing was compared"
+        return self._faster(self.changed, best)
+
+    @property
+    def best_of_all(self) -> Entry[Any]:
+        """The fastest entry: streams only if faster than all stages."""
+        return self._faster(self._of_given(self.streams), self.best_of_stages)
+
+    def _faster(self, entries: Sequence[Entry[Kind]], best: Entry[Kind]) -> Entry[Kind]:
+        """The fastest of some entries if faster than the ``best`` of others, else that."""
+        rival = fastest(entries, self.latency_us)
+        return best if rival is None or self.latency_us(rival) >= self.latency_us(best) * (1 - 1e-9) else rival
 
     @property
     def best(self) -> Schedule:
-        """The fastest of stages; of equals the last, which searched the larger space, but of the network as given."""
-        best = fastest(self.schedules, self.latency_us)
-        assert best is not None, "nothing was compared"
-        changed = self.best_changed
-        return best if changed is None else changed.schedule
-
-    @property
-    def best_changed(self) -> ChangedSchedule | None:
-        """The fastest schedule of a changed network, if faster than all of the network as given."""
-        least_us = min(map(self.latency_us, self.schedules))
-        best = fastest(self.changed, self._changed_us)
-        return best if best is not None and self._changed_us(best) < least_us * (1 - 1e-9) else None
-
-    def _changed_us(self, each: ChangedSchedule) -> float:
-        return self.latency_us(each.schedule, each.label)
-
-    @property
-    def best_streams(self) -> AnySchedule | None:
-        """The fastest schedule by a scheduler of streams, if faster than all others."""
-        best, changed = fastest(self.streams, self.latency_us), self.best_changed
-        least_us = self.latency_us(self.best) if changed is None else self._changed_us(changed)
-        return best if best is not None and self.latency_us(best) < least_us * (1 - 1e-9) else None
+        """The schedule of :attr:`best_of_stages`."""
+        return self.best_of_stages.schedule
 
     @property
     def best_us(self) -> float:
         """Latency of the fastest of all, as the table defines it."""
-        return self.latency_us(self.best_streams or self.best, self.best_label)
-
-    @property
-    def best_network(self) -> Network:
-        return self.network if self.best_changed is None else self.best_changed.network
+        return self.latency_us(self.best_of_all)
 
     @property
     def best_label(self) -> str:
-        if self.best_streams is not None:
-            return self.best_streams.scheduler
-        return self.best.scheduler if self.best_changed is None else self.best_changed.label
+        return self.best_of_all.label
 
     def published_us(self, scheduler: str) -> float | None:
         """Measured latency published for this point, if known; None at random prices, which predict none."""
@@ -308,29 +297,17 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     error of a sequential figure may be in-sample; then that of a fit without the network is shown beside it.
     """
     best = best_row(rows)
-    columns = [
-        Column("scheduler", wraps=True),
-        Column("latency_ms", digits=3),
-        Column("speedup_x", "gain"),
-        Column("stages"),
-        Column("streams"),
-        Column("search_s"),
-        Column("bound_ms", digits=3),
-        Column("gap_percent", digits=1),
-        Column("published_ms"),
-        Column("error_percent", digits=1),
-        Column("left_out_percent", "LOO", digits=1),
-    ]
-    same = ("stages", "streams", "search_s", "gap_percent", "error_percent", "left_out_percent")
     records: list[dict[str, Cell]] = [
         {
             "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
             "latency_ms": row.latency_us / 1000,
             "speedup_x": row.speedup,
+            **{name: getattr(row, name) for name in ("stages", "streams", "search_s")},
             "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
+            "gap_percent": row.gap_percent,
             "published_ms": None if row.published_us is None else row.published_us / 1000,
-            **{name: getattr(row, name) for name in same},
+            **{name: getattr(row, name) for name in ("error_percent", "left_out_percent")},
         }
         for row in rows
     ]
-    return records_table(title, records, columns)
+    return described_table(__package__, "comparison", title, records)

@@ -8,30 +8,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.tasks.comparison import ChangedSchedule, Comparison, ComparisonRow
+from iossim.tasks.comparison import Comparison, ComparisonRow, Entry
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """The comparison's rows and what they have in common; latencies in us."""
-    rows = iter(comparison.rows)
-    given = [
-        _row(
-            comparison,
-            row,
-            found,
-            published_us=row.published_us,
-            in_sample=comparison.is_in_sample(found.scheduler),
-            left_out_us=row.left_out_us,
-        )
-        for found, row in zip(comparison.schedules, rows, strict=False)
-    ]
-    streams = [_of_streams(comparison, row, found) for found, row in zip(comparison.streams, rows, strict=False)]
-    changed = [
-        (each.transform, _of_changed(comparison, row, each)) for each, row in zip(comparison.changed, rows, strict=True)
-    ]
+    pairs = list(zip(comparison.entries, comparison.rows, strict=True))
+    first, last = len(comparison.schedules), len(comparison.schedules) + len(comparison.streams)
+    streams = [_of_streams(comparison, *pair) for pair in pairs[first:last]]
     outcomes = {
-        one.name: {**one.to_json(), "schedules": [row for name, row in changed if name == one.name]}
+        one.name: {
+            **one.to_json(),
+            "schedules": [_of_changed(comparison, *pair) for pair in pairs[last:] if pair[0].transform == one.name],
+        }
         for one in comparison.outcomes
     }
     return {
@@ -42,7 +31,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "engine": comparison.engine,
         "cost_model": comparison.cost_model,
         "complete": comparison.complete,
-        "schedules": given,
+        "schedules": [_of_given(comparison, *pair) for pair in pairs[:first]],
         **({"streams": streams} if streams else {}),
         **dict.fromkeys(("rewriting", "joins", "micro_batches")),
         **outcomes,
@@ -50,9 +39,9 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _row(comparison: Comparison, row: ComparisonRow, found: Schedule, **more: Any) -> dict[str, Any]:
+def _row(comparison: Comparison, entry: Entry[Any], row: ComparisonRow, **more: Any) -> dict[str, Any]:
     """A row, ``more`` of it, and what the search says of its schedule; bounds and proofs are of sums of stages."""
-    in_sums = row.scheduler not in comparison.plans_us
+    found, in_sums = entry.schedule, row.scheduler not in comparison.plans_us
     return {
         "scheduler": found.scheduler,
         "latency_us": row.latency_us,
@@ -69,19 +58,25 @@ def _row(comparison: Comparison, row: ComparisonRow, found: Schedule, **more: An
     }
 
 
-def _of_changed(comparison: Comparison, row: ComparisonRow, each: ChangedSchedule) -> dict[str, Any]:
+def _of_given(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -> dict[str, Any]:
+    known = {"published_us": row.published_us, "in_sample": comparison.is_in_sample(entry.schedule.scheduler)}
+    return _row(comparison, entry, row, **known, left_out_us=row.left_out_us)
+
+
+def _of_changed(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -> dict[str, Any]:
     rules: dict[str, int] = {}
-    if "rewriting" in dict(each.network.source.options):
+    if "rewriting" in dict(entry.network.source.options):
         from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
 
-        rules = applied_rules(each.network)
-    values = {"way": each.how, **_row(comparison, row, each.schedule, rules=rules)}
+        rules = applied_rules(entry.network)
+    values = {"way": entry.how, **_row(comparison, entry, row, rules=rules)}
     return {name: value for name, value in values.items() if name != "ties"}
 
 
-def _of_streams(comparison: Comparison, row: ComparisonRow, found: AnySchedule) -> dict[str, Any]:
-    values = {**found.model_dump(mode="json"), "speedup": row.speedup}
+def _of_streams(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -> dict[str, Any]:
+    values = {**entry.schedule.model_dump(mode="json"), "speedup": row.speedup}
     if row.scheduler in comparison.plans_us:
         values |= dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us"))
-        values |= {"latency_us": row.latency_us, "ties": [], "proven": False, "sum_of_stages_us": found.latency_us}
+        values |= {"latency_us": row.latency_us, "ties": [], "proven": False}
+        values |= {"sum_of_stages_us": entry.schedule.latency_us}
     return values

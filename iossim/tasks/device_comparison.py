@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, csv_text, records_table
+from iossim.base.tables import Cell, csv_text, described_table
 from iossim.tasks.comparison import Comparison, ComparisonRow, best_row
 
 #: Columns of a row that hold a single value.
@@ -57,14 +57,8 @@ class DeviceComparison:
             }
             for each, row in self.best
         ]
-        digits = dict.fromkeys(("baseline_ms", "best_ms", "low_ms", "high_ms"), 3) | {"gap_percent": 1, "power_w": 0}
-        titles = {"baseline_ms": self.comparisons[0].baseline.scheduler, "speedup_x": "gain", "low_ms": "90% from"}
-        titles |= {"high_ms": "to", "within": "meets", "power_w": "W"}
-        columns = [
-            Column(key, titles.get(key, ""), digits.get(key, 2), wraps=key == "scheduler", shortens=key == "device")
-            for key in records[0]
-        ]
-        return records_table("", records, columns)
+        baseline = {"title": self.comparisons[0].baseline.scheduler, "digits": 3}
+        return described_table(__package__, "devices", "", records, baseline_ms=baseline)
 
     def sentence(self) -> str:
         """The fastest device, its factor over the next, and whether their intervals overlap."""

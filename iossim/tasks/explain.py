@@ -159,10 +159,9 @@ def explain(
     )
     if prices is None:
         unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")
-        numbered = enumerate((block.name, stage) for block in schedule.blocks for stage in block.stages)
         told = [
             StageExplanation(number, block, stage, _share(stage, schedule))
-            for number, (block, stage) in numbered
+            for number, (block, stage) in enumerate(schedule.named_stages)
             if stages is None or number in stages
         ]
         return Explanation(schedule, tuple(told), None, {}, None, tuple(unknown))

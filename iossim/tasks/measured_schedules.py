@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +34,7 @@ from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
-from iossim.tasks.estimates import estimating_model
+from iossim.tasks.own_prices import estimating_model
 from iossim.tasks.task import Task
 
 #: Schedulers whose stages depend on no price.
@@ -228,17 +230,16 @@ def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
     for row in measured.rows:
         schedule = measured.schedules.get(row.name)
         low, high = np.percentile(row.samples.times_us, (10, 90)).tolist()
-        blank = ComparisonRow("", 0.0, 0.0, 0, 1, 0.0)
-        shown = replace(
-            ComparisonRow.of_schedule(schedule, 0.0) if schedule else blank,
-            scheduler=row.name,
-            latency_us=row.samples.median_us,
-            speedup=row.speedup.value,
-            lower_bound_us=None,
-            interval_us=(low, high),
-            ties=ties if row is fastest else (),
-        )
-        rows.append(shown)
+        known: dict[str, Any] = {
+            "scheduler": row.name,
+            "latency_us": row.samples.median_us,
+            "speedup": row.speedup.value,
+            "lower_bound_us": None,
+            "interval_us": (low, high),
+            "ties": ties if row is fastest else (),
+        }
+        baseline = partial(ComparisonRow, stages=0, streams=1, search_s=0.0)
+        rows.append(ComparisonRow.of_schedule(schedule, 0.0, **known) if schedule else baseline(**known))
     return rows
 
 

@@ -1,12 +1,13 @@
-"""The cost model that priced a saved schedule, made again."""
+"""Cost models made for a purpose: the one that priced a saved schedule, and one that proposes what another measures."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from iossim.base.errors import DeviceError, OptionError
-from iossim.cost.capabilities import DeviceCostModel
-from iossim.cost.create import COST_MODELS, measures
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.create import COST_MODELS, create_cost_model, measures
+from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
@@ -37,3 +38,20 @@ def own_prices(
     except OptionError:
         return None  # it needs more than a device
     return found if isinstance(found, DeviceCostModel) else None
+
+
+def estimating_model(
+    truth: MeasuringCostModel, device: DeviceProfile | str | Path | None, precision: Precision
+) -> CostModel:
+    """Simulator that proposes what to measure; raises OptionError if the device has no profile."""
+    own = truth.identity.device
+    try:
+        profile = load_device(own if device is None else device)
+    except DeviceError:
+        if device is not None:
+            raise
+        remedy = "run 'iossim profile' and 'iossim calibrate', or give `device` PROFILE.yaml"
+        raise OptionError(f"{own!r} has no profile to estimate its stages with; {remedy}") from None
+    # Backends keep values in place; their stand-in is the simulator, which does as the published engine.
+    spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:in-place"
+    return create_cost_model(spec, profile, precision, Engine.named(truth.identity.engine))

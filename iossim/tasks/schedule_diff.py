@@ -163,7 +163,7 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
 
 def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
     own, other = first.stages, second.stages
-    blocks = [block.name for block in first.blocks for _ in block.stages]
+    blocks = [block for block, _ in first.named_stages]
     found: list[Passage] = []
     left = right = 0
     while left < len(own):

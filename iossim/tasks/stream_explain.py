@@ -8,7 +8,7 @@ from the last launch back through what each had to wait for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -138,16 +138,21 @@ def explain_streams(
     spans = prices.timeline(network, schedule) if spans is None else spans
     alone_us = prices.launch_work(problem).serial_us.tolist()
     place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
+    kernels: dict[str, list[Span]] = {}
+    for span in spans:
+        kernels.setdefault(span.unit, []).append(span)
     last: dict[int, int] = {}
-    before: list[int | None] = []
-    for number, (stream, _) in enumerate(order):
-        before.append(last.get(stream))
+    times: list[tuple[float, float]] = []
+    awaited: list[list[int]] = []
+    causes: list[tuple[Cause, int | None]] = []
+    for number, (stream, launch) in enumerate(order):
+        before = [last[stream]] if stream in last else []
         last[stream] = number
-    times = _times(names, spans, problem, before)
-    waited = [sorted({place[unit] for unit in launch.after}) for _, launch in order]
-    in_graph = prices.engine.is_recorded
-    causes = [_cause(number, times, before[number], waited[number], problem, in_graph) for number in range(len(order))]
-    slack_us = _slack_us(times, before, waited, causes)
+        waited, reads = sorted({place[unit] for unit in launch.after}), problem.reads[number]
+        times.append(_extent(kernels.get(names[number], ()), [times[one][1] for one in (*reads, *before)]))
+        awaited.append(waited + before)
+        causes.append(_cause(number, times, awaited[-1], {*waited, *reads}, reads, prices.engine.is_recorded))
+    slack_us = _slack_us(times, awaited, causes)
     critical = _critical(times, [latest for _, latest in causes])
     found = []
     for number, (stream, launch) in enumerate(order):
@@ -176,51 +181,38 @@ def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> 
     return explain_streams(with_barriers(schedule), network, prices, spans)
 
 
-def _times(
-    names: Sequence[str], spans: Sequence[Span], problem: StreamProblem, before: Sequence[int | None]
-) -> list[tuple[float, float]]:
-    """Start and end of each launch; one without kernels starts and ends when all has ended that it reads, and that its
+def _extent(kernels: Sequence[Span], awaited_us: Sequence[float]) -> tuple[float, float]:
+    """Start and end of a launch; one without kernels starts and ends when all has ended that it reads, and that its
     stream did before.
     """
-    of_unit: dict[str, list[Span]] = {}
-    for span in spans:
-        of_unit.setdefault(span.unit, []).append(span)
-    found: list[tuple[float, float]] = []
-    for name, reads, own_stream in zip(names, problem.reads, before, strict=True):
-        own = of_unit.get(name)
-        if own:
-            found.append((min(span.start_us for span in own), max(span.end_us for span in own)))
-        else:
-            awaited = (*reads, *(() if own_stream is None else (own_stream,)))
-            there_us = max((found[one][1] for one in awaited), default=0.0)
-            found.append((there_us, there_us))
-    return found
+    if kernels:
+        return min(one.start_us for one in kernels), max(one.end_us for one in kernels)
+    there_us = max(awaited_us, default=0.0)
+    return there_us, there_us
 
 
 def _cause(
     number: int,
     times: Sequence[tuple[float, float]],
-    before: int | None,
-    waited: Sequence[int],
-    problem: StreamProblem,
+    awaited: Sequence[int],
+    data: Container[int],
+    reads: Container[int],
     in_graph: bool,
 ) -> tuple[Cause, int | None]:
-    """Last event that a launch waited for: the latest of its predecessors, unless the host was later."""
+    """Last event that a launch waited for: the latest of the ``awaited``, unless the host was later; ``data`` are those
+    with inputs, or with an event, and ``reads`` those whose values it reads.
+    """
     start_us = times[number][0]
-    awaited = [*waited, *([] if before is None else [before])]
     if not awaited:
         return (Cause.HOST if start_us > _ROUNDING_US else Cause.BEGIN), None
-    latest = max(awaited, key=lambda one: (times[one][1], one in problem.reads[number]))
+    latest = max(awaited, key=lambda one: (times[one][1], one in reads))
     if not in_graph and start_us > times[latest][1] + _ROUNDING_US:
         return Cause.HOST, latest
-    return (Cause.DATA if latest in waited or latest in problem.reads[number] else Cause.STREAM), latest
+    return (Cause.DATA if latest in data else Cause.STREAM), latest
 
 
 def _slack_us(
-    times: Sequence[tuple[float, float]],
-    before: Sequence[int | None],
-    waited: Sequence[Sequence[int]],
-    causes: Sequence[tuple[Cause, int | None]],
+    times: Sequence[tuple[float, float]], awaited: Sequence[Sequence[int]], causes: Sequence[tuple[Cause, int | None]]
 ) -> list[float]:
     """Slack of each launch: how much later it could end before a successor would start later."""
     end_us = max((end for _, end in times), default=0.0)
@@ -229,8 +221,7 @@ def _slack_us(
         cause, latest = causes[number]
         # The time that a stream takes to wait is no slack.
         due_us = times[number][0] if cause is Cause.HOST or latest is None else times[latest][1]
-        own = before[number]
-        for one in (*waited[number], *(() if own is None else (own,))):
+        for one in awaited[number]:
             slack[one] = min(slack[one], slack[number] + max(0.0, due_us - times[one][1]))
     return slack
 

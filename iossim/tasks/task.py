@@ -40,7 +40,7 @@ from iossim.search.scheduler import (
     stage_scheduler,
     without_search,
 )
-from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
+from iossim.tasks.comparison import Comparison, Entry, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Setting, Transform, change
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Task:
         if self._is_measured:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
-            from iossim.tasks.estimates import estimating_model  # most prices are not measured
+            from iossim.tasks.own_prices import estimating_model  # most prices are not measured
 
             estimate = estimating_model(self.prices, self.device, self.network.precision)
             from iossim.search.measured.schedule import schedule_measured  # most searches do not use it
@@ -282,10 +282,10 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, m
         ):
             shown.append((*own[0][:3], "sequential"))
         shown += own
-    schedules: list[ChangedSchedule] = []
+    schedules: list[Entry[Schedule]] = []
     for outcome, label, network, name in shown:
         found = replace(task, network=network, transforms=(), scheduler=name, options=options).search(memo=memo)
-        schedules.append(ChangedSchedule(outcome.name, label, network, found))
+        schedules.append(Entry(network, found, outcome.name, label))
         if not found.complete:
             break
     complete = not interrupted and all(each.schedule.complete for each in schedules)

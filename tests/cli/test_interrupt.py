@@ -19,7 +19,7 @@ from interrupts import Calls
 
 import iossim
 from iossim import api
-from iossim.cli import optimize, progress
+from iossim.cli import progress, schedule_files
 from iossim.cli.main import main
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
@@ -169,7 +169,7 @@ def test_commands_end_with_what_they_promise(
 def test_an_interrupt_of_drawing_keeps_the_schedule(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(optimize, "schedule_files", lambda *given, **named: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(schedule_files, "schedule_files", lambda *given, **named: signal.raise_signal(signal.SIGINT))
     assert main(["optimize", "ios_sample", "-d", "t4", "--out", str(tmp_path)]) == 3
     assert json.loads((tmp_path / "schedule.json").read_text())["complete"] is True
     assert capsys.readouterr().err.endswith(f"wrote {tmp_path / 'schedule.json'}\n")

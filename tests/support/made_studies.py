@@ -9,10 +9,10 @@ from typing import Any
 
 from iossim.study.axes import AXES, Device, Model, Search
 from iossim.study.question import Question, in_words
-from iossim.study.run_directory import RESULTS, SCHEDULES, TABLE
+from iossim.study.run_directory import RESULTS, TABLE
 from iossim.study.scenario import Published, Scenario
 from iossim.study.study_kind import label_of
-from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, StudyRun
+from iossim.study.study_run import SCHEDULES, Answer, BlockTime, CrossPrice, Results, Row, StudyRun
 
 SCHEDULERS = ("sequential", "greedy", "ios-both")
 #: How fast each is, relative to sequential at batch 1.

@@ -16,8 +16,8 @@ _BAR_PIXELS, _ROW_PIXELS = 15, 24
 _TEXT_PIXELS = 64
 #: Panels share one scale if their longest bars differ by less than this factor.
 _ALIKE = 3.0
-#: Tooltip titles of the cells beside a bar's value.
-_PARTS = {"low_ms": "expected from", "high_ms": "expected to", "published_ms": "published", "bound_ms": "lower bound"}
+#: The cells beside a bar's value.
+_PARTS = ("low_ms", "high_ms", "published_ms", "bound_ms")
 
 
 def bar_record(
@@ -50,18 +50,9 @@ def bar_specification(
     is ``best`` has its text in bold. ``limit``, a bound that the values should meet, is drawn as a line. The longest
     text takes ``text_pixels``.
     """
-    known = {part: words for part, words in _PARTS.items() if any(record.get(part) is not None for record in records)}
-    tooltip = {"group": "point"} if groups is not None else {}
-    tooltip |= {"scheduler": "scheduler", "text": title}
     one_is_best = any(record.get("best") for record in records)
-    order = list(schedulers)
-    by_name: dict[str, Any] = {"title": None, "type": "nominal"}
-    if groups is None:
-        y, y_offset = {"axis": {"labelLimit": 190}, "field": "scheduler", "sort": order, **by_name}, None
-    else:
-        axis = {"axis": {"labelLimit": 260}, "field": "group", "scale": {"paddingInner": 0.22}}
-        y = {**axis, "sort": list(groups), **by_name}
-        y_offset = {"field": "scheduler", "scale": {"paddingInner": 0.12}, "sort": order, "type": "nominal"}
+    order, is_grouped = list(schedulers), groups is not None
+    offset = {"field": "scheduler", "scale": {"paddingInner": 0.12}, "sort": order, "type": "nominal"}
     return described(
         __package__,
         "bars",
@@ -69,22 +60,19 @@ def bar_specification(
         title=title,
         schedulers=order,
         colours=scheduler_scale(schedulers),
-        tooltip=[
-            *({"field": part, "title": words, "type": "nominal"} for part, words in tooltip.items()),
-            *(
-                {"field": part, "format": ".3~f", "title": f"{words}, ms", "type": "quantitative"}
-                for part, words in known.items()
-            ),
-        ],
-        y=y,
-        y_offset=y_offset,
-        **{part: part in known for part in _PARTS},
+        is_grouped=is_grouped,
+        y="group" if is_grouped else "scheduler",
+        rows=order if groups is None else list(groups),
+        label_limit=260 if is_grouped else 190,
+        y_scale={"paddingInner": 0.22} if is_grouped else None,
+        y_offset=offset if is_grouped else None,
+        height={"step": _BAR_PIXELS, "for": "offset"} if is_grouped else {"step": _ROW_PIXELS},
+        **{part: any(record.get(part) is not None for record in records) for part in _PARTS},
         has_limit=limit is not None,
         limit=limit,
         one_is_best=one_is_best,
         none_is_best=not one_is_best,
         room=f"datum.longest * width / max(60, width - {text_pixels})",
-        height={"step": _ROW_PIXELS} if groups is None else {"step": _BAR_PIXELS, "for": "offset"},
     )
 
 

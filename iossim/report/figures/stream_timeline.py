@@ -23,7 +23,6 @@ from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.graph import NAME_PARTS, WAIT, unit_names
 from iossim.report.figures.schedule_timeline import unit_labels
-from iossim.report.figures.vega import need_altair, only, specification
 from iossim.report.schedule_tables import path_words, stream_summary
 from iossim.tasks.stream_explain import StreamExplanation
 
@@ -46,9 +45,7 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     marks = LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", WAIT, "line")
     finding = f"{said}\ncritical path: {path_words(found)}"
     drawn = _figure(network, title, finding, {"": bars}, (found.latency_us or 1.0) / 1e3, partial(_waits, found))
-    waits = _wait_layers()
-    panels = (replace(each, spec={**each.spec, "layer": [*each.spec["layer"], *waits]}) for each in drawn.panels)
-    return replace(drawn, panels=tuple(panels), legend=(*drawn.legend, *marks))
+    return replace(drawn, legend=(*drawn.legend, *marks))
 
 
 def _figure(
@@ -57,10 +54,10 @@ def _figure(
     finding: str,
     runs: Mapping[str, Sequence[_Bar]],
     end_ms: float,
-    more: Callable[[float, float], list[dict[str, Cell]]] = lambda begin_ms, end_ms: [],
+    waits: Callable[[float, float], list[dict[str, Cell]]] | None = None,
 ) -> Figure:
     """The bars of runs by name, row by row, the lanes of one below those of another, all on one scale; a run alone has
-    no name. ``more`` are further records of the time of a row.
+    no name. ``waits`` are the records of those in the time of a row.
     """
     fullest = max(Counter((run, one.stream) for run, own in runs.items() for one in own).values(), default=1)
     rows = min(_MAXIMUM_ROWS, math.ceil(fullest / _LAUNCHES_PER_ROW))
@@ -73,12 +70,12 @@ def _figure(
         {**where, **record}
         for row, where, run in places
         for part_ms in ((row * row_ms, (row + 1) * row_ms),)
-        for record in _bars_within(runs[run], names, *part_ms) + more(*part_ms)
+        for record in _bars_within(runs[run], names, *part_ms) + (waits(*part_ms) if waits else [])
     ]
     colours = timeline.colours_by_time(records)
+    lanes = partial(timeline.lanes, colours, has_waits=waits is not None)
     panels = [
-        Panel("", timeline.lanes(colours, (row * row_ms, (row + 1.005) * row_ms), run or "stream"), where)
-        for row, where, run in places
+        Panel("", lanes((row * row_ms, (row + 1.005) * row_ms), run or "stream"), where) for row, where, run in places
     ]
     return Figure(
         name="timeline",
@@ -153,11 +150,3 @@ def _waits(found: StreamExplanation, begin_ms: float, end_ms: float) -> list[dic
         for source, one in found.waits
         if begin_ms <= one.start_us / 1e3 < end_ms
     ]
-
-
-def _wait_layers() -> list[object]:
-    alt = need_altair()
-    ends = {"x": "start_ms:Q", "x2": "end_ms:Q", "y": timeline.stream_axis(alt), "y2": "to:O"}
-    line = only("wait").mark_rule(color=WAIT, strokeWidth=0.9, opacity=0.8).encode(**ends)
-    end = only("wait").mark_point(color=WAIT, size=9, filled=True).encode(x="end_ms:Q", y=alt.Y("to:O"))
-    return list(specification(line, end, height={"step": timeline.LANE_PIXELS})["layer"])

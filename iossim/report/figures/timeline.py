@@ -18,7 +18,8 @@ from iossim.hardware.lowering.unit_summary import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import HALO, colour_scale, described, need_altair, only
+from iossim.report.figures.graph import WAIT
+from iossim.report.figures.vega import colour_scale, described
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -31,8 +32,6 @@ LABELS_PIXELS = 62
 NUMBER_PIXELS, BLOCK_PIXELS = 9, 10
 #: Height of a line of them, relative to the font size.
 LINE_PIXELS = 1.25
-#: A narrower stage has no number on a page, whose width changes; tooltips and the table have it.
-_NUMBER_ROOM_PIXELS = 6
 BAND, GAP, MERGED = "#eef0f2", "#c4c4c4", "#10151a"
 #: Font size of kernels' labels, and the mean width of a letter relative to it, in the font of pictures.
 LABEL_PIXELS = 7.8
@@ -60,7 +59,7 @@ def stage_extents(schedule: Schedule, spans: Sequence[Span]) -> list[StageExtent
     for span in spans:
         start_us, end_us = bounds.get(span.stage, (span.start_us, span.end_us))
         bounds[span.stage] = (min(start_us, span.start_us), max(end_us, span.end_us))
-    stages = [(block.name, stage) for block in schedule.blocks for stage in block.stages]
+    stages = schedule.named_stages
     return [StageExtent(number, *stages[number], *bounds[number]) for number in sorted(bounds)]
 
 
@@ -74,25 +73,24 @@ def timeline_records(
 
 
 def lanes(
-    colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None, title: str = "stream"
+    colours: Mapping[str, str],
+    domain_ms: tuple[float, float] | None = None,
+    title: str = "stream",
+    has_waits: bool = False,
 ) -> dict[str, Any]:
     """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``; ``title`` is that of the lanes.
 
     Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
     """
     is_page = domain_ms is None
-    x, middle = (_time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
-    numbers = [{"filter": "datum.what == 'stage'"}]
-    if is_page:
-        # The width is unknown. On a phone, neighbouring numbers of two digits would overlap.
-        room = f"{_NUMBER_ROOM_PIXELS} * (datum.stage > 9 ? 2 : 1)"
-        numbers += [{"filter": f"datum.time_ms / datum.end_of_both_ms * width > {room}"}]
-        numbers += [{"calculate": "2", "as": "above"}]
+    x, middle = (time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
     return described(
         __package__,
         "lanes",
         is_page=is_page,
         is_picture=not is_page,
+        has_waits=has_waits,
+        wait=WAIT,
         band=BAND,
         white=None if is_page else "#ffffff",
         band_stroke=None if is_page else 1,
@@ -102,26 +100,12 @@ def lanes(
         colours=colour_scale(colours),
         kinds=list(colours),
         x=x,
-        y=_stream_channel(title),
+        y=stream_channel(title),
         middle=middle,
         label_size=LABEL_PIXELS,
         block_size=BLOCK_PIXELS,
         number_size=NUMBER_PIXELS,
-        numbers=[*numbers, {"calculate": "(datum.start_ms + datum.end_ms) / 2", "as": "middle"}],
     )
-
-
-#: Height of a text above the lanes' top, as a Vega expression.
-_ABOVE = {"expr": "-datum.above"}
-
-
-def texts_above(chart: Any, size: float, x: Any, text: str, **look: Any) -> list[Any]:
-    """Texts at the height above the lanes given by their cell ``above``, each over a shadow that keeps rules away."""
-    top = need_altair().value(0)
-    return [
-        chart.mark_text(baseline="bottom", fontSize=size, dy=_ABOVE, **look, **more).encode(x=x, y=top, text=text)
-        for more in ({"style": HALO}, {})
-    ]
 
 
 def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
@@ -145,7 +129,7 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
         __package__,
         "occupancy",
         is_page=is_page,
-        x=_time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
+        x=time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
         busy=BUSY,
         warps=WARPS,
         height=_STRIP_PIXELS if is_page else LOW_STRIP_PIXELS,
@@ -162,16 +146,6 @@ def fitting_label(texts: Sequence[str], pixels: float) -> str:
 
 def text_pixels(text: str, size: float) -> float:
     return len(text) * size * _LETTER_WIDTH
-
-
-def label_layers(x: Any, y: Any) -> list[Any]:
-    """The records that are labels, each in its colour."""
-    return [
-        only("label").transform_filter(f"datum.colour == '{colour}'")
-        .mark_text(fontSize=LABEL_PIXELS, color=colour)
-        .encode(x=x, y=y, text="text:N")
-        for colour in ("black", "white")
-    ]  # fmt: skip
 
 
 def colours_by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
@@ -263,12 +237,8 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     ]
 
 
-def stream_axis(alt: Any) -> Any:
-    """Vertical axis: one lane per stream."""
-    return alt.Y(**_stream_channel("stream"))
-
-
-def _stream_channel(title: str) -> dict[str, Any]:
+def stream_channel(title: str) -> dict[str, Any]:
+    """Vertical channel: one lane per stream."""
     axis = {"grid": False, "maxExtent": LABELS_PIXELS, "minExtent": LABELS_PIXELS}
     scale = {"paddingInner": 0.16, "paddingOuter": 0.16}
     return {"axis": axis, "field": "stream", "scale": scale, "title": title, "type": "ordinal"}
@@ -279,11 +249,10 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
     return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
-def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
-    return alt.X(**_time_channel(key, title, domain_ms, labels))
-
-
-def _time_channel(key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool) -> dict[str, Any]:
+def time_channel(
+    key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True
+) -> dict[str, Any]:
+    """Horizontal channel of a time in ms, over ``domain_ms`` or from 0."""
     scale = {"nice": False, "zero": True} if domain_ms is None else {"domain": list(domain_ms), "nice": False}
     ticks = {} if domain_ms is None else {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}
     axis = {"grid": False, **ticks, "labels": labels, "ticks": labels}

@@ -1,4 +1,4 @@
-"""Vega-Lite: specifications by altair as plain data, the style that all figures share, and the drawing libraries.
+"""Vega-Lite: specifications as plain data, the style that all figures share, and the drawing libraries.
 
 Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
 version, so the text is kept in the user's cache folder.
@@ -24,7 +24,7 @@ from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import ROWS, LegendEntry
 
 if TYPE_CHECKING:
-    import altair
+    pass
 
 _PACKAGE = "vl-convert-python"
 
@@ -104,19 +104,6 @@ def _theme(*values: str) -> dict[str, Any]:
 _DODGE = 0.07
 
 
-def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
-    """Layers over one another, as wide as their container, on records supplied when drawn."""
-    alt = need_altair()
-    chart: altair.LayerChart = alt.layer(*layers, data=alt.NamedData(ROWS)).properties(width="container", height=height)
-    if resolve:
-        chart = chart.resolve_scale(**resolve)
-    # altair takes as long to validate a specification as to make it; tests validate each kind.
-    spec: dict[str, Any] = chart.to_dict(validate=False)
-    # The style of :mod:`iossim.report.figures.vega` replaces altair's own.
-    spec.pop("config", None)
-    return spec
-
-
 def described(package: str, name: str, **values: Any) -> dict[str, Any]:
     """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
     container. What has the value None is left out, as is a layer ``when`` it is false.
@@ -134,22 +121,6 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
         drawn = (each for each in part if not isinstance(each, dict) or _filled(each.get("when", True), values))
         return [_filled(each, values) for each in drawn]
     return values[part[1:]] if isinstance(part, str) and part.startswith("$") else part
-
-
-def layer() -> Any:
-    """An empty chart, to be given a mark and encodings; it shares the data of the whole."""
-    return need_altair().Chart()
-
-
-def only(what: str) -> Any:
-    """A layer of the records that are ``what``."""
-    return layer().transform_filter(f"datum.what == '{what}'")
-
-
-def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
-    """Colour of a mark by the cell ``key``, each value in its own colour of ``colours``."""
-    alt = need_altair()
-    return alt.Color(f"{key}:N", scale=alt.Scale(**colour_scale(colours)), **more)
 
 
 def colour_scale(colours: Mapping[str, str]) -> dict[str, list[str]]:

@@ -122,16 +122,15 @@ def _stage_rows(
     extents = {extent.number: extent for extent in stage_extents(schedule, spans)}
     explained = explanation.stages if explanation else ()
     why = {one.number: [line.strip() for line in short_lines(one)[1:]] for one in explained}
-    blocks = [block.name for block in schedule.blocks for _ in block.stages]
     folds = {fold.first: fold for fold in repeats(schedule)}
     rows: list[dict[str, Any]] = []
-    for number, stage in enumerate(schedule.stages):
+    for number, (block, stage) in enumerate(schedule.named_stages):
         extent = extents.get(number)
         before = f" + {stage.boundary_us:.1f}" if round(stage.boundary_us, 1) else ""
         rows.append(
             {
                 "label": str(number),
-                "block": blocks[number],
+                "block": block,
                 "start": None if extent is None else round(extent.start_us, 3),
                 "end": None if extent is None else round(extent.end_us, 3),
                 "takes": f"{stage.latency_us:.1f}{before}",

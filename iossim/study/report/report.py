@@ -22,7 +22,7 @@ from iossim.report.figures.vega import dark, libraries, light
 from iossim.study.axes import METRICS, ROW_AXES
 from iossim.study.report import layout
 from iossim.study.report.plots import columns_of, figures, study_command
-from iossim.study.study_run import Answer, Row, StudyRun
+from iossim.study.study_run import Answer, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6
@@ -48,7 +48,20 @@ def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
 
 def row_records(run: StudyRun) -> list[dict[str, Cell]]:
     """Rows as a reader sees them: one record each."""
-    return [_row_record(row, run) for row in run.results.rows]
+    return [
+        {
+            **{axis: getattr(row, axis) for axis in ROW_AXES},
+            **{metric.column.key: getattr(row, name) for name, metric in METRICS.items() if metric.column is not None},
+            "gap_percent": None if row.gap is None else 100 * row.gap,
+            "rules": ", ".join(f"{name} ({times})" if times > 1 else name for name, times in row.rules.items()),
+            "search_s": run.search_s.get((row.point, row.scheduler)),
+            "meets": None if row.meets is None else "yes" if row.meets else "no",
+            "ties": ", ".join(row.ties),
+            "schedule": row.schedule,
+            "reason": row.reason,
+        }
+        for row in run.results.rows
+    ]
 
 
 def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
@@ -61,20 +74,6 @@ def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
         Column("scheduler"),
         *(column for column in ROW_COLUMNS if column.key in filled),
     ]
-
-
-def _row_record(row: Row, run: StudyRun) -> dict[str, Cell]:
-    return {
-        **{axis: getattr(row, axis) for axis in ROW_AXES},
-        **{metric.column.key: getattr(row, name) for name, metric in METRICS.items() if metric.column is not None},
-        "gap_percent": None if row.gap is None else 100 * row.gap,
-        "rules": ", ".join(f"{name} ({times})" if times > 1 else name for name, times in row.rules.items()),
-        "search_s": run.search_s.get((row.point, row.scheduler)),
-        "meets": None if row.meets is None else "yes" if row.meets else "no",
-        "ties": ", ".join(row.ties),
-        "schedule": row.schedule,
-        "reason": row.reason,
-    }
 
 
 def _figure(figure: Figure) -> dict[str, Any]:

@@ -24,8 +24,8 @@ class Plot:
     name: str
     #: Position on the page.
     order: int
-    #: True where a report has it although the scenario names no plots.
-    fits: Callable[[StudyRun], bool]
+    #: True where a report has it although the scenario names no plots; None where it has whatever there is data for.
+    fits: Callable[[StudyRun], bool] | None
     #: The figure, None where the study holds no data for it.
     draw: Callable[[StudyRun], Figure | None]
 
@@ -82,7 +82,7 @@ def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
     """The figures named, those of the scenario, or those that fit its axes; raises OptionError for an unknown name."""
     chosen = names or run.results.scenario.plots
     if chosen is None:
-        kinds = [plot for plot in plots().values() if plot.fits(run)]
+        kinds = [plot for plot in plots().values() if plot.fits is None or plot.fits(run)]
     else:
         kinds = [PLOTS.find(name) for name in chosen]
     drawn = [figure for plot in kinds if (figure := plot.draw(run)) is not None]

@@ -169,11 +169,7 @@ def _is_no_line(run: StudyRun) -> bool:
 
 def plot_of(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = None) -> Plot:
     """Plot of a metric; by default a report has it where any row has the metric."""
-
-    def has_metric(run: StudyRun) -> bool:
-        return any(getattr(row, bars.metric) is not None for row in run.results.rows)
-
-    return Plot(bars.name, order, fits or has_metric, lambda run: bar_figure(run, bars))
+    return Plot(bars.name, order, fits, lambda run: bar_figure(run, bars))
 
 
 PLOTS = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from iossim.base.tables import Cell, Column, number_of
@@ -118,17 +119,7 @@ def draw_overview(run: StudyRun) -> Figure | None:
 _LEAST_SCALE_PERCENT = 20.0
 
 
-def _specialisation(axis: Literal["device", "batch"], order: int) -> Plot:
-    name = f"{axis}_specialisation"
-    return Plot(
-        name,
-        order,
-        lambda run: any(price.axis == axis for price in run.results.cross),
-        lambda run: _draw_specialisation(run, axis, name),
-    )
-
-
-def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure | None:
+def _draw_specialisation(axis: Literal["device", "batch"], run: StudyRun) -> Figure | None:
     prices = _with_own(run, axis)
     if not prices:
         return None
@@ -151,7 +142,7 @@ def _draw_specialisation(run: StudyRun, axis: Literal["device", "batch"], name: 
     worst = layout.most(records, "slower_percent") or records[0]
     where = f"{layout.place_of(worst, others)}: " if others else ""
     return Figure(
-        **words_of("specialisation", axis=title_of(axis)) | {"name": name},
+        **words_of("specialisation", axis=title_of(axis)) | {"name": f"{axis}_specialisation"},
         finding=(
             f"The worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({where}{worst['scheduler']} made "
             f"for {worst['made_for']}, run at {worst['run_at']})."
@@ -211,7 +202,7 @@ def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Seq
 
 PLOTS = (
     Plot("overview", 5, overview_fits, draw_overview),
-    _specialisation("batch", 40),
-    _specialisation("device", 41),
-    Plot("rules", 45, lambda run: any(row.rules for row in run.results.rows), draw_rules),
+    Plot("batch_specialisation", 40, None, partial(_draw_specialisation, "batch")),
+    Plot("device_specialisation", 41, None, partial(_draw_specialisation, "device")),
+    Plot("rules", 45, None, draw_rules),
 )

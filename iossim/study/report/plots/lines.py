@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
@@ -35,23 +36,14 @@ def _scale(
     return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
 
 
-_TYPES = {"N": "nominal", "O": "ordinal", "Q": "quantitative"}
 #: Layers beside the markers: the line, whiskers from ``low`` to ``high``, and ``published`` figures.
 _LAYERS: dict[str, Any] = {"has_line": True, "low": None, "high": None, "width": 1, "opacity": 0.45, "published": None}
 
 
-def _lines(
-    key: str,
-    marks: Marks,
-    told: Mapping[str, tuple[str, str]],
-    x: Any,
-    y: Any,
-    *,
-    size: int,
-    height: int,
-    **layers: Any,
-) -> dict[str, Any]:
-    """Lines in the marks of the cell ``key``; tooltips of markers show the cells ``told``: key to title, format."""
+def _lines(key: str, marks: Marks, tooltip: str, x: Any, y: Any, **layers: Any) -> dict[str, Any]:
+    """Lines in the marks of the cell ``key``, with a ``tooltip`` of ``specs.yaml``; ``size`` of markers and ``height``
+    are among the ``layers``.
+    """
     colour, shape = (
         {
             "field": key,
@@ -61,11 +53,8 @@ def _lines(
         }
         for place in (0, 1)
     )
-    tooltip = [
-        {"field": cell[:-2], **({"format": digits} if digits else {}), "title": title, "type": _TYPES[cell[-1]]}
-        for cell, (title, digits) in told.items()
-    ]
-    drawn = {"x": x, "y": y, "colour": colour, "shape": shape, "tooltip": tooltip, "size": size, "height": height}
+    drawn = {"x": x, "y": y, "colour": colour, "shape": shape}
+    drawn["tooltip"] = shipped(__package__, "specs.yaml")["tooltips"][tooltip]
     return described(__package__, "lines", **drawn, **(_LAYERS | layers))
 
 
@@ -126,14 +115,6 @@ def _against_batch(
     key: str, title: str, schedulers: Sequence[str], sizes: Sequence[int], published: bool, ticks: Sequence[float] = ()
 ) -> dict[str, Any]:
     unit = "ms" if key == "latency_ms" else "throughput"
-    told = {
-        "scheduler:N": ("scheduler", ""),
-        "batch:O": ("batch size", ""),
-        f"{key}:Q": (title, ",.4~r"),
-        f"low_{unit}:Q": ("expected from", ",.4~r"),
-        f"high_{unit}:Q": ("expected to", ",.4~r"),
-        f"published_{unit}:Q": ("published", ",.4~r"),
-    }
     if ticks:
         y = _scale(key, title, ticks, padding=12)
     else:
@@ -142,7 +123,7 @@ def _against_batch(
     whiskers: dict[str, Any] = {"low": f"low_{unit}", "high": f"high_{unit}", "width": 1.1, "opacity": 0.7}
     beside = {**whiskers, "published": f"published_{unit}" if published else None}
     x = names_axis("place", "batch size", sizes)
-    return _lines("scheduler", scheduler_marks(schedulers), told, x, y, size=44, height=250, **beside)
+    return _lines("scheduler", scheduler_marks(schedulers), unit, x, y, size=44, height=250, **beside)
 
 
 def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
@@ -180,15 +161,9 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
     for choice in (Column("searched_by", "substitutions searched by"), Column("scheduler", "scheduler")):
         if len({record[choice.key] for record in records}) > 1:
             choices = (choice, *choices)
-    told = {
-        "model:N": ("network", ""),
-        "alpha:Q": ("alpha", ".3~r"),
-        "latency_ms:Q": ("latency, ms", ",.4~r"),
-        "of_given_percent:Q": ("of the network as given, %", ".1f"),
-    }
     x, y = _scale("alpha", "alpha (×)"), _scale("of_given_percent", "latency, of the network as given (%)")
     top = layout.most(records, "of_given_percent", least=True) or records[0]
-    spec = _lines("model", scheduler_marks(models), told, x, y, size=50, height=250)
+    spec = _lines("model", scheduler_marks(models), "alpha", x, y, size=50, height=250)
     return Figure(
         **words_of("alpha"),
         finding=(
@@ -253,13 +228,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
         for place, limit in enumerate(limits["r"])
     }
-    told = {
-        "search:N": ("search", ""),
-        "latency_ms:Q": ("latency, ms", ",.4~r"),
-        "search_s:Q": ("search time, s", ",.3~r"),
-        "speedup_x:Q": ("speed-up", ".2f"),
-    }
-    lines = partial(_lines, "r", marks, told, height=240)
+    lines = partial(_lines, "r", marks, "pruning", height=240)
     against_s = names_axis("place", "s: most groups of a stage", limits["s"])
     latency = _scale("latency_ms", "latency (ms)")
     whiskers: dict[str, Any] = {"low": "low_ms", "high": "high_ms", "has_line": False}
