@@ -65,4 +65,4 @@ def session_program(session: Any, inputs: Mapping[str, Array]) -> SessionProgram
         binding.bind_cpu_input(name, array)
     for output in session.get_outputs():
         binding.bind_output(output.name)
-    return SessionProgram((Segment((partial(session.run_with_iobinding, binding),), ()),), 1, {}, {}, (), {}, 0)
+    return SessionProgram((Segment((partial(session.run_with_iobinding, binding),), ()),), 1)

@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-_CPU = Path("/sys/devices/system/cpu")
+from iossim.hardware.host_measuring import SYSTEM, cache_bytes, cpu_facts, system_text
+
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: Busy time that may be due to rounding in ``/proc/stat``.
 _ROUNDING_S = 2 / _TICKS_PER_S
@@ -23,10 +24,7 @@ _UNKNOWN_CACHE_BYTES = 64 << 20
 
 def cpu_model() -> str:
     """The CPU's model with family, model and stepping, which distinguish CPUs of the same name."""
-    facts: dict[str, str] = {}
-    for line in _lines(Path("/proc/cpuinfo")):
-        name, _, value = line.partition(":")
-        facts.setdefault(name.strip(), value.strip())
+    facts = cpu_facts()
     name = facts.get("model name") or facts.get("Hardware") or os.uname().machine
     numbers = [
         f"{what} {facts[key]}"
@@ -38,26 +36,21 @@ def cpu_model() -> str:
 
 def last_level_cache_bytes() -> int:
     """The size of the largest cache that the first core sees."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    sizes = []
-    for path in _CPU.glob("cpu0/cache/index*/size"):
-        text = " ".join(_lines(path)).strip()
-        if text[:-1].isdigit() and text[-1] in units:
-            sizes.append(int(text[:-1]) * units[text[-1]])
-    return max(sizes, default=_UNKNOWN_CACHE_BYTES)
+    return max(map(cache_bytes, SYSTEM.glob("cpu0/cache/index*")), default=0) or _UNKNOWN_CACHE_BYTES
 
 
 def governor(core: int) -> str:
     """The frequency governor of a core; empty if Linux does not report it, as in most virtual machines."""
-    return " ".join(_lines(_CPU / f"cpu{core}/cpufreq/scaling_governor")).strip()
+    return system_text(SYSTEM / f"cpu{core}/cpufreq/scaling_governor")
 
 
 def frequency_mhz(core: int) -> float | None:
     """The current frequency of a core, or the nominal one in a virtual machine."""
-    current = " ".join(_lines(_CPU / f"cpu{core}/cpufreq/scaling_cur_freq")).strip()
+    current = system_text(SYSTEM / f"cpu{core}/cpufreq/scaling_cur_freq")
     if current.isdigit():
         return int(current) / 1000
-    frequencies = [line.partition(":")[2] for line in _lines(Path("/proc/cpuinfo")) if line.startswith("cpu MHz")]
+    lines = system_text(Path("/proc/cpuinfo")).splitlines()
+    frequencies = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
     return float(frequencies[min(core, len(frequencies) - 1)]) if frequencies else None
 
 
@@ -90,17 +83,10 @@ class LoadReading:
 def _busy_s(cores: tuple[int, ...]) -> float | None:
     wanted = {f"cpu{core}" for core in cores}
     ticks, found = 0, False
-    for line in _lines(Path("/proc/stat")):
+    for line in system_text(Path("/proc/stat")).splitlines():
         name, *counts = line.split()
         if name in wanted:
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, counts[:8])
             ticks += user + nice + system + irq + softirq + steal
             found = True
     return ticks / _TICKS_PER_S if found else None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines()
-    except OSError:
-        return []

@@ -138,7 +138,7 @@ class _Flush:
         self.size_bytes = block.nbytes
         own, *others = (partial(np.max, share) for share in np.array_split(block, streams))
         segment = Segment((own,), tuple((stream + 1, (step,)) for stream, step in enumerate(others)))
-        self.program = SessionProgram((segment,), streams, {}, {}, (), {}, 0)
+        self.program = SessionProgram((segment,), streams)
 
 
 def _quiet(samples: Sequence[_Sample]) -> int:

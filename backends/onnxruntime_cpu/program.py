@@ -146,7 +146,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class SessionProgram:
-    """A plan bound to memory; run it with a pool of ``streams``.
+    """A plan bound to memory, or steps that bring their own; run it with a pool of ``streams``.
 
     ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
     wait, held until the event is recorded. ``labels`` names steps. ``staged`` is the number of copied operands.
@@ -154,11 +154,11 @@ class SessionProgram:
 
     segments: tuple[Segment, ...]
     streams: int
-    inputs: Mapping[str, Array]
-    outputs: Mapping[str, Array]
-    locks: tuple[threading.Lock, ...]
-    labels: Mapping[Step, str]
-    staged: int
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+    locks: tuple[threading.Lock, ...] = ()
+    labels: Mapping[Step, str] = field(default_factory=dict)
+    staged: int = 0
 
 
 def make_arena(size_bytes: int) -> Bytes:

@@ -32,13 +32,13 @@ def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
     """:func:`scipy.optimize.milp`, without the messages of HiGHS on standard output."""
     from scipy.optimize import milp
 
-    with _silent():
+    with silent():  # HiGHS in SciPy 1.17 always prints a line
         return milp(*args, **kwargs)
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """Redirect file descriptor 1 to nothing: HiGHS in SciPy 1.17 always prints a line there."""
+def silent() -> Iterator[None]:
+    """Redirect file descriptor 1 to nothing, for libraries that print there."""
     if sys.stdout is not None:
         sys.stdout.flush()
     _flush_c()

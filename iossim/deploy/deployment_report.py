@@ -157,6 +157,6 @@ def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:
     if not advice.stages:
         return [*said, "The schedule has no concurrent groups, so no layers should overlap."]
     said.append("Layers of these nodes should overlap in its profile, a group a line:")
-    for one in advice.stages:
-        said += [f"  stage {one.stage}", *(f"    {' > '.join(names)}" for names in one.groups)]
+    for stage, groups in advice.stages.items():
+        said += [f"  stage {stage}", *(f"    {' > '.join(names)}" for names in groups)]
     return said

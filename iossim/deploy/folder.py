@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence
 
 def deployed_files(folder: Path) -> Mapping[str, Callable[[Path], None]]:
     """Writers that copy each file of a folder elsewhere, the model last."""
-    return {name: _copier(folder / name) for name in _FILES if (folder / name).exists()}
+    return {name: partial(_copy, folder / name) for name in _FILES if (folder / name).exists()}
 
 
 def stale_files(folder: Path, written: Collection[str]) -> list[Path]:
@@ -154,11 +155,8 @@ def stale_files(folder: Path, written: Collection[str]) -> list[Path]:
     return [folder / name for name in _FILES if name not in written and (folder / name).is_file()]
 
 
-def _copier(source: Path) -> Callable[[Path], None]:
-    def write(target: Path) -> None:
-        target.write_bytes(source.read_bytes())
-
-    return write
+def _copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
 
 
 def _digest(path: Path) -> str:

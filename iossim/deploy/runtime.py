@@ -7,19 +7,19 @@ channels make others, and are named after the corresponding value, or after the 
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from iossim.base.errors import first_line
+from iossim.base.solvers import silent
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import merged_graph
 from iossim.hardware.profile import DeviceProfile
@@ -157,8 +157,6 @@ def write_optimised(
     Open ``shapes`` stay open. Blocked channels are specific to this machine's processor. Raises BackendError for a
     graph that it refuses.
     """
-    import onnx
-
     given = folder / "given.onnx"
     written = write_onnx(graph, given, name=name)
     if shapes is not None:
@@ -180,8 +178,6 @@ def write_optimised(
 
 def _give_names(model: Path) -> None:
     """Give unnamed nodes of a model file unique names: streams refer to nodes by name."""
-    import onnx
-
     proto = onnx.load(str(model), load_external_data=False)
     names = Names(())
     fresh = [names.fresh(node.name or node.op_type) for node in proto.graph.node]
@@ -219,7 +215,7 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
     if optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        with _silent():
+        with silent():  # it prints buffer reuse for its developers while it plans streams
             return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
     except Exception as error:  # its exceptions have no common base class
         raise BackendError(
@@ -227,24 +223,8 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
         ) from error
 
 
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Silence the runtime, which prints buffer reuse for its developers while it plans streams."""
-    sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 1)
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
-
-
 def optimised_nodes(model: Path) -> list[OptimisedNode]:
     """Nodes of a model file, in order; raises BackendError for a repeated or missing name."""
-    import onnx
-
     nodes = onnx.load(str(model), load_external_data=False).graph.node
     found: dict[str, OptimisedNode] = {}
     for node in nodes:
@@ -257,8 +237,6 @@ def optimised_nodes(model: Path) -> list[OptimisedNode]:
 
 def input_shapes(model: Path) -> dict[str, tuple[Dimension, ...]]:
     """Shape that each input of a model file takes."""
-    import onnx
-
     return {
         value.name: tuple(axis.dim_param or axis.dim_value or None for axis in value.type.tensor_type.shape.dim)
         for value in onnx.load(str(model), load_external_data=False).graph.input

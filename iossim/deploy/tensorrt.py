@@ -16,19 +16,13 @@ from iossim.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Nodes that a stage runs concurrently, by its number: the names of each group, in order."""
-
-    stage: int
-    groups: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TensorRtAdvice:
-    """Streams beside the main one for which a schedule has work, and what should overlap."""
+    """Streams beside the main one for which a schedule has work, and the nodes that a stage, by its number, runs
+    concurrently: the names of each group, in order.
+    """
 
     aux_streams: int
-    stages: tuple[SideBySide, ...]
+    stages: Mapping[int, list[list[str]]]
 
     def command(self, model: str) -> str:
         """Command that builds an engine of ``model``, and writes the profile of its layers."""
@@ -43,12 +37,12 @@ def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
     file = network.source.model if network.source else ""
     values_of = values_of_nodes(file) if source_of(file) == "onnx_file" else {}
     in_file = {value: name for name, made in values_of.items() for value in made}
-    stages = [
-        SideBySide(number, tuple(tuple(_names(network, group, in_file)) for group in stage.groups))
+    stages = {
+        number: [_names(network, group, in_file) for group in stage.groups]
         for number, stage in enumerate(schedule.stages)
         if stage.concurrent
-    ]
-    return TensorRtAdvice(max(0, schedule.streams - 1), tuple(stages))
+    }
+    return TensorRtAdvice(max(0, schedule.streams - 1), stages)
 
 
 def _names(network: Network, group: Sequence[str], in_file: Mapping[str, str]) -> list[str]:

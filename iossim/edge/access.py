@@ -61,9 +61,10 @@ class Piece:
         """Box of each input, and the order in which it is visited."""
         return zip(self.inputs, chain(self.orders, repeat(AS_IT_LIES)), strict=False)
 
-    def evaluate(self, arrays: Sequence[Array]) -> Array:
-        (made,) = self.op.evaluate(arrays)
-        return made if self.crop is None else made[self.crop.selection]
+    def evaluate(self, arrays: Sequence[Array]) -> list[Array]:
+        """Outputs of the op; only one of known access has a ``crop``."""
+        made = list(self.op.evaluate(arrays))
+        return made if self.crop is None else [each[self.crop.selection] for each in made]
 
 
 Access = Callable[[Any, Sequence[TensorType], TensorType, Box], Piece | None]
@@ -96,29 +97,19 @@ def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
     )
 
 
-class Rows(NamedTuple):
-    """Elements that windows along one axis read: ``size`` from ``start``, and the padding on both sides."""
-
-    start: int
-    size: int
-    before: int
-    after: int
-
-
-def windowed(start: int, size: int, length: int, extent: int, stride: int, before: int) -> Rows:
-    """Elements of an axis of ``length`` read by ``size`` windows from the ``start``-th; a window covers ``extent``."""
-    first = start * stride - before
-    last = (start + size - 1) * stride - before + extent
-    return Rows(max(0, first), max(0, min(length, last) - max(0, first)), max(0, -first), max(0, last - length))
-
-
-def _windows(
-    box: Box, x: TensorType, kernel: Sequence[int], op: Conv | MaxPool | AveragePool
-) -> tuple[list[Rows], tuple[int, ...]]:
-    extents = ((size - 1) * dilation + 1 for size, dilation in zip(kernel, op.dilations, strict=True))
-    axes = zip(box.starts[2:], box.shape[2:], x.shape[2:], extents, op.strides, op.pads[: len(kernel)], strict=True)
-    found = [windowed(*axis) for axis in axes]
-    return found, (*(one.before for one in found), *(one.after for one in found))
+def _windowed(
+    box: Box, channels: tuple[int, int], x: TensorType, kernel: Sequence[int], op: Conv | MaxPool | AveragePool
+) -> tuple[Box, tuple[int, ...]]:
+    """Box of some channels (the first, and their number) of an image that windows read, and the padding around it."""
+    starts, shape, before, after = [box.starts[0], channels[0]], [box.shape[0], channels[1]], [], []
+    for axis, length in enumerate(x.shape[2:]):
+        first = box.starts[2 + axis] * op.strides[axis] - op.pads[axis]
+        last = first + (box.shape[2 + axis] - 1) * op.strides[axis] + (kernel[axis] - 1) * op.dilations[axis] + 1
+        starts.append(max(0, first))
+        shape.append(max(0, min(length, last) - max(0, first)))
+        before.append(max(0, -first))
+        after.append(max(0, last - length))
+    return Box(tuple(starts), tuple(shape)), (*before, *after)
 
 
 def channels_first(rank: int) -> tuple[int, ...]:
@@ -138,13 +129,9 @@ def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) 
         groups, channels = count // filters, (first // filters * inner, count // filters * inner)
     else:
         return None
-    rows, pads = _windows(box, x, weight.shape[2:], op)
-    if any(one.size == 0 for one in rows):
+    read, pads = _windowed(box, channels, x, weight.shape[2:], op)
+    if not all(read.shape):
         return None  # only padding
-    read = Box(
-        (box.starts[0], channels[0], *(one.start for one in rows)),
-        (box.shape[0], channels[1], *(one.size for one in rows)),
-    )
     part = Box((first, *(0,) * (len(weight.shape) - 1)), (count, *weight.shape[1:]))
     axes = channels_first(len(x.shape)) if inner > 1 else None
     extent = (weight.shape[2] - 1) * op.dilations[0] + 1
@@ -182,8 +169,7 @@ def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: Ten
 def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     if op.ceil_mode:
         return None
-    rows, pads = _windows(box, inputs[0], op.kernel, op)
-    read = Box((*box.starts[:2], *(one.start for one in rows)), (*box.shape[:2], *(one.size for one in rows)))
+    read, pads = _windowed(box, (box.starts[1], box.shape[1]), inputs[0], op.kernel, op)
     extent = (op.kernel[0] - 1) * op.dilations[0] + 1
     return Piece(replace(op, pads=pads), (read,), (Order(None, extent, op.strides[0], op.pads[0]),))
 

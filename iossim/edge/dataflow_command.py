@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import isinf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from iossim.cli.progress import interruptible, progress_bars
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
     from iossim.edge.planned import Dataflow
-    from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
 
 #: This many operators are explained where neither --operator nor --all asks for others.
@@ -165,7 +163,7 @@ def run(
         )
         done = run_distributed(found, processes is not None, seed)
     code = ExitCode.DONE if done.holds else ExitCode.DOES_NOT_HOLD
-    present(done.to_json, [_run_words(done)], as_json, code=code)
+    present(done.to_json, [done.words()], as_json, code=code)
 
 
 def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
@@ -184,20 +182,6 @@ def _needed(device: str | None) -> str:
 
 def _title(network: Network, where: str) -> str:
     return f"{network.name} on {where}, batch {network.source.batch}"
-
-
-def _run_words(done: DataflowRun) -> str:
-    where = f"{done.devices} {'processes' if done.in_processes else done.device}"
-    differ = "are not finite, and the network's are"
-    if not isinf(done.error):
-        differ = f"differ from the network's by {done.error:.1e} of the largest value"
-    words = f"{done.model} on {where}: outputs {differ}"
-    if done.in_processes:
-        each = ", ".join(f"{sent:,}" for sent in done.sent_bytes)
-        words += f"; {sum(done.sent_bytes):,} bytes were sent ({each}), {done.planned_bytes:,} were planned"
-    elif done.devices > 1:
-        words += f"; {done.planned_bytes:,} bytes were sent"
-    return words + "."
 
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:

@@ -16,7 +16,7 @@ from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
 from iossim.edge.simulator.events import simulate
-from iossim.edge.splitting import Partition
+from iossim.edge.splitting import Even
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice, Link, edge_device
 from iossim.ir.network import Network
@@ -156,18 +156,15 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
     placed = plan(network, device, Variant.FULL, policy, DeviceShare(held=held))
     search, units = SplitSearch(policy), device.units.value
 
-    def box_price(operator: Operator, step: OperatorStep, space: Box) -> Price:
-        def price_us(partition: Partition) -> float:
-            return slice_load(placed, step, OutputSlice(partition)).us
-
-        partition = search.split(placed, operator, space, units, price_us)
-        return Price(price_us(partition), max(1, len(unit_work(placed, step, OutputSlice(partition), 0))))
+    def box_price(step: OperatorStep, space: Box) -> Price:
+        part = OutputSlice(search.split(placed, step, units, OutputSlice(Even(space, 1, ()))))
+        return Price(slice_load(placed, step, part).us, max(1, len(unit_work(placed, step, part, 0))))
 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
         if step.whole:
             return Price(step_load(placed, step).us)
-        return max(box_price(operator, step, box) for box in dict.fromkeys(boxes))
+        return max(box_price(step, box) for box in dict.fromkeys(boxes))
 
     return price
 

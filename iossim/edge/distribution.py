@@ -135,7 +135,7 @@ class Distribution:
         graph = self.network.graph
         held: dict[str, float] = {}
         for step in self.steps:
-            boxes = dict.fromkeys(step.operator.outputs, step.boxes[device])
+            boxes = step.operator.boxes(step.boxes[device])
             boxes |= {each.value: each.held[device] for each in step.exchanges}
             for value, box in boxes.items():
                 part = math.prod(box.shape) / math.prod(graph.types[value].shape)
@@ -160,26 +160,22 @@ class _Held:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """A mode that splits an operator: the box of each device, what each reads of every input, and the time."""
+    """A step before its exchanges are known, and what each device reads of every input."""
 
-    mode: Mode
-    boxes: Boxes
+    step: DistributedStep
     wanted: Mapping[str, Wanted]
-    made: tuple[str, ...]
-    price: Price
 
 
 class _State(NamedTuple):
-    """A state with its history: the last choice, and the exchanges for it."""
+    """A state with its history: the last step, and the state before it."""
 
     cost_us: float
-    before: _State | None
-    choice: _Choice | None
-    exchanges: tuple[Exchange, ...]
+    before: _State | None = None
+    step: DistributedStep | None = None
 
     def waited_us(self, exchanges: Sequence[Exchange]) -> float:
         """Wait for the exchanges that come next."""
-        made, before = (self.choice.made, self.choice.price) if self.choice else NOTHING
+        made, before = (self.step.operator.outputs, self.step.price) if self.step else NOTHING
         return waited_us(exchanges, made, before)
 
 
@@ -229,15 +225,16 @@ class _Search:
     def run(self, modes: tuple[Mode, ...], best: Distribution | None) -> Distribution | None:
         """Best distribution with these modes; None if none is better than ``best``, which is then as exact as this."""
         limit_us = best.latency_us if best is not None else inf
-        least_us = (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
+        least_us = (min(each.step.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
         rest_us = list(accumulate(least_us, initial=0.0))[::-1]
-        states: dict[tuple[_Held, ...], _State] = {self.begun(): _State(0.0, None, None, ())}
+        states: dict[tuple[_Held, ...], _State] = {self.begun(): _State(0.0)}
         exact = True
         for operator in self.operators:
             reached: dict[tuple[_Held, ...], _State] = {}
             for choice in self.choices(operator, modes):
+                boxes = list(map(operator.boxes, choice.step.boxes))
                 made = tuple(
-                    self.hold(value, *2 * [choice.boxes if len(operator.outputs) == 1 else self.everywhere(value)])
+                    self.hold(value, *2 * [tuple(own[value] for own in boxes)])
                     for value in operator.outputs
                     if value in self.last
                 )
@@ -245,13 +242,13 @@ class _Search:
                 for held, state in states.items():
                     moved = [self.exchange(each, choice) for each in held]
                     exchanges = tuple(each for each, _ in moved if each is not None)
-                    cost_us = state.cost_us + choice.price.us + state.waited_us(exchanges)
+                    cost_us = state.cost_us + choice.step.price.us + state.waited_us(exchanges)
                     if cost_us + rest >= limit_us:
                         continue
                     after = (*(each for _, each in moved if self.last[each.value] > operator.index), *made)
                     known = reached.get(after)
                     if known is None or cost_us < known.cost_us:
-                        reached[after] = _State(cost_us, state, choice, exchanges)
+                        reached[after] = _State(cost_us, state, replace(choice.step, exchanges=exchanges))
             if len(reached) > MOST_STATES:
                 cheapest = sorted(reached.items(), key=lambda item: item[1].cost_us)[:MOST_STATES]
                 reached, exact = dict(cheapest), False
@@ -264,17 +261,7 @@ class _Search:
         latency_us, last, gathers = min(ends, key=lambda one: one[0], default=(inf, None, ()))
         if last is None or latency_us >= limit_us:
             return None if best is None else replace(best, exact=exact)
-        return Distribution(self.network, self.devices, self._path(last), gathers, exact)
-
-    def _path(self, state: _State) -> tuple[DistributedStep, ...]:
-        found = []
-        for operator in reversed(self.operators):
-            choice, before = state.choice, state.before
-            assert choice is not None
-            assert before is not None
-            found.append(DistributedStep(operator, choice.mode, choice.boxes, state.exchanges, choice.price))
-            state = before
-        return tuple(reversed(found))
+        return Distribution(self.network, self.devices, _path(last), gathers, exact)
 
     def everywhere(self, value: str) -> Boxes:
         return (Box.whole(self.network.graph.types[value].shape),) * self.devices
@@ -294,22 +281,16 @@ class _Search:
         """Choices for ``modes`` that split the operator; if none does, every device computes all of it."""
         if operator.name not in self._choices:
             self._choices[operator.name] = [
-                _Choice(mode, boxes, self._wanted(operator, boxes), operator.outputs, self.pricer(operator, boxes))
+                _Choice(
+                    DistributedStep(operator, mode, boxes, (), self.pricer(operator, boxes)), _wanted(operator, boxes)
+                )
                 for mode in Mode
                 if (boxes := boxes_of(operator, mode, self.devices)) is not None
             ]
         found = self._choices[operator.name]
-        return [each for each in found if each.mode in modes] or [one for one in found if one.mode is Mode.REPLICATED]
-
-    def _wanted(self, operator: Operator, boxes: Boxes) -> dict[str, Wanted]:
-        if operator.unknown:
-            return {value: self.everywhere(value) for value in operator.inputs}
-        found: list[dict[str, Box]] = []
-        for box in boxes:
-            demand = operator.demand(box)
-            assert demand is not None
-            found.append(demand.read_boxes)
-        return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
+        return [each for each in found if each.step.mode in modes] or [
+            one for one in found if one.step.mode is Mode.REPLICATED
+        ]
 
     def exchange(self, held: _Held, choice: _Choice) -> tuple[Exchange | None, _Held]:
         """Exchange that gives each device what it reads, None if none is needed; and what is held then."""
@@ -339,6 +320,20 @@ class _Search:
         item_bytes = self.network.graph.types[held.value].dtype.bytes
         us = collective.us(item_bytes, self.link)
         return Exchange(held.value, collective, after, us, collective.share_sent(held.parts))
+
+
+def _path(state: _State | None) -> tuple[DistributedStep, ...]:
+    """Steps from the first one to a state."""
+    found = []
+    while state is not None and state.step is not None:
+        found.append(state.step)
+        state = state.before
+    return tuple(reversed(found))
+
+
+def _wanted(operator: Operator, boxes: Boxes) -> dict[str, Wanted]:
+    found = [operator.needed(box).read_boxes for box in boxes]
+    return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
 
 
 def _together(has: Box, more: Box | None) -> Box:

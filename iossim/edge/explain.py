@@ -8,7 +8,7 @@ each saving is its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.tables import Cell, Column, records_table
 from iossim.edge.distributed import Distributed
 from iossim.edge.optimize import SplitSearch
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, step_load, unit_work
 from iossim.edge.planned import Dataflow
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Grid, Partition, partition_words
@@ -41,24 +41,22 @@ PAIRS = {
 
 def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
     """The device with each resource free: arithmetic, waiting for lines, shared resources, units' ports."""
+    known = device.numbers()
 
-    def faster(*names: str, **others: float) -> EdgeDevice:
-        known = device.numbers()
-        return device.changed({name: known[name] * _MUCH for name in names} | others)
+    def faster(name: str) -> dict[str, float]:
+        return {name: known[name] * _MUCH}
 
-    rate = f"multiply_adds_per_cycle.{precision}"
-    dma = {"dma.channel_gbps": device.dma.channel_gbps.value * _MUCH, "dma.setup_us": 0.0}
-    return {
-        "arithmetic": faster(rate),
-        "waiting for lines": device.changed({"cache_bytes": 10**15}),
+    changes: dict[str, dict[str, float]] = {
+        "arithmetic": faster(f"multiply_adds_per_cycle.{precision}"),
+        "waiting for lines": {"cache_bytes": 10**15},
         "ports of units": faster("port_gbps"),
         "shared memory": faster("shared.bandwidth_gbps"),
         "external memory": faster("external.bandwidth_gbps"),
-        "DMA": device.changed(dma),
-        # These overlap, so that either alone may hide the other.
-        "arithmetic and ports": faster(rate, "port_gbps"),
-        "DMA and external memory": faster("external.bandwidth_gbps", **dma),
+        "DMA": faster("dma.channel_gbps") | {"dma.setup_us": 0.0},
     }
+    # Those of a pair overlap, so that either alone may hide the other.
+    changes |= {pair: changes[one] | changes[other] for pair, (one, other) in PAIRS.items()}
+    return {thing: device.changed(each) for thing, each in changes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,27 +200,17 @@ def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[floa
     if step.whole or not operator.axes:
         return own_us, ()
 
-    def priced_us(split: Callable[[OutputSlice], Partition]) -> float:
-        return step_load(
-            plan, replace(step, slices=tuple(replace(part, partition=split(part)) for part in step.slices))
-        ).us
-
-    def along(part: OutputSlice, axis: int) -> Partition:
+    def along(axis: int, part: OutputSlice) -> Partition:
         space = part.partition.space
         return Grid(space, units, (axis,), (min(units, space.shape[axis]),))
-
-    def best(part: OutputSlice) -> Partition:
-        def split_us(partition: Partition) -> float:
-            return slice_load(plan, step, replace(part, partition=partition)).us
-
-        return SplitSearch("exhaustive").split(plan, operator, part.partition.space, units, split_us)
 
     others = []
     for axis in operator.axes:
         words = f"{operator.axis_name(axis)} {min(units, operator.output.shape[axis])}"
-        others.append(OtherSplit(words, priced_us(partial(along, axis=axis))))
+        others.append(OtherSplit(words, step_load(plan, step.split(partial(along, axis))).us))
     if is_searched:
-        others.append(OtherSplit(partition_words(operator, best(step.slices[0])), priced_us(best)))
+        best = step.split(partial(SplitSearch("exhaustive").split, plan, step, units))
+        others.append(OtherSplit(partition_words(operator, best.slices[0].partition), step_load(plan, best).us))
     return own_us, tuple(dict.fromkeys(others))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from iossim.edge.access import Order, Piece, is_known, piece
+from iossim.edge.access import AS_IT_LIES, Order, Piece, is_known, piece
 from iossim.execution.box import Box
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
@@ -124,15 +124,21 @@ class Operator:
         for node in self.nodes:
             if isinstance(node.op, Conv) and node.op.groups > 1:
                 filters = self.network.graph.types[node.inputs[1]].shape[0] // node.op.groups
-                if filters > 1:
+                if filters > 1 and not self.unknown:
                     return filters
         return 0
 
     def demand(self, box: Box) -> Demand | None:
-        """Demand of a box of the output; None if it cannot be computed alone."""
+        """Demand of a box of the output; None if it cannot be computed alone, as no part of an unknown operator can."""
         if box not in self._demands:
-            self._demands[box] = None if self.unknown else _trace(self, box)
+            self._demands[box] = _trace(self, box) if not self.unknown else _whole(self, box)
         return self._demands[box]
+
+    def needed(self, box: Box) -> Demand:
+        """Demand of a box that can be computed alone, as those of every split can."""
+        demand = self.demand(box)
+        assert demand is not None
+        return demand
 
     @cached_property
     def _demands(self) -> dict[Box, Demand | None]:
@@ -159,12 +165,10 @@ class Operator:
         names = {2: ("inH", "outC"), 3: ("batch", "inH", "outC")}.get(rank, ("batch", "outC", "inH", "inW"))
         return names[axis] if axis < len(names) else f"axis {axis}"
 
-    def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """All values of the unit, computed op by op from arrays for its inputs and parameters."""
-        known = dict(arrays)
-        for node in self.nodes:
-            known.update(zip(node.outputs, node.op.evaluate([known[name] for name in node.inputs]), strict=True))
-        return known
+    def boxes(self, box: Box) -> dict[str, Box]:
+        """Box of each output, where that of the first is ``box``; several outputs are made whole."""
+        types = self.network.graph.types
+        return {name: box if len(self.outputs) == 1 else Box.whole(types[name].shape) for name in self.outputs}
 
     def bytes_of(self, value: str, box: Box) -> int:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
@@ -218,6 +222,23 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
     return Demand(box, tuple(ordered), tuple(reads), parameters, multiply_adds, other)
 
 
+def _whole(operator: Operator, box: Box) -> Demand | None:
+    """Demand of all of an operator of unknown access: every op on whole values."""
+    graph = operator.network.graph
+    whole = {name: Box.whole(kind.shape) for name, kind in graph.types.items()}
+    if box != whole[operator.outputs[0]]:
+        return None
+    calls, multiply_adds, other = [], 0, 0
+    for node in operator.nodes:
+        types, made = graph.input_types(node), graph.output_types(node)
+        products = node.op.multiply_adds(types, made)
+        multiply_adds, other = multiply_adds + products, other + node.op.flops(types, made) - 2 * products
+        calls.append(Call(node, whole[node.outputs[0]], Piece(node.op, tuple(whole[name] for name in node.inputs))))
+    reads = tuple(Read(name, whole[name], AS_IT_LIES) for name in operator.inputs)
+    parameters = {name: whole[name] for name in operator.parameters}
+    return Demand(box, tuple(calls), reads, parameters, multiply_adds, other)
+
+
 def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand:
     """Demand of the same box with a part of the parameters: a partial sum, without the ops after the anchor."""
     anchor = operator.anchor
@@ -252,7 +273,10 @@ def run_calls(calls: Iterable[Call], read: Reader, known: dict[tuple[str, Box], 
     for call in calls:
         wanted = zip(call.node.inputs, call.piece.reads, strict=False)  # a partial sum has no bias
         arrays = [known[name, box] if (name, box) in known else read(name, box, order) for name, (box, order) in wanted]
-        known[call.node.outputs[0], call.box] = call.piece.evaluate(arrays)
+        first, *others = call.piece.evaluate(arrays)
+        known[call.node.outputs[0], call.box] = first
+        for name, made in zip(call.node.outputs[1:], others, strict=True):
+            known[name, Box.whole(made.shape)] = made
 
 
 def part_sizes(whole: Piece) -> tuple[int, int, int]:

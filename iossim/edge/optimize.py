@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
@@ -40,20 +40,11 @@ from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network
 from iossim.search.scheduler import Progress, ignore
 
-PriceUs = Callable[[Partition], float]
 #: Policies of splitting: that of Xenos (output channels, then rows, then columns, then the remainder), or search.
 POLICIES = ("priority", "exhaustive")
 
 #: Most splits of an operator that the exhaustive policy prices, those with the smallest largest share first.
 MOST_TRIED = 500
-
-
-def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
-    """Time of a box's arithmetic on one unit; 0 for an operator that cannot be split."""
-    demand = operator.demand(space)
-    if demand is None:
-        return 0.0
-    return (demand.multiply_adds + demand.other_flops) / found.device.multiply_adds_per_us(found.precision)
 
 
 @dataclass
@@ -76,18 +67,25 @@ class SplitSearch:
         if self.policy not in POLICIES:
             raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
 
-    def split(self, found: EdgePlan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
-        """Split of a box of an operator over so many units of a plan's device.
+    def split(self, found: EdgePlan, step: OperatorStep, units: int, part: OutputSlice) -> Partition:
+        """Split of a slice of a step over so many units of a plan's device.
 
         The exhaustive policy takes the cheapest of all grids and the priority's split. A barrier separates operators,
         so that the best split of each is optimal for the whole. A unit computes at least its share of the arithmetic,
         which grows with its elements. Grids are priced in the order of the largest share, until that alone takes as
         long as the best split, or :data:`MOST_TRIED` splits were priced.
         """
+        operator, space = step.operator, part.partition.space
         best: Partition = Even(space, units, operator.axes)
         if self.policy == "priority" or self.was_interrupted:
             return best
-        each_us = arithmetic_us(found, operator, space) / prod(space.shape)
+
+        def price_us(partition: Partition) -> float:
+            return slice_load(found, step, replace(part, partition=partition)).us
+
+        demand = operator.needed(space)
+        rate = found.device.multiply_adds_per_us(found.precision)
+        each_us = (demand.multiply_adds + demand.other_flops) / rate / prod(space.shape)
         try:
             best_us = price_us(best)
             ordered = sorted(grids(space, units, operator.axes), key=lambda grid: grid.elements(0))
@@ -137,34 +135,28 @@ def plan(
     device.multiply_adds_per_us(network.precision)
     if stages is None:
         stages = one_by_one(range(len(network.units)), device.units.value)
-    placed = _placed(network, device, variant, {}, share, stages)
+    bare = EdgePlan(network, device, network.precision, variant, (), stages, {}, {})
+    placed = _placed(bare, {}, share)
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
     # Links are chosen with all operators split: vanilla's reads of unlinked maps predict nothing of linked ones.
     costs_of = _costs(_with_steps(placed, search, share, leaves_whole=False))
     best = {value: min(costs, key=lambda each: (costs[each], each.is_linked)) for value, costs in costs_of}
     layouts = {value: layout for value, layout in best.items() if layout.is_linked}
-    found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
+    found = _with_steps(_placed(bare, layouts, share), search, share)
     return replace(found, links=tuple(_links(found)))
 
 
-def _placed(
-    network: Network,
-    device: EdgeDevice,
-    variant: Variant,
-    layouts: Mapping[str, Layout],
-    share: DeviceShare,
-    stages: Stages,
-) -> EdgePlan:
-    """A plan without steps: addresses of parameters and feature maps."""
-    graph, address = network.graph, 0
+def _placed(bare: EdgePlan, layouts: Mapping[str, Layout], share: DeviceShare) -> EdgePlan:
+    """The plan with addresses of parameters and feature maps."""
+    network, device, graph, address = bare.network, bare.device, bare.network.graph, 0
     parameters: dict[str, int] = {}
     for name in graph.constants:
         parameters[name] = address
         address = aligned(address + graph.types[name].bytes)
-    last = {name: len(stages) for name in graph.outputs}
+    last = {name: len(bare.stages) for name in graph.outputs}
     made: list[tuple[str, int]] = [(name, -1) for name in graph.inputs]
-    for index, stage in enumerate(stages):
+    for index, stage in enumerate(bare.stages):
         for unit in (network.units[step] for lane in stage for step in lane.steps):
             made += [(value, index) for value in unit.outputs]
             for value in unit.inputs:
@@ -182,7 +174,7 @@ def _placed(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
             f"{device.external.bytes.value:,}"
         )
-    return EdgePlan(network, device, network.precision, variant, (), stages, buffers, parameters)
+    return replace(bare, buffers=buffers, parameters=parameters)
 
 
 def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leaves_whole: bool = True) -> EdgePlan:
@@ -218,32 +210,23 @@ def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
 def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> OperatorStep:
     """A step of a plan on a given number of units, its slices and memories unchanged."""
     if not step.is_cut:
-        (part,) = step.slices
         most = min(units, found.device.unpartitioned_units.value)
-        return replace(step, slices=(replace(part, partition=Even(part.partition.space, most, step.operator.axes)),))
+        return step.split(lambda part: Even(part.partition.space, most, step.operator.axes))
     return _partitioned(found, step, SplitSearch(policy), units)
 
 
 def _partitioned(placed: EdgePlan, step: OperatorStep, search: SplitSearch, units: int) -> OperatorStep:
     """The step with each of its slices split over so many units."""
-    return replace(
-        step,
-        slices=tuple(replace(part, partition=_partition(placed, step, part, search, units)) for part in step.slices),
-    )
+    operator = step.operator
 
+    def partition(part: OutputSlice) -> Partition:
+        space = part.partition.space
+        key = (operator.signature, space, units, placed.lies(operator), len(part.inputs), part.output is None)
+        if key not in search.known:
+            search.known[key] = search.split(placed, step, units, part)
+        return search.known[key]
 
-def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: SplitSearch, units: int) -> Partition:
-    operator, space = step.operator, part.partition.space
-    if step.whole:
-        return Even(space, 1, ())
-    key = (operator.signature, space, units, placed.lies(operator), len(part.inputs), part.output is None)
-    if key not in search.known:
-
-        def price_us(partition: Partition) -> float:
-            return slice_load(placed, step, replace(part, partition=partition)).us
-
-        search.known[key] = search.split(placed, operator, space, units, price_us)
-    return search.known[key]
+    return step if step.whole else step.split(partition)
 
 
 def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:

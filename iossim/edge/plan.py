@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from iossim.edge.access import AS_IT_LIES
 from iossim.edge.linking import Layout, LinkedMap, MemoryKind, PlacedMap, visit
-from iossim.edge.operators import Demand, Operator, Read
+from iossim.edge.operators import Demand, Operator
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
@@ -70,6 +69,10 @@ class OperatorStep:
     slices: tuple[OutputSlice, ...]
     whole: str = ""
     is_cut: bool = True
+
+    def split(self, split: Callable[[OutputSlice], Partition]) -> OperatorStep:
+        """The step with each of its slices divided so."""
+        return replace(self, slices=tuple(replace(part, partition=split(part)) for part in self.slices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) 
     operator, private = step.operator, plan.device.private_bytes.value
     rate = plan.device.multiply_adds_per_us(plan.precision)
     for box in within_groups(operator, part.partition.boxes(unit)):
-        for chunk in _chunks(step, box, private):
+        for chunk in chunks(operator, box, private if step.is_cut and not operator.unknown else None):
             demand, fits = chunk.demand, chunk.parameter_bytes <= private
             size, by_dma = chunk.parameter_bytes if fits else 0, step.is_cut and fits
             address, ahead = _beside(found[-1] if found else None, size, private) if by_dma else (0, False)
@@ -171,27 +174,6 @@ def _beside(before: Work | None, size: int, private: int) -> tuple[int, bool]:
         return 0, True
     end = before.private_address + before.private_bytes
     return (end, True) if end + size <= private else (0, False)
-
-
-def _chunks(step: OperatorStep, box: Box, private: int) -> tuple[Chunk, ...]:
-    operator = step.operator
-    if operator.unknown or not step.is_cut:
-        demand = operator.demand(box) or whole_demand(operator)
-        return (Chunk(demand, operator.parameter_bytes(demand)),)
-    return chunks(operator, box, private)
-
-
-def whole_demand(operator: Operator) -> Demand:
-    """Demand of an operator of unknown access: all that it reads and does, without calls on slices."""
-    graph = operator.network.graph
-    reads = tuple(Read(name, Box.whole(graph.types[name].shape), AS_IT_LIES) for name in operator.inputs)
-    parameters = {name: Box.whole(graph.types[name].shape) for name in operator.parameters}
-    products = other = 0
-    for node in operator.nodes:
-        types, made = graph.input_types(node), graph.output_types(node)
-        own = node.op.multiply_adds(types, made)
-        products, other = products + own, other + node.op.flops(types, made) - 2 * own
-    return Demand(Box.whole(operator.output.shape), (), reads, parameters, products, other)
 
 
 def _parameters(
@@ -225,8 +207,7 @@ def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transf
 
 def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
     """Transfers of the output, or of a partial sum, which all but the first also read back; one per band."""
-    for value in step.operator.outputs:
-        box = chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)
+    for value, box in step.operator.boxes(chunk.demand.box).items():
         buffer, size = plan.buffers[value], step.operator.bytes_of(value, box)
         memory = MemoryKind.SHARED if part.output is not None else buffer.memory
         address = part.output.address if part.output is not None else buffer.address

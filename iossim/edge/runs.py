@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
-from iossim.edge.distribution import DistributedStep, Distribution
+from iossim.edge.distribution import DistributedStep, Distribution, Exchange
 from iossim.edge.operators import run_calls
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import execute
@@ -53,31 +53,32 @@ class DeviceValues:
 
     def compute(self, step: DistributedStep, device: int) -> None:
         """Fill the boxes that the device computes of a step's outputs."""
-        operator = step.operator
-        if operator.unknown:
-            made = operator.evaluate({name: self.of(name) for name in (*operator.inputs, *operator.parameters)})
-            for value in operator.outputs:
-                self.of(value)[...] = made[value]
-            return
-        box = step.boxes[device]
-        demand = operator.demand(box)
-        assert demand is not None
+        demand = step.operator.needed(step.boxes[device])
         known: dict[tuple[str, Box], Array] = {}
         run_calls(demand.calls, lambda name, part, order: self.of(name)[part.selection], known)
-        (value,) = operator.outputs
-        self.of(value)[box.selection] = known[value, box]
+        for value, box in step.operator.boxes(demand.box).items():
+            self.of(value)[box.selection] = known[value, box]
 
 
-def run_in_turn(found: Distribution, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
-    """Outputs of the network on every device, from arrays for its inputs."""
-    values = [DeviceValues(found.network, inputs) for _ in range(found.devices)]
+#: Function that sends the messages of a collective between arrays of a value, one for each device that runs here.
+Send = Callable[[Collective, Sequence[Array]], None]
+
+
+def run_devices(
+    found: Distribution, inputs: Mapping[str, Array], devices: Sequence[int], send: Send = apply
+) -> list[dict[str, Array]]:
+    """Outputs of the network on each of these devices, from arrays for its inputs; others run elsewhere."""
+    values = [DeviceValues(found.network, inputs) for _ in devices]
+
+    def exchange(exchanges: Sequence[Exchange]) -> None:
+        for each in exchanges:
+            send(each.collective, [one.of(each.value) for one in values])
+
     for step in found.steps:
-        for each in step.exchanges:
-            apply(each.collective, [one.of(each.value) for one in values])
-        for device, one in enumerate(values):
+        exchange(step.exchanges)
+        for device, one in zip(devices, values, strict=True):
             one.compute(step, device)
-    for each in found.gathers:
-        apply(each.collective, [one.of(each.value) for one in values])
+    exchange(found.gathers)
     return [{name: one.of(name) for name in found.network.graph.outputs} for one in values]
 
 
@@ -111,15 +112,11 @@ def _process(rank: int, devices: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder / 'meet'}", rank=rank, world_size=devices)
     found, inputs = pickle.loads((folder / "given").read_bytes())
-    values, sent = DeviceValues(found.network, inputs), 0
-    for step in found.steps:
-        for each in step.exchanges:
-            sent += _exchange(distributed, each.collective, rank, values.of(each.value))
-        values.compute(step, rank)
-    for each in found.gathers:
-        sent += _exchange(distributed, each.collective, rank, values.of(each.value))
-    outputs = {name: values.of(name) for name in found.network.graph.outputs}
-    (folder / str(rank)).write_bytes(pickle.dumps((outputs, sent)))
+    sent: list[int] = []
+    (outputs,) = run_devices(
+        found, inputs, [rank], lambda collective, held: sent.append(_exchange(distributed, collective, rank, *held))
+    )
+    (folder / str(rank)).write_bytes(pickle.dumps((outputs, sum(sent))))
     distributed.barrier()
     distributed.destroy_process_group()
     sys.stdout.flush()
@@ -179,6 +176,20 @@ class DataflowRun:
             "sent_bytes": list(self.sent_bytes),
         }
 
+    def words(self) -> str:
+        """The comparison of outputs, and what was sent."""
+        where = f"{self.devices} {'processes' if self.in_processes else self.device}"
+        differ = "are not finite, and the network's are"
+        if not isinf(self.error):
+            differ = f"differ from the network's by {self.error:.1e} of the largest value"
+        words = f"{self.model} on {where}: outputs {differ}"
+        if self.in_processes:
+            each = ", ".join(f"{sent:,}" for sent in self.sent_bytes)
+            words += f"; {sum(self.sent_bytes):,} bytes were sent ({each}), {self.planned_bytes:,} were planned"
+        elif self.devices > 1:
+            words += f"; {self.planned_bytes:,} bytes were sent"
+        return words + "."
+
 
 def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
     """Run one device's plan by NumPy, byte by byte in the memories that it names, on generated inputs."""
@@ -197,7 +208,7 @@ def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> Da
     if in_processes:
         outputs, sent = run_in_processes(distribution, inputs)
     else:
-        outputs = run_in_turn(distribution, inputs)
+        outputs = run_devices(distribution, inputs, range(devices))
     expected: Mapping[str, Array] = evaluate_graph(distribution.network.graph, inputs)
     error = max(largest_error(each, expected) for each in outputs)
     model, planned_bytes = _model(distribution.network), distribution.sent_bytes

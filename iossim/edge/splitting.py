@@ -171,15 +171,14 @@ def within_groups(operator: Operator, boxes: Iterable[Box]) -> tuple[Box, ...]:
     quantum = operator.channel_quantum
     if not quantum:
         return tuple(boxes)
-    return tuple(part for box in boxes for part in _cut(box, 1, quantum))
-
-
-def _cut(box: Box, axis: int, quantum: int) -> Iterator[Box]:
-    start, end = box.starts[axis], box.starts[axis] + box.shape[axis]
-    while start < end:
-        stop = min(end, (start // quantum + 1) * quantum)
-        yield box.along(axis, start, stop - start)
-        start = stop
+    found = []
+    for box in boxes:
+        start, end = box.starts[1], box.starts[1] + box.shape[1]
+        while start < end:
+            stop = min(end, (start // quantum + 1) * quantum)
+            found.append(box.along(1, start, stop - start))
+            start = stop
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +194,13 @@ class Chunk:
     last: bool = True
 
 
-def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...]:
-    """Chunks of a box: one if its parameters fit the private memory, else each in half of it, with the next arriving
-    meanwhile. Raises DeviceError, naming the operator, if no cut makes them fit.
+def chunks(operator: Operator, box: Box, private_bytes: int | None) -> tuple[Chunk, ...]:
+    """Chunks of a box: one if its parameters fit the private memory (None: they need not), else each in half of it,
+    with the next arriving meanwhile. Raises DeviceError, naming the operator, if no cut makes them fit.
     """
-    demand = operator.demand(box)
-    assert demand is not None
+    demand = operator.needed(box)
     size = operator.parameter_bytes(demand)
-    if size <= private_bytes:
+    if private_bytes is None or size <= private_bytes:
         return (Chunk(demand, size),)
     room = private_bytes // 2
     axis = operator.axes[0] if operator.axes else None
@@ -210,11 +208,8 @@ def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...
         for parts in part_counts(box.shape[axis], box.shape[axis]):
             largest = operator.demand(next(even_parts(box, axis, parts)))
             if largest is not None and operator.parameter_bytes(largest) <= room:
-                return tuple(
-                    Chunk(demand, operator.parameter_bytes(demand))
-                    for one in within_groups(operator, even_parts(box, axis, parts))
-                    if (demand := operator.demand(one)) is not None
-                )
+                demands = map(operator.needed, within_groups(operator, even_parts(box, axis, parts)))
+                return tuple(Chunk(each, operator.parameter_bytes(each)) for each in demands)
         singles = list(even_parts(box, axis, box.shape[axis]))
     else:
         singles = [box]
@@ -222,8 +217,7 @@ def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...
 
 
 def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
-    demand = operator.demand(box)
-    assert demand is not None
+    demand = operator.needed(box)
     anchor = operator.anchor
     call = next((each for each in demand.calls if each.node is anchor), None)
     if not _is_product(operator):
@@ -248,14 +242,14 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
     the parameters would be cut into more than :data:`MOST_PARTS`, which would be impractical.
     """
     box = Box.whole(operator.output.shape)
-    demand = operator.demand(box)
-    if demand is None or (size := operator.parameter_bytes(demand)) <= private_bytes or not _is_product(operator):
+    demand = operator.needed(box)
+    size = operator.parameter_bytes(demand)
+    if operator.unknown or size <= private_bytes or not _is_product(operator):
         return
     room = private_bytes // 2
     if operator.axes:
         axis = operator.axes[0]
-        demand = operator.demand(box.along(axis, box.starts[axis], 1))
-        assert demand is not None
+        demand = operator.needed(box.along(axis, box.starts[axis], 1))
     if operator.parameter_bytes(demand) > room:
         is_cut = any(each.node is operator.anchor for each in demand.calls)
         least = with_part(operator, demand, ParameterPart((0, 1))) if is_cut else demand

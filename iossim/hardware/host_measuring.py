@@ -96,7 +96,7 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     ``date`` is recorded with the measurements, by default today. The machine should be idle meanwhile.
     """
     date = date or datetime.date.today().isoformat()
-    says = _cpu_facts()
+    says = cpu_facts()
     cores = len({_siblings(core) for core in usable_cores()})
     sources = {"affinity": "cores that this process may run on (sched_getaffinity, threads of a core counted once)"}
 
@@ -139,10 +139,10 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     )
 
 
-_SYSTEM = Path("/sys/devices/system/cpu")
+SYSTEM = Path("/sys/devices/system/cpu")
 
 
-def _text(path: Path) -> str:
+def system_text(path: Path) -> str:
     """The text of a system file; empty if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
@@ -150,17 +150,17 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _cpu_facts() -> dict[str, str]:
+def cpu_facts() -> dict[str, str]:
     """The fields of ``/proc/cpuinfo`` for the first core."""
     facts: dict[str, str] = {}
-    for line in _text(Path("/proc/cpuinfo")).splitlines():
+    for line in system_text(Path("/proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         facts.setdefault(name.strip(), value.strip())
     return facts
 
 
 def _siblings(core: int) -> str:
-    return _text(_SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core)
+    return system_text(SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core)
 
 
 def _lanes(says: Mapping[str, str]) -> tuple[int, str]:
@@ -172,7 +172,7 @@ def _lanes(says: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _nominal_clock_ghz(says: Mapping[str, str]) -> tuple[float, str]:
-    highest = _text(_SYSTEM / f"cpu{usable_cores()[0]}" / "cpufreq" / "cpuinfo_max_freq")
+    highest = system_text(SYSTEM / f"cpu{usable_cores()[0]}" / "cpufreq" / "cpuinfo_max_freq")
     if highest.isdigit():
         return int(highest) / 1e6, "cpufreq's highest"
     try:
@@ -185,12 +185,12 @@ def _caches() -> tuple[int, int, str]:
     """Bytes of the last-level cache and of the largest private cache of the first core, and their source."""
     core = usable_cores()[0]
     last, own = 0, 0
-    for index in sorted((_SYSTEM / f"cpu{core}" / "cache").glob("index*")):
-        size = _bytes(_text(index / "size"))
-        if not size or _text(index / "type") == "Instruction":
+    for index in sorted((SYSTEM / f"cpu{core}" / "cache").glob("index*")):
+        size = cache_bytes(index)
+        if not size or system_text(index / "type") == "Instruction":
             continue
         last = max(last, size)
-        if _text(index / "shared_cpu_list") in (_siblings(core), str(core)):
+        if system_text(index / "shared_cpu_list") in (_siblings(core), str(core)):
             own = max(own, size)
     source = "/sys/devices/system/cpu"
     if not last:
@@ -200,7 +200,9 @@ def _caches() -> tuple[int, int, str]:
     return last, own, source
 
 
-def _bytes(text: str) -> int:
+def cache_bytes(index: Path) -> int:
+    """The size of the cache that a folder of Linux describes; 0 if it does not say."""
+    text = system_text(index / "size")
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     return int(text[:-1]) * units[text[-1]] if text[:-1].isdigit() and text[-1] in units else 0
 

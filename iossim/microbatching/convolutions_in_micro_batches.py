@@ -27,7 +27,7 @@ from iossim.hardware.lowering.named_algorithms import step_algorithms
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.microbatching.divided_blocks import part_name, parts_text
+from iossim.microbatching.divided_blocks import part_names
 from iossim.microbatching.divisible import unit_divisible
 from iossim.microbatching.division import BenchmarkRow, micro_batch_sizes
 from iossim.microbatching.kernels_under_limits import Benchmarks, MicroBatching
@@ -142,7 +142,7 @@ def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostMo
             whole.append(unit.name)
         elif len(parts) > 1:
             sizes[unit.name] = parts
-            names = [part_name(unit.name, index, parts_text(parts)) for index in range(len(parts))]
+            names = list(part_names(unit.name, parts))
         room_bytes |= dict.fromkeys(names, max(one.workspace_bytes for one in own))
     divided = with_micro_batches(network, Division(units=sizes))
     problems = problems_of(divided, cost_model)

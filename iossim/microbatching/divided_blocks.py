@@ -35,7 +35,8 @@ from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.microbatching.divisible import UnitPart, batch_of, divisible, unit_divisible, unit_part
+from iossim.microbatching.divisible import UnitPart, divisible, unit_divisible, unit_part
+from iossim.models.options import common_batch
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
 from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.search.lattice import build_lattice
@@ -56,7 +57,7 @@ def divide_blocks(
     transitions. A search keeps the copies of a cluster of units in one micro-batch in one stage.
     """
     network = replace(network, clusters=tuple(map(tuple, clusters)))
-    images = batch_of(network) or 1
+    images = common_batch(network.graph) or 1
     divided: dict[int, tuple[int, ...]] = {}
     for place, block in enumerate(network.blocks):
         if (count := parts.get(block.name, 1)) > 1:
@@ -93,6 +94,11 @@ def divided_units(network: Network, parts: Mapping[str, int]) -> dict[str, int]:
 def part_name(name: str, index: int, parts: int | str) -> str:
     """Name of micro-batch ``index`` of a unit, an op or a value."""
     return f"{name}.{index + 1}of{parts}"
+
+
+def part_names(name: str, sizes: Sequence[int]) -> tuple[str, ...]:
+    """Name of each of the micro-batches of these sizes."""
+    return tuple(part_name(name, index, parts_text(sizes)) for index in range(len(sizes)))
 
 
 def parts_text(sizes: Sequence[int]) -> str:
@@ -137,7 +143,7 @@ class _Division:
             for node in network.units[unit].nodes
             for value in network.graph.nodes[node].outputs
         }
-        self.images = batch_of(network) or 1
+        self.images = common_batch(network.graph) or 1
         self.whole = (self.images,)
 
     def _count(self, place: int) -> int:
@@ -157,13 +163,12 @@ class _Division:
                     self.blocks[place].append(_Made(own.name, own.kind, of.unit_nodes(own)))
                     continue
                 parts = {size: unit_part(of, own, self.images, size) for size in sizes}
-                for index, size in enumerate(sizes):
+                for index, (name, size) in enumerate(zip(part_names(own.name, sizes), sizes, strict=True)):
                     part = parts[size]
                     assert part is not None, "a block that is divided is divisible"
                     if part.sums:
                         self._sums.update(own.outputs)
-                    nodes = self._copy(own, part, index, sizes)
-                    self.blocks[place].append(_Made(part_name(own.name, index, parts_text(sizes)), own.kind, nodes))
+                    self.blocks[place].append(_Made(name, own.kind, self._copy(own, part, index, sizes)))
             for value in of.graph.outputs:
                 if self.block_of.get(value) == place:
                     self._read(value, self.whole, place)
@@ -212,13 +217,12 @@ class _Division:
             return
         if len(made) > 1:
             if (value, self.whole) not in self._there:
-                terms = tuple(part_name(value, index, parts_text(made)) for index in range(len(made)))
                 assert own is not None, "a value in parts was made by a block"
                 self._there[value, self.whole] = at = place if self._has_room(place) else own
-                self._add_view(at, _view(f"{value}.join", Concat(0), terms, (value,)))
+                self._add_view(at, _view(f"{value}.join", Concat(0), part_names(value, made), (value,)))
             own = self._there[value, self.whole]
         if len(sizes) > 1 and (value, sizes) not in self._there:
-            names = tuple(part_name(value, index, parts_text(sizes)) for index in range(len(sizes)))
+            names = part_names(value, sizes)
             self._there[value, sizes] = place
             readers = [unit for unit in self.of.blocks[place].units if value in self.of.units[unit].inputs]
             if own is None and len(readers) == 1 and self._has_room(place, len(sizes)):
@@ -311,13 +315,13 @@ class _Division:
 
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
         """The copies of the operator that orders the micro-batches: the one whose order leaves out the most states."""
-        problem, count = self._copy_of(run), self._count(run[0])
+        problem = self._copy_of(run)
         states = _states(problem)
         unit = 0
         if states is not None:
             having = [int((states >> np.uint64(index) & np.uint64(1)).sum()) for index in range(len(problem))]
             unit = max(range(len(problem)), key=lambda index: having[index] * (len(states) - having[index]))
-        return tuple(part_name(problem.unit_names[unit], index, count) for index in range(count))
+        return part_names(problem.unit_names[unit], self.sizes[run[0]])
 
     def _clusters(self) -> Iterator[tuple[str, ...]]:
         """The clusters of each micro-batch of a divided block, with the views that one alone makes or reads."""

@@ -11,18 +11,13 @@ from iossim.ir.network import Block, Network, Unit
 from iossim.ir.op import Op
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.types import TensorType
+from iossim.models.options import common_batch
 from iossim.schedule.problem import MAX_UNITS
-
-
-def batch_of(network: Network) -> int | None:
-    """Number of images that every input of the network has in front; None if they differ, or there is no input."""
-    sizes = {network.graph.types[name].shape[:1] for name in network.graph.inputs}
-    return next(iter(sizes))[0] if len(sizes) == 1 and all(sizes) else None
 
 
 def divisible(network: Network, block: Block, parts: int) -> bool:
     """True if a block computes each image by itself, and so may be divided into ``parts``, and these fit a problem."""
-    batch = batch_of(network)
+    batch = common_batch(network.graph)
     if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
         return False
     return all(unit_divisible(network, network.units[unit], (batch // parts,) * parts) for unit in block.units)
@@ -30,7 +25,7 @@ def divisible(network: Network, block: Block, parts: int) -> bool:
 
 def unit_divisible(network: Network, unit: Unit, sizes: Sequence[int]) -> bool:
     """True if a unit may be divided into micro-batches of these sizes."""
-    batch = batch_of(network)
+    batch = common_batch(network.graph)
     if batch is None or sum(sizes) != batch:
         return False
     return all(unit_part(network, unit, batch, size) is not None for size in set(sizes))

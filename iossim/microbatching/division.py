@@ -22,6 +22,7 @@ Kernels of equal fronts are interchangeable: the program says how many of them h
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,9 +118,13 @@ def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tupl
     """
     sizes = set(micro_batch_sizes(policy, batch))
     useful = _undominated(row for row in rows if row.batch in sizes)
-    found = _fastest_under(useful, batch, sorted({row.workspace_bytes for row in useful}))
+    return undominated(_fastest_under(useful, batch, sorted({row.workspace_bytes for row in useful})))
+
+
+def undominated(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
+    """Those that no other beats in both time and workspace, the fastest first."""
     best: list[Configuration] = []
-    for one in sorted(found, key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches, str(one))):
+    for one in sorted(configurations, key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches, str(one))):
         if not best or one.workspace_bytes < best[-1].workspace_bytes:
             best.append(one)
     return tuple(best)
@@ -198,16 +203,20 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class Division(Generic[K]):
-    """The configuration of each kernel.
+    """The configuration of each kernel; where it is ``proved``, this division is the best.
 
-    No division takes less than ``lower_bound_us``; where it is ``proved``, this one is the best. ``greedy_us`` and
-    ``relaxed_us`` are what the greedy solution takes, and the linear relaxation (the best Lagrangian bound).
+    No division takes less than ``bound_us``; inf where each kernel has its best anyway. ``greedy_us`` is what the
+    greedy solution takes, and ``arena_bytes`` the arena in which activations share the limit, if they do.
     """
 
     chosen: Mapping[K, Configuration]
-    lower_bound_us: float
-    greedy_us: float
-    relaxed_us: float
+    bound_us: float = math.inf
+    greedy_us: float = math.inf
+    arena_bytes: int | None = None
+
+    @property
+    def lower_bound_us(self) -> float:
+        return min(self.bound_us, self.time_us)
 
     @property
     def time_us(self) -> float:
@@ -254,9 +263,7 @@ def divide(fronts: Mapping[K, Sequence[Configuration]], limit_bytes: int) -> Div
     for front, kernels, numbers in zip(classes, members, taken, strict=True):
         expanded = [place for place, number in enumerate(numbers) for _ in range(number)]
         chosen.update({kernel: front[place] for kernel, place in zip(kernels, expanded, strict=True)})
-    ordered = {kernel: chosen[kernel] for kernel in fronts}
-    time_us = fsum(one.time_us for one in ordered.values())
-    return Division(ordered, min(bound_us, time_us), greedy.time_us, min(greedy.relaxed_us, time_us))
+    return Division({kernel: chosen[kernel] for kernel in fronts}, bound_us, greedy.time_us)
 
 
 @dataclass(frozen=True)

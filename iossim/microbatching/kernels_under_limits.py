@@ -21,7 +21,7 @@ from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Command, Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
-from iossim.microbatching.division import SAME, BenchmarkRow, Configuration, Division, K, divide, front, within
+from iossim.microbatching.division import BenchmarkRow, Configuration, Division, K, divide, front, undominated, within
 from iossim.microbatching.network_kernels import FORWARD, KernelName
 
 #: Most times that the limit is lowered until the arena keeps it.
@@ -37,17 +37,6 @@ class Moment(Generic[K]):
 
 
 @dataclass(frozen=True)
-class InMemory(Generic[K]):
-    """The configuration of each kernel, and the arena of the plan with their workspaces. No choice that keeps the
-    limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something.
-    """
-
-    chosen: Mapping[K, Configuration]
-    lower_bound_us: float
-    arena_bytes: int
-
-
-@dataclass(frozen=True)
 class Memory(Generic[K]):
     """One arena for a plan's activations and workspaces. ``kernels`` are those of each unit."""
 
@@ -55,9 +44,9 @@ class Memory(Generic[K]):
     kernels: Mapping[str, Sequence[K]]
     limit_bytes: int
 
-    def divided(self, fronts: Mapping[K, Sequence[Configuration]]) -> InMemory[K]:
-        """The best configurations with which the plan keeps the limit. Raises OptionError, with the least that would
-        do, where the limit is less.
+    def divided(self, fronts: Mapping[K, Sequence[Configuration]]) -> Division[K]:
+        """The best configurations with which the plan keeps the limit, proved unless packing cost something. Raises
+        OptionError, with the least that would do, where the limit is less.
         """
         moments = _moments(self.plan, self.kernels)
         least = {kernel: aligned(front[-1].workspace_bytes) for kernel, front in fronts.items()}
@@ -73,7 +62,7 @@ class Memory(Generic[K]):
             bound_us = max(bound_us, lower_us) if target == self.limit_bytes else bound_us
             arena_bytes = plan_memory(with_workspaces(self.plan, self.kernels, chosen)).arena_bytes
             if arena_bytes <= self.limit_bytes:
-                return InMemory({kernel: chosen[kernel] for kernel in fronts}, bound_us, arena_bytes)
+                return Division({kernel: chosen[kernel] for kernel in fronts}, bound_us, arena_bytes=arena_bytes)
             target -= arena_bytes - self.limit_bytes
         # Below the limit it is packing that fails: its excess comes on top.
         needed += self.limit_bytes - target
@@ -100,16 +89,12 @@ def _divided(
     return chosen, fsum(bounds)
 
 
-def _in_a_row(fronts: Sequence[Sequence[Configuration]]) -> list[Configuration]:
+def _in_a_row(fronts: Sequence[Sequence[Configuration]]) -> tuple[Configuration, ...]:
     """The front of kernels that run one after another in one workspace; sizes as an arena has them."""
     least = max(aligned(front[-1].workspace_bytes) for front in fronts)
     rooms = {aligned(one.workspace_bytes) for front in fronts for one in front}
-    found: list[Configuration] = []
-    for room in sorted(room for room in rooms if room >= least):
-        time_us = fsum(_fastest(front, room).time_us for front in fronts)
-        if not found or time_us < found[-1].time_us:
-            found.append(Configuration((), time_us, room))
-    return found[::-1]
+    times_us = {room: fsum(_fastest(front, room).time_us for front in fronts) for room in rooms if room >= least}
+    return undominated(Configuration((), time_us, room) for room, time_us in times_us.items())
 
 
 def _fastest(front: Sequence[Configuration], room_bytes: int) -> Configuration:
@@ -197,16 +182,16 @@ class DividedKernel:
 
 @dataclass(frozen=True)
 class MicroBatching(Printed):
-    """All kernels. ``shared`` tells of the limit that they share, alone or with activations; without one each has its
-    own best.
+    """All kernels, as ``division`` divides them; they share ``total_workspace_limit_bytes``, or with activations
+    ``memory_limit_bytes``.
     """
 
     kernels: tuple[DividedKernel, ...]
+    division: Division[KernelName]
     policy: str
     workspace_limit_bytes: int | None
     total_workspace_limit_bytes: int | None
     memory_limit_bytes: int | None = None
-    shared: Division[KernelName] | InMemory[KernelName] | None = None
 
     drawn_by: ClassVar[str] = "iossim.microbatching.words"
 
@@ -215,7 +200,7 @@ class MicroBatching(Printed):
 
     @property
     def time_us(self) -> float:
-        return fsum(one.configuration.time_us for one in self.kernels)
+        return self.division.time_us
 
     @property
     def undivided_us(self) -> float | None:
@@ -231,16 +216,16 @@ class MicroBatching(Printed):
     @property
     def workspace_bytes(self) -> int:
         """Total of all kernels."""
-        return sum(one.configuration.workspace_bytes for one in self.kernels)
+        return self.division.workspace_bytes
 
     @property
     def lower_bound_us(self) -> float:
         """No choice under the limits takes less."""
-        return self.time_us if self.shared is None else min(self.shared.lower_bound_us, self.time_us)
+        return self.division.lower_bound_us
 
     @property
     def proved(self) -> bool:
-        return self.time_us - self.lower_bound_us <= SAME * self.time_us
+        return self.division.proved
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -253,13 +238,13 @@ class MicroBatching(Printed):
             "proved": self.proved,
             "workspace_bytes": self.workspace_bytes,
             "memory_limit_bytes": self.memory_limit_bytes,
-            "arena_bytes": self.shared.arena_bytes if isinstance(self.shared, InMemory) else None,
+            "arena_bytes": self.division.arena_bytes,
             "kernels": [one.to_json() for one in self.kernels],
         }
 
 
 #: Function that chooses the best configurations under a limit of all kernels, from the fronts of each.
-Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[KernelName] | InMemory[KernelName]]
+Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[KernelName]]
 
 
 @dataclass(frozen=True)
@@ -298,22 +283,23 @@ class Benchmarks:
         choose: Choose | None = None if memory is None else memory.divided
         if total_workspace_limit_bytes is not None:
             choose = partial(divide, limit_bytes=total_workspace_limit_bytes)
-        shared = None if choose is None else choose(fronts)
-        if shared is None or choose is None:
+        if choose is None:
             # A kernel gains nothing by leaving some of its own limit: the fastest undivided configuration counts.
-            chosen: Mapping[KernelName, Configuration] = {
+            fastest = {
                 name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
                 for name, own in fronts.items()
             }
+            found = Division(fastest)
             undivided: Mapping[KernelName, Configuration] = {name: own[0] for name, own in whole.items() if own}
         else:
-            chosen, undivided = shared.chosen, _all_undivided(whole, choose)
+            found, undivided = choose(fronts), _all_undivided(whole, choose)
         kernels = tuple(
-            DividedKernel(name, batches[name], chosen[name], undivided.get(name), all_of[name]) for name in batches
+            DividedKernel(name, batch, found.chosen[name], undivided.get(name), all_of[name])
+            for name, batch in batches.items()
         )
         memory_bytes = None if memory is None else memory.limit_bytes
         limits = workspace_limit_bytes, total_workspace_limit_bytes, memory_bytes
-        return MicroBatching(kernels, self.policy, *limits, shared)
+        return MicroBatching(kernels, found, self.policy, *limits)
 
 
 def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]) -> tuple[Configuration, ...]:
@@ -328,11 +314,7 @@ def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]
             each.workspace_bytes > one.workspace_bytes or one.time_us < WORTH_DIVIDING * each.time_us for each in whole
         )
     ]
-    found: list[Configuration] = []
-    for one in sorted((*whole, *worth), key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches)):
-        if not found or one.workspace_bytes < found[-1].workspace_bytes:
-            found.append(one)
-    return tuple(found)
+    return undominated((*whole, *worth))
 
 
 def _all_undivided(

@@ -21,7 +21,8 @@ from iossim.microbatching.divided_blocks import (
     divided_units,
     estimated_transitions,
 )
-from iossim.microbatching.divisible import batch_of, divisible
+from iossim.microbatching.divisible import divisible
+from iossim.models.options import common_batch
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.free_views import WithoutViews
@@ -152,7 +153,7 @@ class MicroBatch:
 
     def apply(self, network: Network, setting: Setting) -> MicroBatched:
         """The divided network; raises OptionError where the batch or no block can be divided into equal parts."""
-        batch = batch_of(network)
+        batch = common_batch(network.graph)
         if batch is None:
             raise OptionError(
                 f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
@@ -251,7 +252,7 @@ class DivisionChoices(Choices[int]):
     @staticmethod
     def fits(network: Network) -> bool:
         """True if there is anything to choose."""
-        return narrow_blocks(network) is network and (batch_of(network) or 1) > 1
+        return narrow_blocks(network) is network and (common_batch(network.graph) or 1) > 1
 
     def blocks(self, network: Network) -> _Blocks:
         if network not in self._blocks:
@@ -259,7 +260,7 @@ class DivisionChoices(Choices[int]):
             choices: list[Counts] = []
             undivided: dict[str, float] = {}
             wide_from: dict[str, int] = {}
-            whole = batch_of(network) is None
+            whole = common_batch(network.graph) is None
             for block in network.blocks:
                 problem = problems[block.name]
                 counts = () if whole else tuple(count for count in TRIED if divisible(network, block, count))

@@ -41,10 +41,7 @@ class ConvKernel:
     def step(self) -> Step:
         """Step to be lowered: the op alone."""
         outputs = self.op.infer(self.inputs)
-        is_gradient_of_filter = isinstance(self.op, ConvBackwardFilter)
-        operands = tuple(
-            Operand(value, is_weight=place > 0 and not is_gradient_of_filter) for place, value in enumerate(self.inputs)
-        )
+        operands = tuple(Operand(value, is_weight=place >= self.with_images) for place, value in enumerate(self.inputs))
         return Step(self.op, operands, outputs, self.op.flops(self.inputs, outputs), self.precision)
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from iossim.base.memory import size_text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.microbatching.division import Configuration
-from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, InMemory, MicroBatching
+from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, described
 from iossim.report.notebook import parts, records
@@ -67,17 +67,17 @@ def total_words(found: MicroBatching) -> str:
     else:
         words += f", undivided {_time_text(found.undivided_us)} under the same limit: {found.gain:.2f} times"
     worth = f"a batch is divided where that gains {1 - WORTH_DIVIDING:.0%}"
-    bound = f"no choice takes less than {_time_text(found.lower_bound_us)}"
-    shared = found.shared
-    if shared is None:
+    division = found.division
+    bound = f"no choice takes less than {_time_text(division.lower_bound_us)}"
+    if division.arena_bytes is not None:
+        words += f". The arena with activations has {size_text(division.arena_bytes)}"
+        return f"{words}; {'proved the best' if division.proved else bound} ({worth})."
+    if found.total_workspace_limit_bytes is None:
         return f"{words}. Each is the fastest under its limit ({worth})."
-    if isinstance(shared, InMemory):
-        words += f". The arena with activations has {size_text(shared.arena_bytes)}"
-        return f"{words}; {'proved the best' if found.proved else bound} ({worth})."
     words += f". Their workspaces have {size_text(found.workspace_bytes)} together"
-    if shared.proved:
-        return f"{words}; proved the best under the limit (greedy: {_time_text(shared.greedy_us)}; {worth})."
-    return f"{words}; {bound} (gap {shared.gap:.2%}; {worth})."
+    if division.proved:
+        return f"{words}; proved the best under the limit (greedy: {_time_text(division.greedy_us)}; {worth})."
+    return f"{words}; {bound} (gap {division.gap:.2%}; {worth})."
 
 
 def _time_text(time_us: float) -> str:

@@ -55,7 +55,7 @@ class LoadOptions:
 
     def source(self, network: Network) -> ModelSource:
         """The source of ``network``, loaded with these options; its own source has the model only."""
-        batch = self.batch or _common_batch(network.graph)
+        batch = self.batch or common_batch(network.graph)
         texts = {
             "dtype": network.precision if network.precision is not Precision.FP32 else "",
             "graphs": self.graphs or "",
@@ -73,7 +73,7 @@ class LoadOptions:
         return ModelSource(network.source.model, batch or 1, options)
 
 
-def _common_batch(graph: Graph) -> int | None:
+def common_batch(graph: Graph) -> int | None:
     """The leading dimension of all inputs, None if they differ."""
     leading = {graph.types[name].shape[:1] for name in graph.inputs}
     return leading.pop()[0] if len(leading) == 1 and leading != {()} else None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import OptionError
+from iossim.cli.options import with_flags
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.stage_plans import step_operators
 from iossim.hardware.lowering.kernel import Issue
@@ -32,6 +36,9 @@ from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
+
+#: A larger overlap of layers cannot come from rounded clocks.
+_BESIDE = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,41 @@ class ProfileReport:
         """The largest errors first; units without a measurement last."""
         return sorted(self.rows, key=lambda row: -abs(row.error_us) if row.error_us is not None else 1.0)
 
+    def remarks(self, profile: Path, network: Network, device: str | None) -> Iterator[str]:
+        """Reasons why errors may not be those of the predictions."""
+        if self.other_device:
+            yield f"{profile} was recorded on {self.other_device}, and the predictions are for {device}"
+        if self.too_fast:
+            yield with_flags(self.too_fast)
+        if self.is_doubtful:
+            yield f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?"
+        if self.products_times >= 2:
+            said = f"{self.products_times:.1f} times as many products ran in {profile} as {network.name} has"
+            yield f"{said}; if it ran several times, record equal runs alone, and give --runs"
+        if (self.times.overlap or 1.0) > _BESIDE:
+            yield "concurrent layers took longer than alone; errors and --measurements include that"
+
+    def units(self) -> list[dict[str, Any]]:
+        """Units in JSON, the largest errors first."""
+        names = ("unit", "kind", "predicted_us", "measured_us", "error_percent", "limit")
+        return [{name: getattr(row, name) for name in names} | {"layers": list(row.layers)} for row in self.by_error]
+
+    def sentences(self, complete: bool) -> Iterator[str]:
+        """What was measured and predicted; the search may not be ``complete``."""
+        times = self.times
+        summed = "the layers' medians" if times.runs > 1 else "layers"
+        yield (
+            f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * self.matched_share:.1f}% of it "
+            f"matched to units; predicted {self.predicted_us / 1e3:.3f} ms."
+        )
+        if times.wall_us is not None:
+            yield (
+                f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
+                f"its last; on average {times.overlap or 0:.2f} layers ran concurrently."
+            )
+        which = "best schedule" if complete else "best schedule found before the interrupt"
+        yield f"The {which} is predicted to be {self.possible:.2f} times as fast as sequential execution."
+
 
 def measured_units(report: ProfileReport, network: Network, device: DeviceProfile) -> MeasurementSet:
     """Units that ran as a single layer, as a measurement set; those without columns there are left out, and noted.
@@ -135,14 +177,13 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
     for place, number in enumerate(found):
         if number is not None:
             layers[number].append(place)
-    rows, fast = [], []
+    rows, timed = [], dict[str, tuple[Sequence[Operator], float]]()
     for unit, places in zip(network.units, layers, strict=True):
         facts = prices.stage_facts(network, Stage(strategy=Strategy.CONCURRENT, groups=[[unit.name]], latency_us=0.0))
         own = [times.layers[place] for place in places]
         measured_us = sum(layer.duration_us for layer in own) if own else None
         if measured_us:
-            resolution_us = 1.0 if times.source == ONNXRUNTIME else 0.0  # times are whole microseconds
-            fast.append(too_fast(unit.name, _operators(network, unit), measured_us, resolution_us, prices.profile))
+            timed[unit.name] = _operators(network, unit), measured_us
         rows.append(
             ProfileRow(
                 unit.name,
@@ -165,7 +206,8 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         possible,
         times.names_nodes and not told,
         ran / ops if ops else 1.0,
-        too_fast_words([one for one in fast if one is not None], network, prices.profile),
+        # Times of ONNX Runtime are whole microseconds.
+        too_fast_words(timed, float(times.source == ONNXRUNTIME), network, prices.profile),
         other_device(times, prices.profile),
         tuple(found),
     )
@@ -253,45 +295,29 @@ def other_device(times: LayerTimes, device: DeviceProfile) -> str:
     return name if name != device.name.partition("+")[0] else ""
 
 
-@dataclass(frozen=True, slots=True)
-class TooFast:
-    """A unit that took less time than its arithmetic at the device's peak, or its bytes at the memory bandwidth.
-
-    ``try_precision`` is the first in which that time is possible.
-    """
-
-    unit: str
-    by_arithmetic: bool
-    measured_us: float
-    least_us: float
-    try_precision: Precision | None = None
-
-
-def too_fast(
-    unit: str, operators: Sequence[Operator], measured_us: float, resolution_us: float, device: DeviceProfile
-) -> TooFast | None:
-    """Finding that a unit of these operators was measured faster than the device permits; None if it was not.
+def too_fast_words(
+    timed: Mapping[str, tuple[Sequence[Operator], float]], resolution_us: float, network: Network, device: DeviceProfile
+) -> str:
+    """Sentence on units that took less time than their arithmetic at the device's peak, or their bytes at the memory
+    bandwidth, and a remedy; empty without any. ``timed`` has the operators of each unit, and its time, us.
 
     With several operators, or on a CPU, bytes are not counted: one operator's output may be in a cache for the next.
     """
-    longest_us = measured_us + resolution_us
-    least_us = sum(fastest_arithmetic_us(operator, device) for operator in operators)
-    if longest_us < least_us:
-        precision = possible_precision(operators, longest_us, device)
-        return TooFast(unit, True, measured_us, least_us, precision)
-    from_memory = len(operators) == 1 and device.kind == "gpu"
-    moved_us = fastest_transfer_us(operators[0], device) if from_memory else 0.0
-    return TooFast(unit, False, measured_us, moved_us) if longest_us < moved_us else None
-
-
-def too_fast_words(several: Sequence[TooFast], network: Network, device: DeviceProfile) -> str:
-    """Sentence that names the units that are too fast, and a remedy; empty without any."""
-    if not several:
+    found: list[tuple[bool, float, str]] = []
+    for unit, (operators, measured_us) in timed.items():
+        arithmetic_us = sum(fastest_arithmetic_us(operator, device) for operator in operators)
+        from_memory = len(operators) == 1 and device.kind == "gpu"
+        moved_us = fastest_transfer_us(operators[0], device) if from_memory else 0.0
+        by_arithmetic = measured_us + resolution_us < arithmetic_us
+        if by_arithmetic or measured_us + resolution_us < moved_us:
+            found.append((by_arithmetic, (arithmetic_us if by_arithmetic else moved_us) / measured_us, unit))
+    if not found:
         return ""
-    first = max(several, key=lambda one: (one.by_arithmetic, one.least_us / one.measured_us))
-    more = f" and {len(several) - 1} more units are" if len(several) > 1 else " is"
-    of = f"{network.precision}'s peak" if first.by_arithmetic else "the memory"
-    least = f"{first.measured_us:,.1f} us, where {first.least_us:,.1f} are the least"
-    told = f"{first.unit}{more} faster than {of} of {device.name} ({least})"
-    remedy = f"try `dtype` {first.try_precision}" if first.try_precision else "was it this device, model and batch?"
-    return f"{told}; {remedy}"
+    by_arithmetic, ratio, unit = max(found, key=itemgetter(0, 1))
+    operators, measured_us = timed[unit]
+    precision = possible_precision(operators, measured_us + resolution_us, device) if by_arithmetic else None
+    more = f" and {len(found) - 1} more units are" if len(found) > 1 else " is"
+    of = f"{network.precision}'s peak" if by_arithmetic else "the memory"
+    least = f"{measured_us:,.1f} us, where {ratio * measured_us:,.1f} are the least"
+    remedy = f"try `dtype` {precision}" if precision else "was it this device, model and batch?"
+    return f"{unit}{more} faster than {of} of {device.name} ({least}); {remedy}"

@@ -6,22 +6,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli.option_groups import ModelOptions, PricingOptions
-from iossim.cli.options import command, with_flags
+from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_or_network
 
 if TYPE_CHECKING:
-    from iossim.ir.network import Network
     from iossim.measurements.profilers.layer_times import LayerTimes
-    from iossim.profiles.profile_report import ProfileReport
 
-#: A larger overlap of layers cannot come from rounded clocks.
-_BESIDE = 1.05
 #: Number of rows without --all.
 _ROWS_SHOWN = 20
 
@@ -74,7 +70,7 @@ def profile_report(
         if sequential.complete:
             best = search(scheduler="ios-both")
     report = reports.profile_report(network, times, prices, best.speedup(sequential.latency_us))
-    remarks = [*network.remarks, *taken_as, *_remarks(profile, times, network, report, device)]
+    remarks = [*network.remarks, *taken_as, *report.remarks(profile, network, device)]
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)
@@ -91,16 +87,16 @@ def profile_report(
         "predicted_us": report.predicted_us,
         "overlap": times.overlap,
         "possible_speedup": report.possible,
-        "units": _units(report),
+        "units": report.units(),
         "unmatched": list(report.unmatched),
         "remarks": remarks,
     }
-    sentences = list(_sentences(times, report, best.complete))
+    sentences = list(report.sentences(best.complete))
 
     def parts() -> Iterator[Part]:
         ran = f"{times.source}, {times.runs} run{'s' * (times.runs > 1)}"
         yield wrapped(f"{network.name}, profiled by {ran}, next to predictions for {sequential.device}", "bold")
-        units = _units(report)[: None if whole else _ROWS_SHOWN]
+        units = report.units()[: None if whole else _ROWS_SHOWN]
         shown = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in units]
         yield from table("", shown, titles={"limit": "limited by"}, digits=1, shortens=("unit",))
         if len(shown) < len(report.rows):
@@ -128,41 +124,3 @@ def _recorded(profile: Path, runs: int | None) -> LayerTimes:
         return layer_times(text, runs)
     except CsvError as error:
         raise OptionError(f"profile {profile}: {error.reason}; {error.remedy}") from None
-
-
-def _remarks(
-    profile: Path, times: LayerTimes, network: Network, report: ProfileReport, device: str | None
-) -> Iterator[str]:
-    """Reasons why errors may not be those of the predictions."""
-    if report.other_device:
-        yield f"{profile} was recorded on {report.other_device}, and the predictions are for {device}"
-    if report.too_fast:
-        yield with_flags(report.too_fast)
-    if report.is_doubtful:
-        yield f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?"
-    if report.products_times >= 2:
-        said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
-        yield f"{said}; if it ran several times, record equal runs alone, and give --runs"
-    if (times.overlap or 1.0) > _BESIDE:
-        yield "concurrent layers took longer than alone; errors and --measurements include that"
-
-
-def _units(report: ProfileReport) -> list[dict[str, Any]]:
-    """Units in JSON, the largest errors first."""
-    names = ("unit", "kind", "predicted_us", "measured_us", "error_percent", "limit")
-    return [{name: getattr(row, name) for name in names} | {"layers": list(row.layers)} for row in report.by_error]
-
-
-def _sentences(times: LayerTimes, report: ProfileReport, complete: bool) -> Iterator[str]:
-    summed = "the layers' medians" if times.runs > 1 else "layers"
-    yield (
-        f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
-        f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
-    )
-    if times.wall_us is not None:
-        yield (
-            f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
-            f"its last; on average {times.overlap or 0:.2f} layers ran concurrently."
-        )
-    which = "best schedule" if complete else "best schedule found before the interrupt"
-    yield f"The {which} is predicted to be {report.possible:.2f} times as fast as sequential execution."

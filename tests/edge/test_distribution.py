@@ -19,7 +19,7 @@ from iossim.edge.collectives import SYNCHRONISATIONS, Collective, Message, apply
 from iossim.edge.distributed import distributed
 from iossim.edge.distribution import MIXES, Boxes, Mode, Price, boxes_of, distribute
 from iossim.edge.operators import Operator, operators
-from iossim.edge.runs import run_in_turn
+from iossim.edge.runs import run_devices
 from iossim.execution.box import Box
 from iossim.hardware.edge import Link, edge_device
 from iossim.hardware.profile import Fact
@@ -43,7 +43,7 @@ def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: st
     found = distribute(network, devices, LINK, SYNCHRONISATIONS[way], made_up, MIXES[mix])
     inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)
-    for outputs in run_in_turn(found, inputs):
+    for outputs in run_devices(found, inputs, range(devices)):
         for name, array in expected.items():
             np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5)
 

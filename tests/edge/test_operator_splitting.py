@@ -18,13 +18,16 @@ from iossim.edge import optimize
 from iossim.edge.access import AS_IT_LIES, Order
 from iossim.edge.linking import AS_MADE, Bands, Layout, Visit, visit, wanted
 from iossim.edge.operators import operators
-from iossim.edge.optimize import SplitSearch, arithmetic_us, plan
-from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load
+from iossim.edge.optimize import SplitSearch, plan
+from iossim.edge.plan import EdgePlan, Load, OperatorStep, OutputSlice, Variant, slice_load, unit_work
+from iossim.edge.runs import run_distributed, run_plan
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.slice import Split
 from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 
@@ -144,7 +147,10 @@ def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_fin
         (part, *_) = found.steps[operator.index].slices
         step = OperatorStep(operator, (part,))
         space = part.partition.space
-        whole_us = arithmetic_us(found, operator, space)
+        demand = operator.demand(space)
+        assert demand is not None
+        rate = found.device.multiply_adds_per_us(found.precision)
+        whole_us = (demand.multiply_adds + demand.other_flops) / rate
 
         def price_us(partition: Partition, step: OperatorStep = step, part: OutputSlice = part) -> float:
             return slice_load(found, step, replace(part, partition=partition)).us
@@ -153,7 +159,7 @@ def test_no_split_takes_less_than_its_share_of_the_arithmetic_and_the_search_fin
         for partition in splits[::every]:
             share = partition.elements(0) / math.prod(space.shape)
             assert price_us(partition) >= whole_us * share * (1 - 1e-9)
-        chosen = SplitSearch("exhaustive").split(found, operator, space, units, price_us)
+        chosen = SplitSearch("exhaustive").split(found, step, units, part)
         if every < 10:
             assert price_us(chosen) == min(map(price_us, splits))
 
@@ -165,11 +171,11 @@ class Falling:
         self.most = most
         self.priced: list[Partition] = []
 
-    def __call__(self, partition: Partition) -> float:
+    def __call__(self, found: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:
         if len(self.priced) == self.most:
             raise KeyboardInterrupt
-        self.priced.append(partition)
-        return 1e9 - len(self.priced)
+        self.priced.append(part.partition)
+        return Load(1e9 - len(self.priced), 0.0, 0.0)
 
 
 @pytest.fixture
@@ -179,20 +185,24 @@ def horizontal() -> EdgePlan:
 
 def test_so_many_splits_are_tried_and_no_more(horizontal: EdgePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimize, "MOST_TRIED", 7)
-    operator, prices = operators(horizontal.network)[0], Falling(1000)
-    chosen = SplitSearch("exhaustive").split(horizontal, operator, Box.whole(operator.output.shape), 8, prices)
+    monkeypatch.setattr(optimize, "slice_load", prices := Falling(1000))
+    step = horizontal.steps[0]
+    chosen = SplitSearch("exhaustive").split(horizontal, step, 8, step.slices[0])
     assert len(prices.priced) == 7
     assert chosen == prices.priced[-1]
 
 
-def test_an_interrupt_leaves_the_best_so_far_and_the_priority_afterwards(horizontal: EdgePlan) -> None:
-    first, second = operators(horizontal.network)[:2]
-    search, prices = SplitSearch("exhaustive"), Falling(3)
-    assert search.split(horizontal, first, Box.whole(first.output.shape), 8, prices) == prices.priced[2]
+def test_an_interrupt_leaves_the_best_so_far_and_the_priority_afterwards(
+    horizontal: EdgePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimize, "slice_load", prices := Falling(3))
+    first, second = horizontal.steps[:2]
+    search = SplitSearch("exhaustive")
+    assert search.split(horizontal, first, 8, first.slices[0]) == prices.priced[2]
     assert isinstance(prices.priced[2], Grid)
     assert search.was_interrupted
-    space = Box.whole(second.output.shape)
-    assert search.split(horizontal, second, space, 8, prices) == Even(space, 8, second.axes)
+    space = Box.whole(second.operator.output.shape)
+    assert search.split(horizontal, second, 8, second.slices[0]) == Even(space, 8, second.operator.axes)
 
 
 def test_progress_counts_all_operators_of_all_plans() -> None:
@@ -238,3 +248,19 @@ def refusal(fits: Callable[..., object], *given: object) -> str:
     except DeviceError as error:
         return str(error)
     return ""
+
+
+def test_an_operator_of_unknown_access_is_done_once_and_its_outputs_are_whole() -> None:
+    b = GraphBuilder("unknown")
+    x = b.input("x", (1, 4, 6, 6))
+    with b.unit("both", "Conv"):
+        y = b.add(Conv(groups=4), x, b.constant("w", (8, 1, 1, 1)))
+        values = list(b.add_all(Split(1, (3, 5)), y))
+    network = b.network(values)
+    (step,) = (found := plan(network, made(), Variant.HORIZONTAL)).steps
+    works = [work for unit in range(8) for work in unit_work(found, step, step.slices[0], unit)]
+    assert sum(work.chunk.demand.multiply_adds for work in works) == 8 * 6 * 6
+    shared = related.distribute(network, "c6678", 2)
+    assert [shared.distribution.share(0).held[value] for value in values] == [1.0, 1.0]
+    assert run_distributed(shared, False).holds
+    assert run_plan(found).holds

@@ -43,6 +43,11 @@ class Stored:
     type: TensorType
     space: Box
 
+    def within(self, space: Box) -> list[Array]:
+        """The part of each stored block that is in a box."""
+        parts = ((block, lies, block.common(space)) for block, lies in self.blocks)
+        return [lies[_within(part or Box(block.starts, (0,) * len(space.shape)), block)] for block, lies, part in parts]
+
     @cached_property
     def blocks(self) -> list[tuple[Box, Array]]:
         """Each block that is stored here, and its bytes as an array of the axes in order."""
@@ -129,40 +134,21 @@ class _Memories:
 
 def _run_slice(memories: _Memories, step: OperatorStep, part: OutputSlice) -> None:
     maps = {name: memories.stored(name) for name in (*step.operator.inputs, *step.operator.outputs)}
+    outside = dict(maps)
+    for staged in (*part.inputs, *([part.output] if part.output else [])):
+        maps[staged.value] = memories.stored(staged.value, staged)
     for staged in part.inputs:
-        stored = memories.stored(staged.value, staged)
-        for (_, to), (_, origin) in zip(stored.blocks, _cut(maps[staged.value], staged.box), strict=True):
-            to[...] = origin
-        maps[staged.value] = stored
+        _move(outside[staged.value], maps[staged.value], staged.box)
+    for unit in range(part.partition.units):
+        _run_unit(memories, step.operator, maps, unit_work(memories.plan, step, part, unit))
     if part.output is not None:
-        maps[part.output.value] = memories.stored(part.output.value, part.output)
-    if step.whole:
-        _run_whole(memories, step.operator, maps)
-    else:
-        for unit in range(part.partition.units):
-            _run_unit(memories, step.operator, maps, unit_work(memories.plan, step, part, unit))
-    if part.output is not None:
-        outside = _cut(memories.stored(part.output.value), part.output.box)
-        for (_, origin), (_, to) in zip(maps[part.output.value].blocks, outside, strict=True):
-            to[...] = origin
+        _move(maps[part.output.value], outside[part.output.value], part.output.box)
 
 
-def _cut(stored: Stored, space: Box) -> list[tuple[Box, Array]]:
-    """The part of each stored block that is in a box."""
-    found = []
-    for block, lies in stored.blocks:
-        own = block.common(space) or Box(block.starts, (0,) * len(space.shape))
-        found.append((own, lies[_within(own, block)]))
-    return found
-
-
-def _run_whole(memories: _Memories, operator: Operator, maps: Mapping[str, Stored]) -> None:
-    """Run an operator of unknown access: its ops as they are."""
-    types = memories.plan.network.graph.types
-    known = {name: maps[name].get(Box.whole(types[name].shape)) for name in operator.inputs}
-    known = operator.evaluate(known | {name: memories.parameter(name) for name in operator.parameters})
-    for name in operator.outputs:
-        maps[name].put(Box.whole(types[name].shape), known[name])
+def _move(origin: Stored, to: Stored, box: Box) -> None:
+    """Copy a box from one memory to the other, block by block."""
+    for target, source in zip(to.within(box), origin.within(box), strict=True):
+        target[...] = source
 
 
 def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored], works: Sequence[Work]) -> None:
@@ -185,12 +171,12 @@ def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored
                 continue
             if len(call.node.inputs) == 3:
                 sums = sums + _bias(operator, call.node.op, parameters[call.node.inputs[2]][1])
-            whole = operator.demand(chunk.demand.box)
-            assert whole is not None
+            whole = operator.needed(chunk.demand.box)
             after = [each.node for each in whole.calls].index(call.node) + 1
             known[anchor] = sums
             run_calls(whole.calls[after:], read, known)
-        maps[operator.outputs[0]].put(chunk.demand.box, known[operator.outputs[0], chunk.demand.box])
+        for name, box in operator.boxes(chunk.demand.box).items():
+            maps[name].put(box, known[name, box])
 
 
 def _bias(operator: Operator, op: object, array: Array) -> Array:

@@ -25,6 +25,7 @@ from iossim.execution.backends import backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import repeat
+from iossim.hardware import host_measuring
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network, make_unit
@@ -336,7 +337,8 @@ def test_what_linux_says(monkeypatch: pytest.MonkeyPatch) -> None:
         "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": ["powersave"],
         "/sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": ["3200000"],
     }
-    monkeypatch.setattr(machine, "_lines", lambda path: files.get(str(path), []))
+    for module in (machine, host_measuring):
+        monkeypatch.setattr(module, "system_text", lambda path: "\n".join(files.get(str(path), [])))
     monkeypatch.setattr(machine, "_TICKS_PER_S", 100)
     assert LoadReading.take((0,)).busy_s == pytest.approx(1.30)
     assert LoadReading.take((0, 1)).busy_s == pytest.approx(1.40)
