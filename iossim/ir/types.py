@@ -115,6 +115,11 @@ class Precision(StrEnum):
     def storage(self) -> DType:
         return DType.FLOAT32 if self is Precision.TF32 else DType(self.value)
 
+    def of_type(self, dtype: DType) -> Precision:
+        """The arithmetic on tensors of a type in a network of this precision: that of another floating-point type."""
+        is_another = dtype in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16) and dtype is not self.storage
+        return Precision(dtype.value) if is_another else self
+
 
 #: No machine holds a larger tensor; NumPy's arrays have no more dimensions.
 LARGEST_TENSOR_BYTES, MOST_DIMENSIONS = 1 << 40, 64

@@ -50,7 +50,8 @@ def load(
     (:mod:`iossim.models.ios_engine.file`).
 
     ``batch`` is the number of images; it defaults to one, or to that of ``shapes`` or an ONNX file. ``dtype`` names a
-    :class:`~iossim.ir.types.Precision`; it defaults to that of the file's or module's weights, otherwise to fp32.
+    :class:`~iossim.ir.types.Precision`; it defaults to that of the file's or module's weights, otherwise to fp32. Any
+    other one replaces every floating-point type; with the weights' own one, parts that a file casts to another keep it.
     ``shapes`` gives complete shapes of graph inputs by name, batch included; ``dimensions`` binds symbolic dimensions
     of an ONNX file, and its inputs of one truth value or whole number, such as ``use_cache_branch``. ``graphs`` is a
     folder of edge lists, for ``randwire``. ``units`` names a unit policy (:mod:`iossim.models.passes.unit_fusion`).

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from iossim.base.errors import ModelError
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network
 from iossim.ir.ops.unary import Cast
-from iossim.ir.types import DType, Precision, TensorType
+from iossim.ir.types import DType, Precision
 from iossim.models.options import LoadOptions
 from iossim.models.passes.batch_norms import LayerScaleFolding
 from iossim.models.passes.blocks import cut_blocks, split_blocks
@@ -20,39 +20,31 @@ from iossim.models.passes.simplification import RetypedConstant
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
 
 
-def retype(graph: Graph, dtype: DType) -> Graph:
-    """The graph with floating-point inputs and weights, and with them all computed values, as ``dtype``.
+def retype(graph: Graph, dtype: DType, changing: Iterable[DType] = DType) -> Graph:
+    """The graph with floating-point inputs and weights, and with them all computed values, as ``dtype``; those of
+    other types than ``changing`` stay.
 
-    The graph itself if it already is. Integers stay. For the 16-bit types the graph computes the same up to rounding.
+    The graph itself if nothing changes. Integers stay. For the 16-bit types the graph computes the same up to rounding.
     For int8 it defines the bytes that move and the arithmetic, sufficient for pricing; its weights do not load, since
     scales are not modelled. Ops, edges and names are unchanged, except for the target type of a cast to floating point.
     """
+    old = {one for one in changing if one.is_floating and one is not dtype}
     given = {name: graph.types[name] for name in (*graph.inputs, *graph.constants)}
-    changed = {
-        name: TensorType(value.shape, dtype)
-        for name, value in given.items()
-        if value.dtype.is_floating and value.dtype is not dtype
-    }
-    if not changed:
+    changed = {name: replace(value, dtype=dtype) for name, value in given.items() if value.dtype in old}
+    casts = {node.name for node in graph.nodes if isinstance(node.op, Cast) and DType(node.op.dtype) in old}
+    if not changed and not casts:
         return graph
-
-    def recast(node: Node) -> Node:
-        is_cast = isinstance(node.op, Cast) and DType(node.op.dtype).is_floating
-        return replace(node, op=Cast(str(dtype))) if is_cast else node
-
     constants = {
         name: RetypedConstant(changed[name], each) if name in changed else each
         for name, each in graph.constants.items()
     }
     inputs = {name: changed.get(name, given[name]) for name in graph.inputs}
-    return Graph.create(inputs, graph.outputs, map(recast, graph.nodes), constants)
+    nodes = [replace(node, op=Cast(str(dtype))) if node.name in casts else node for node in graph.nodes]
+    return Graph.create(inputs, graph.outputs, nodes, constants)
 
 
 #: Function of a graph and a precision to a network with its model's units and blocks, or None if it has none.
 GivenUnits = Callable[[Graph, Precision], Network | None]
-
-#: Element types that networks compute in.
-_PRECISIONS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
 
 def partition_graph(
@@ -64,8 +56,10 @@ def partition_graph(
     ModelError.
     """
     own = _weights_type(graph)
-    precision = options.dtype or (Precision(own) if own in _PRECISIONS else Precision.FP32)
-    typed = retype(graph, precision.storage)
+    precision = options.dtype or Precision.FP32.of_type(own)
+    # A model in the precision itself keeps the types between its casts, except for fp64, which no device here has.
+    is_own = own is precision.storage
+    typed = retype(graph, DType.FLOAT32, (DType.FLOAT64,)) if is_own else retype(graph, precision.storage)
     if not typed.nodes:
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
     own_units = given(typed, precision)
@@ -74,8 +68,10 @@ def partition_graph(
     network = own_units or network_of(typed, name, precision, options.units)
     if options.strict:
         refuse_foreign(network, where)
-    if own not in (DType.FLOAT32, precision.storage):
-        network = replace(network, reading=(f"The model is in {own}; it is read here as {precision} (--dtype).",))
+    reading = f"The model is in {own}; it is read here as {precision} (--dtype)." if own is not DType.FLOAT32 else ""
+    if is_own:
+        reading = _other_types(network.graph, own)
+    network = replace(network, reading=(reading,) if reading else ())
     return split_blocks(network if own_units else cut_blocks(network), options.max_block)
 
 
@@ -92,6 +88,13 @@ def refuse_foreign(network: Network, where: str | Path) -> None:
             f"{where} has operators that iossim does not know: {network.foreign_listed}; "
             "leave out `strict` to price them"
         )
+
+
+def _other_types(graph: Graph, own: DType) -> str:
+    """A remark on the ops that compute in other floating-point types than most weights are in, if there are any."""
+    made = Counter(value.dtype for node in graph.nodes for value in graph.output_types(node)[:1])
+    others = [f"{made[dtype]} in {dtype}" for dtype in made if dtype.is_floating and dtype is not own]
+    return f"Of its {len(graph.nodes)} ops the model has {' and '.join(others)}, the rest in {own}." if others else ""
 
 
 def _weights_type(graph: Graph) -> DType:

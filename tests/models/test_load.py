@@ -15,7 +15,9 @@ from onnx_models import write_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.api import optimize
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import IossimError, ModelError, OptionError
+from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load, load_source, source_of
@@ -199,10 +201,33 @@ def test_the_default_precision_is_that_of_the_files_weights(
     assert network.precision == load_source(network.source).precision == precision
     assert asked.precision == load_source(asked.source).precision == "fp32"
     assert network.notes == asked.notes == ()
-    assert (bool(network.remarks), bool(asked.remarks)) == (stored == "DOUBLE", stored != "FLOAT")
+    is_half = precision != "fp32"
+    remarked = stored == "DOUBLE" or (is_half and keeps_io)
+    assert (bool(network.remarks), bool(asked.remarks)) == (remarked, stored != "FLOAT")
+    # The casts around a network of 16 bits are units of it; another precision leaves nothing to cast.
+    inside = DType.FLOAT32 if is_half and keeps_io else DType(precision)
+    assert {network.graph.types[name].dtype for name in "xy"} == {inside}
+    assert network.graph.hash == load_source(network.source).graph.hash
+    assert {value.dtype for value in asked.graph.types.values()} == {DType.FLOAT32}
     found = optimize(asked, "v100-sxm2")
     assert found.proven
     assert str(optimality(found)).startswith("Provably optimal")
+
+
+def test_a_model_of_two_types_computes_in_both(tmp_path: Path) -> None:
+    """Products in fp32 among others in fp16: priced as such, and larger than any number of fp16."""
+    code, eye = TensorProto.FLOAT16, np.eye(8, dtype=np.float32)
+    weights = {"large": 300 * eye, "small": eye / 300, **dict.fromkeys(("v", "w"), eye.astype(np.float16))}
+    nodes = "a = MatMul(x, v); b = Cast <to=1> (a); c = MatMul(b, large); d = MatMul(c, small)"
+    nodes += f"; e = Cast <to={code}> (d); y = MatMul(e, w)"
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (code, [2, 8])}, weights, output={"y": (code, [2, 8])})
+    network, other = load(path, dtype="fp16"), load(path, dtype="bf16")
+    assert network.reading == ("Of its 6 ops the model has 3 in fp32, the rest in fp16.",)
+    x = {"x": np.full((2, 8), 300, np.float16)}
+    np.testing.assert_allclose(evaluate_graph(network.graph, x)["y"], x["x"], rtol=1e-3)
+    precisions = [step.precision for unit in network.units for step in unit_steps(network, unit)]
+    assert precisions == [Precision.FP16, Precision.FP32, Precision.FP32, Precision.FP16]
+    assert {step.precision for unit in other.units for step in unit_steps(other, unit)} == {Precision.BF16}
 
 
 def test_squeezenet_is_cut_at_its_fire_modules(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class ConvolutionShape:
     input_size: tuple[int, ...]
     output_size: tuple[int, ...]
     element_bytes: int
+    output_element_bytes: int
     #: Arithmetic of the epilogue: bias and activation.
     epilogue_flops: int
     precision: Precision
@@ -46,10 +47,8 @@ class ConvolutionShape:
                 x, weight, y = first, second, made
         own = 2 * y.elements * math.prod(weight.shape[1:])
         geometry = weight.shape[2:], op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
-        epilogue_flops = max(0, step.flops - own)
-        return ConvolutionShape(
-            x.shape[0], x.shape[1], weight.shape[0], *geometry, x.dtype.bytes, epilogue_flops, step.precision
-        )
+        stored = x.dtype.bytes, y.dtype.bytes, max(0, step.flops - own), step.precision
+        return ConvolutionShape(x.shape[0], x.shape[1], weight.shape[0], *geometry, *stored)
 
     @property
     def pixels(self) -> int:
@@ -70,7 +69,7 @@ class ConvolutionShape:
 
     @property
     def output_bytes(self) -> int:
-        return self.filters * self.pixels * self.element_bytes
+        return self.filters * self.pixels * self.output_element_bytes
 
     @property
     def on_lanes(self) -> ConvolutionShape:

@@ -254,4 +254,6 @@ class Fusion:
             tuple(Operand(self.graph.types[value], value in self.graph.constants) for value in values)
             for values in (read, fused_reads)
         )
-        return Step(op, operands, tuple(written), flops, self.network.precision, fused)
+        types, own = (one.type.dtype for one in operands), self.network.precision
+        precision = own.of_type(next((one for one in types if one.is_floating), own.storage))
+        return Step(op, operands, tuple(written), flops, precision, fused)

@@ -101,10 +101,12 @@ class DynamicQuantize(
 
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x``, in units of the scale, rounded, shifted by the zero point and clipped to its type."""
+    """``x``, in units of the scale, rounded, shifted by the zero point and clipped to its type; NaN becomes the least.
+
+    ONNX leaves NaN open: this is what ONNX Runtime makes of it.
+    """
     limits = np.iinfo(zero.dtype)
-    with np.errstate(invalid="ignore"):
-        whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
+    whole: Array = np.fmin(np.fmax(np.rint(x) + zero, limits.min), limits.max).astype(zero.dtype)
     return whole
 
 
@@ -195,10 +197,9 @@ class IntegerConv(_ConvOfIntegers, kind="integer_conv", onnx_types="ConvInteger"
         return (TensorType(y.shape, DType.INT32),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, weight = (array.astype(np.float64) for array in inputs[:2])
-        x = x - inputs[2] if len(inputs) > 2 else x
-        weight = weight - along(inputs[3].astype(np.float64), 0, weight.ndim) if len(inputs) > 3 else weight
-        return (self.product.compute(x, weight).astype(np.int32),)
+        x, weight, *zeros = (array.astype(np.float64) for array in inputs)
+        one, other = (*zeros, np.zeros(1), np.zeros(1))[:2]
+        return (self.product.compute(x - one, weight - along(other, 0, weight.ndim)).astype(np.int32),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -208,7 +209,14 @@ class IntegerConv(_ConvOfIntegers, kind="integer_conv", onnx_types="ConvInteger"
         return super().from_onnx(node)
 
 
-class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4, has_epilogue=True):
+class _MatMulOfIntegers(Op, has_epilogue=True):
+    """Base of products of matrices of quantised tensors."""
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return MatMul().multiply_adds([inputs[0]], outputs)
+
+
+class QuantizedMatMul(_MatMulOfIntegers, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are scalars."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -216,9 +224,6 @@ class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", f
         a, b = (TensorType(inputs[place].shape) for place in (0, 3))
         (y,) = MatMul().infer([a, b])
         return (TensorType(y.shape, inputs[7].dtype),)
-
-    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return MatMul().multiply_adds([inputs[0]], outputs)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
@@ -235,7 +240,7 @@ class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", f
         return cls(), node.data_inputs(8)
 
 
-class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger", has_epilogue=True):
+class IntegerMatMul(_MatMulOfIntegers, kind="integer_matmul", onnx_types="MatMulInteger"):
     """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are scalars."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -243,19 +248,17 @@ class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger", has_e
         (y,) = MatMul().infer([TensorType(value.shape) for value in inputs[:2]])
         return (TensorType(y.shape, DType.INT32),)
 
-    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return MatMul().multiply_adds([inputs[0]], outputs)
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        a, b = (array.astype(np.int32) for array in inputs[:2])
-        zeros = [array.astype(np.int32).reshape(()) for array in inputs[2:]]
-        a = a - zeros[0] if zeros else a
-        b = b - zeros[1] if len(zeros) > 1 else b
-        return (np.asarray(a @ b),)
+        a, b, *zeros = (array.astype(np.int32) for array in inputs)
+        one, other = (*zeros, np.zeros(1, np.int32), np.zeros(1, np.int32))[:2]
+        return (np.asarray((a - one.reshape(())) @ (b - other.reshape(()))),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        places = [place for place in (2, 3) if node.has_input(place)]
-        if places == [3] or any(node.input_type(place).elements != 1 for place in places):
+        """Zero points of several columns are left out where they are all 0, as symmetric quantisation writes them."""
+        several = [place for place in (2, 3) if node.has_input(place) and node.input_type(place).elements != 1]
+        if several == [3] and node.has_input(2) and not node.constant(3, "zero points").any():
+            return cls(), node.data_inputs(3)
+        if several or (node.has_input(3) and not node.has_input(2)):
             raise NotCoveredError(f"MatMulInteger {node.name!r} has several zero points")
         return cls(), node.data_inputs(4)

@@ -85,7 +85,8 @@ class Folder:
         if node.op_type == "CastLike":
             inputs = inputs[:1]  # the other one matters only by its type
         has_blocks = any(attribute.name == "block_size" and attribute.i for attribute in node.attribute)
-        if node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED and not has_blocks:
+        is_weight = node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED
+        if is_weight and known.types[inputs[0]].shape and not has_blocks:
             return None  # a product with it may be computed in integers
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
         constant = all(known.has_values(name) and name not in self.kept for name in inputs)

@@ -73,7 +73,14 @@ def _product(dynamic: bool) -> Written:
     return "A B B_scale B_zero bias -> Y" if dynamic else "A B A_scale B_scale A_zero B_zero bias -> Y", body
 
 
+def _of_onnx(call: Call) -> str:
+    """An operator of ONNX: before operator set 21 that had no other integers than bytes."""
+    names = ", ".join(name for name in ("x", "scale", "zero") if call.has(name))
+    return f"y = {call.node.op_type} {call.attributes('axis')} ({names})"
+
+
 RUNTIME: dict[str, Written] = {
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), ("x scale zero -> y", _of_onnx)),
     "QLinearConcat": ("Y_scale Y_zero * -> Y", _concat),
     "QGemm": ("A A_scale A_zero B B_scale B_zero C y_scale y_zero -> Y", _fully_connected),
     "MatMulIntegerToFloat": _product(dynamic=False),

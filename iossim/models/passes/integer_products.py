@@ -14,22 +14,18 @@ from dataclasses import astuple, dataclass, field, replace
 import numpy as np
 
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Names, Node
+from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
-from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import LocalPass
 
-#: Ops that only move elements, or select the maximum, and therefore commute with quantisation.
-_MOVERS = (MaxPool, Reshape, Flatten, Transpose, Slice)
 _BYTES = (DType.INT8, DType.UINT8)
 
 
@@ -49,138 +45,141 @@ class _End:
     """The quantisation after a product, the activation left between them, and the nodes to be removed."""
 
     quantised: Node
-    dtype: DType
+    zero: str
     activation: Op | None
     gone: tuple[str, ...]
 
 
-class IntegerProducts(GraphPass):
+class IntegerProducts(LocalPass):
     """Convolutions and matrix products of dequantised operands become integer ones.
 
     If the result is quantised again, with at most an activation between, product and quantisation become one op;
-    otherwise the int32 sums are scaled, and a bias is added in floating point. Data movement between a dequantisation
-    and a quantisation of equal scales moves the integers. Unused dequantisations are left to dead op elimination,
-    and ops on constants only to constant folding.
+    otherwise the int32 sums are scaled, and a bias is added in floating point. Sums that a file multiplies by the
+    product of two scales are multiplied by both in turn, in the epilogue. Unused dequantisations are left to dead op
+    elimination, and ops on constants only to constant folding.
 
     Invariant: outputs are unchanged up to rounding, which after a quantisation may be one step of its scale.
     """
 
-    def apply(self, graph: Graph) -> Graph:
-        if "dequantize" not in graph.of_kind:
-            return graph
-        rewriting = _Rewriting(graph, Names({*graph.types, *(node.name for node in graph.nodes)}))
-        for node in graph.nodes:
-            rewriting.look_at(node)
-        if not rewriting.made:
-            return graph
-        nodes = [
-            each
-            for node in graph.nodes
-            for each in (*rewriting.before.get(node.name, ()), *rewriting.made.get(node.name, (node,)))
-        ]
-        return with_nodes(graph, nodes, {**graph.constants, **rewriting.constants})
+    kinds = ("conv", "matmul", "gemm", "mul")
+
+    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+        return _Rewriting(graph, node, constants).made()
 
 
 def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
-    """Number of integer products of an imported graph, as a sentence."""
+    """Number of integer products of an imported graph, and of quantisations that lose all, as sentences."""
     kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
     count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
     what = "products run" if count > 1 else "product runs"
-    return (f"{count} {what} in int8: the operands are quantised.",) if count else ()
+    remarks = [f"{count} {what} in int8: the operands are quantised."] if count else []
+    scales = [scheduled.number(node.inputs[1]) for node in scheduled.of_kind.get("quantize", ())]
+    if lost := [scale for scale in scales if scale is not None and not math.isfinite(scale)]:
+        remarks.append(
+            f"{len(lost)} quantisations have no finite scale, so that their numbers are lost: calibration saw masks of "
+            "fp32's least number; quantise products alone, or clip the masks before."
+        )
+    return tuple(remarks)
 
 
 @dataclass
 class _Rewriting:
-    """``made`` are the nodes that replace a node: none if its work is done elsewhere. ``before`` are those inserted
-    before it.
-    """
+    """Of one product; ``before`` are the nodes inserted before it."""
 
     graph: Graph
-    names: Names
-    made: dict[str, tuple[Node, ...]] = field(default_factory=dict)
-    before: dict[str, list[Node]] = field(default_factory=dict)
-    constants: dict[str, Constant] = field(default_factory=dict)
-    zeros: dict[DType, str] = field(default_factory=dict)
+    node: Node
+    constants: dict[str, Constant]
+    before: list[Node] = field(default_factory=list)
 
-    def look_at(self, node: Node) -> None:
-        match node.op:
-            case Conv():
-                self._convolution(node, node.op)
-            case MatMul():
-                a, b = (self._whole(value) for value in node.inputs)
-                self._product(node, a, b, None)
-            case Gemm(alpha=1.0, beta=1.0, trans_a=False):
-                a, b = (self._whole(value) for value in node.inputs[:2])
-                if b is not None and node.op.trans_b:
-                    b = self._transposed(node, b)
-                self._product(node, a, b, node.inputs[2] if len(node.inputs) > 2 else None)
-            case _ if isinstance(node.op, _MOVERS):
-                self._mover(node)
-
-    def _convolution(self, node: Node, op: Conv) -> None:
-        x, w = (self._whole(value) for value in node.inputs[:2])
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if x is None or w is None or x.axis is not None or w.axis not in (None, 0) or not self._is_constant(w.value):
-            return
-        end = self._quantised_after(node)
-        if end is None:
-            self._scaled(node, IntegerConv(*astuple(op)), x, w, bias, 1)
-            return
-        operands = [x.value, x.scale, self._zero_of(x), w.value, w.scale, self._zero_of(w)]
-        operands += [end.quantised.inputs[1], self._zero_after(end)]
-        if bias is not None:
-            units = self._add(node, "scales", Mul(), x.scale, w.scale)
-            own = self._add(node, "bias", Nary("div"), bias, units)
-            own = self._add(node, "rounded bias", Unary("round"), own)
-            operands.append(self._add(node, "whole bias", Cast(DType.INT32), own))
-        self._ends(node, end, QuantizedConv(*astuple(op)), operands)
-
-    def _product(self, node: Node, a: _Whole | None, b: _Whole | None, bias: str | None) -> None:
-        """A matrix product; the second operand may have one scale per column."""
+    def made(self) -> dict[str, list[Node]]:
+        """The nodes in place of others by the names of those: none if their work is done elsewhere."""
+        inputs = self.node.inputs
+        if isinstance(self.node.op, Mul):
+            return self._scaled_twice()
+        a, b = (self._whole(value) for value in inputs[:2])
         if a is None or b is None or a.axis is not None:
-            return
-        ranks = [len(self.graph.types[value].shape) for value in node.inputs[:2]]
-        if min(ranks) < 2 or b.axis not in (None, ranks[1] - 1):
-            return
-        if b.axis is not None and not self._is_zero(b.zero):
-            return
-        end = self._quantised_after(node) if b.axis is None and bias is None else None
+            return {}
+        bias = inputs[2] if len(inputs) > 2 else None
+        match self.node.op:
+            case Conv() as op if b.axis in (None, 0) and self._is_constant(b.value):
+                return self._convolution(op, a, b, bias)
+            case MatMul():
+                return self._product(a, b, None)
+            case Gemm(alpha=1.0, beta=1.0, trans_a=False, trans_b=is_turned):
+                return self._product(a, self._transposed(b) if is_turned else b, bias)
+        return {}
+
+    def _convolution(self, op: Conv, x: _Whole, w: _Whole, bias: str | None) -> dict[str, list[Node]]:
+        end = self._quantised_after()
         if end is None:
-            self._scaled(node, IntegerMatMul(), a, b, bias, len(self.graph.types[node.outputs[0]].shape) - 1)
-            return
-        operands = [a.value, a.scale, self._zero_of(a), b.value, b.scale, self._zero_of(b)]
-        self._ends(node, end, QuantizedMatMul(), [*operands, end.quantised.inputs[1], self._zero_after(end)])
+            return self._scaled(IntegerConv(*astuple(op)), x, w, bias, 1)
+        biases = []
+        if bias is not None:
+            units = self._add("scales", Mul(), x.scale, w.scale)
+            own = self._add("rounded bias", Unary("round"), self._add("bias", Nary("div"), bias, units))
+            biases = [self._add("whole bias", Cast(DType.INT32), own)]
+        return self._ends(end, QuantizedConv(*astuple(op)), x, w, biases)
 
-    def _scaled(self, node: Node, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> None:
-        """The sums, times both scales (``axis`` is that of several), with the bias, in place of ``node``."""
-        zeros = [] if self._is_zero(w.zero) else [self._zero_of(x), self._zero_of(w)]
-        zeros = zeros or ([] if self._is_zero(x.zero) else [self._zero_of(x)])
-        sums = self._add(node, "sums", op, x.value, w.value, *zeros)
-        scale = self._add(node, "scales", Mul(), x.scale, w.scale)
-        scaled = Dequantize(1 if w.axis is None else axis)
-        if bias is None:
-            self.made[node.name] = (replace(node, op=scaled, inputs=(sums, scale)),)
-            return
-        product = self._add(node, "scaled", scaled, sums, scale)
-        if isinstance(node.op, Conv):
-            shape = (self.graph.types[bias].elements, *[1] * len(node.op.strides))
-            bias = self._add(node, "bias of each", Reshape(shape), bias)
-        self.made[node.name] = (replace(node, op=Add(), inputs=(product, bias)),)
+    def _product(self, a: _Whole, b: _Whole, bias: str | None) -> dict[str, list[Node]]:
+        """A matrix product; the second operand may have one scale per column."""
+        types = self.graph.types
+        ranks = [len(types[value].shape) for value in self.node.inputs[:2]]
+        if min(ranks) < 2 or b.axis not in (None, ranks[1] - 1) or (b.axis is not None and not self._is_zero(b.zero)):
+            return {}
+        end = self._quantised_after() if b.axis is None and bias is None else None
+        if end is None:
+            return self._scaled(IntegerMatMul(), a, b, bias, len(types[self.node.outputs[0]].shape) - 1)
+        return self._ends(end, QuantizedMatMul(), a, b)
 
-    def _ends(self, node: Node, end: _End, op: Op, operands: Sequence[str]) -> None:
-        """One op with the output of the quantisation after ``node``, which it replaces."""
-        product = replace(node, op=op, inputs=tuple(operands), outputs=end.quantised.outputs)
-        made = [product]
+    def _scaled(self, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> dict[str, list[Node]]:
+        """The sums, times both scales (``axis`` is that of several), with the bias."""
+        zeros = [] if self._is_zero(w.zero) else [self._zero(x.zero, x.dtype), self._zero(w.zero, w.dtype)]
+        zeros = zeros or ([] if self._is_zero(x.zero) else [self._zero(x.zero, x.dtype)])
+        operands = self._add("sums", op, x.value, w.value, *zeros), self._add("scales", Mul(), x.scale, w.scale)
+        made: Op = Dequantize(1 if w.axis is None else axis)
+        if bias is not None:
+            operands, made = (self._add("scaled", made, *operands), bias), Add()
+            if isinstance(self.node.op, Conv):
+                shape = (self.graph.types[bias].elements, *[1] * len(self.node.op.strides))
+                operands = operands[0], self._add("bias of each", Reshape(shape), bias)
+        return {self.node.name: [*self.before, replace(self.node, op=made, inputs=operands)]}
+
+    def _scaled_twice(self) -> dict[str, list[Node]]:
+        """Sums times the product of two scales, one known at run time: times this one, then times the other."""
+        graph = self.graph
+        for value, scales in (self.node.inputs, self.node.inputs[::-1]):
+            cast, both = graph.private_producer(value), graph.private_producer(scales)
+            if cast is None or both is None or not (isinstance(cast.op, Cast) and isinstance(both.op, Mul)):
+                continue
+            own, other = both.inputs if both.inputs[1] in graph.constants else both.inputs[::-1]
+            is_single = own not in graph.constants and other in graph.constants and graph.types[own].shape == ()
+            if graph.types[cast.inputs[0]].dtype is DType.INT32 and is_single:
+                scaled = replace(cast, op=Dequantize(), inputs=(cast.inputs[0], own))
+                return {
+                    cast.name: [],
+                    both.name: [],
+                    self.node.name: [scaled, replace(self.node, inputs=(value, other))],
+                }
+        return {}
+
+    def _ends(self, end: _End, op: Op, a: _Whole, b: _Whole, biases: Sequence[str] = ()) -> dict[str, list[Node]]:
+        """One op with the output of the quantisation after the product, which it replaces."""
+        operands = (
+            *(each for x in (a, b) for each in (x.value, x.scale, self._zero(x.zero, x.dtype))),
+            end.quantised.inputs[1],
+        )
+        product = replace(self.node, op=op, inputs=(*operands, end.zero, *biases), outputs=end.quantised.outputs)
+        made = [*self.before, product]
         if end.activation is not None:
-            value = self.names.fresh(f"{node.name}.quantised")
-            made = [replace(product, outputs=(value,)), replace(end.quantised, op=end.activation, inputs=(value,))]
-        self.made |= dict.fromkeys(end.gone, ())
-        self.made[end.quantised.name] = tuple(made)
+            value = free_name(f"{self.node.name}.quantised", self.graph.types)
+            made[-1] = replace(product, outputs=(value,))
+            made.append(replace(end.quantised, op=end.activation, inputs=(value,)))
+        return {**{name: [] for name in end.gone}, end.quantised.name: made}
 
-    def _quantised_after(self, node: Node) -> _End | None:
-        """The quantisation that is a product's only consumer, possibly through an activation."""
-        gone, low, high = [node.name], -math.inf, math.inf
-        reader = self.graph.private_consumer(node.outputs[0])
+    def _quantised_after(self) -> _End | None:
+        """The quantisation that is the product's only consumer, possibly through an activation."""
+        gone, low, high = [self.node.name], -math.inf, math.inf
+        reader = self.graph.private_consumer(self.node.outputs[0])
         if reader is not None and isinstance(reader.op, Relu | Clip):
             low, high = (0.0, math.inf) if isinstance(reader.op, Relu) else _limits(reader.op)
             gone.append(reader.name)
@@ -195,22 +194,12 @@ class _Rewriting:
         ends = np.iinfo(dtype.numpy_name)
         # An activation that only clips values that the quantisation clips anyway is dropped.
         if low <= (ends.min - zero + 0.5) * scale and high >= (ends.max - zero - 0.5) * scale:
-            return _End(reader, dtype, None, tuple(gone))
-        is_relu = (low, high, zero) == (0.0, math.inf, 0.0)
-        return _End(reader, dtype, Relu(), tuple(gone)) if is_relu else None
-
-    def _mover(self, node: Node) -> None:
-        """A data movement op with a dequantisation before and a quantisation after it, by the same scale."""
-        x, reader = self._whole(node.inputs[0]), self.graph.private_consumer(node.outputs[0])
-        if x is None or x.axis is not None or len(node.inputs) != 1 or reader is None:
-            return
-        if not isinstance(reader.op, Quantize) or self.graph.types[reader.outputs[0]].dtype != x.dtype:
-            return
-        scales = [self.graph.number(each) for each in (x.scale, reader.inputs[1])]
-        zeros = [self.graph.number(each) if each else 0.0 for each in (x.zero, (*reader.inputs, None)[2])]
-        if None not in (scales[0], zeros[0]) and scales[0] == scales[1] and zeros[0] == zeros[1]:
-            self.made[node.name] = ()
-            self.made[reader.name] = (replace(node, inputs=(x.value,), outputs=reader.outputs),)
+            activation = None
+        elif (low, high, zero) == (0.0, math.inf, 0.0):
+            activation = Relu()
+        else:
+            return None
+        return _End(reader, self._zero((*reader.inputs, None)[2], dtype), activation, tuple(gone))
 
     # Producers and consumers
 
@@ -219,7 +208,7 @@ class _Rewriting:
         node = self.graph.producer.get(value)
         if node is not None and node.op == Transpose((1, 0)) and self._is_constant(value):
             before = self._whole(node.inputs[0])
-            return before and self._transposed(node, before)
+            return before and self._transposed(before)
         if node is None or not isinstance(node.op, Dequantize):
             return None
         whole, scale, zero = (*node.inputs, None)[:3]
@@ -232,8 +221,8 @@ class _Rewriting:
         axis = None if self.graph.types[scale].elements == 1 else node.op.axis % len(of_type.shape)
         return _Whole(whole, of_type.dtype, scale, zero, axis)
 
-    def _transposed(self, node: Node, whole: _Whole) -> _Whole:
-        value = self._add(node, "turned", Transpose((1, 0)), whole.value)
+    def _transposed(self, whole: _Whole) -> _Whole:
+        value = self._add("turned", Transpose((1, 0)), whole.value)
         return replace(whole, value=value, axis=None if whole.axis is None else 1 - whole.axis)
 
     def _is_constant(self, value: str) -> bool:
@@ -248,23 +237,17 @@ class _Rewriting:
 
     # Added nodes
 
-    def _zero_of(self, whole: _Whole) -> str:
+    def _zero(self, given: str | None, dtype: DType) -> str:
         """The name of a zero point, which a network may omit if it is 0."""
-        return whole.zero or self._zero(whole.dtype)
+        name = given or free_name(f"zero of {dtype}", self.graph.types)
+        if not given:
+            self.constants[name] = ArrayConstant(np.zeros((), dtype.numpy))
+        return name
 
-    def _zero_after(self, end: _End) -> str:
-        return end.quantised.inputs[2] if len(end.quantised.inputs) > 2 else self._zero(end.dtype)
-
-    def _zero(self, dtype: DType) -> str:
-        if dtype not in self.zeros:
-            self.zeros[dtype] = self.names.fresh(f"zero of {dtype}")
-            self.constants[self.zeros[dtype]] = ArrayConstant(np.zeros((), dtype.numpy))
-        return self.zeros[dtype]
-
-    def _add(self, node: Node, what: str, op: Op, *inputs: str) -> str:
-        """Add an op before a node; returns the name of its output, which is the op's own."""
-        name = self.names.fresh(f"{node.name}.{what}")
-        self.before.setdefault(node.name, []).append(Node(name, op, inputs, (name,)))
+    def _add(self, what: str, op: Op, *inputs: str) -> str:
+        """Add an op before the product; returns the name of its output, which is the op's own."""
+        name = free_name(f"{self.node.name}.{what}", self.graph.types)
+        self.before.append(Node(name, op, inputs, (name,)))
         return name
 
 

@@ -14,6 +14,7 @@ from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.group_norms import GroupNormRecognition
 from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.norm_recognition import NormRecognition
+from iossim.models.passes.quantised_movement import AdvancedQuantisation, DelayedDequantisation
 from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
@@ -45,11 +46,12 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     simplified = (IdentityElimination(), DeadOpElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(), ScatterElimination(),
-            SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(),
-            RotationRecognition(), PartialRotationRecognition(), SplitHoisting(), ReductionHoisting(), *simplified,
-            TransposeSinking(), ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(),
-            LayerScaleFolding(), PadFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
+            DelayedDequantisation(), IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
+            ScatterElimination(), SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(),
+            GroupNormRecognition(), RotationRecognition(), PartialRotationRecognition(), SplitHoisting(),
+            ReductionHoisting(), *simplified, AdvancedQuantisation(), TransposeSinking(), ExpandElimination(),
+            MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(), PadFolding(),
+            CommonSubexpressionElimination(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()

@@ -56,7 +56,10 @@ class FoldedConstant(Constant):
 
 @dataclass(frozen=True, eq=False)
 class RetypedConstant(Constant):
-    """A constant rounded to another element type, at each load."""
+    """A constant rounded to another element type at each load; numbers beyond its range become its largest ones.
+
+    A mask of fp32's least number stays finite: of infinities alone a softmax makes NaN.
+    """
 
     type: TensorType
     source: Constant
@@ -75,7 +78,11 @@ class RetypedConstant(Constant):
                 f"weights in {self.type.dtype} need scales that the model does not have: "
                 f"a graph retyped to {self.type.dtype} can be scheduled and priced, not executed"
             )
-        return self.source.load().astype(self.type.dtype.numpy, copy=False)
+        array, dtype = self.source.load(), self.type.dtype.numpy
+        with np.errstate(over="ignore"):
+            rounded = array.astype(dtype, copy=False)
+        beyond = np.isinf(rounded) & np.isfinite(array)
+        return np.where(beyond, np.nextafter(rounded, np.zeros_like(rounded)), rounded) if beyond.any() else rounded
 
     @property
     def origin(self) -> Constant:

@@ -16,7 +16,7 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, occupancy, resident_blocks
 from iossim.hardware.lowering.residence import Residence, Weights, lower_in_network, residences
 from iossim.hardware.lowering.target import step_candidates, target_of
-from iossim.hardware.lowering.unit import lower_unit
+from iossim.hardware.lowering.unit import lower_unit, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import SeededConstant
@@ -101,6 +101,25 @@ def test_a_recurrent_layer_is_a_product_and_two_kernels_for_each_step() -> None:
     found = next(network(*each) for each in PRICED if isinstance(each[0], Lstm))
     (candidates,) = lower_unit(found, found.units[0], V100)
     assert {len(candidate.kernels) for candidate in candidates if candidate.algorithm.startswith("recurrent")} == {21}
+
+
+@pytest.mark.parametrize("made", [DType.FLOAT16, DType.INT8])
+@pytest.mark.parametrize("kind", [IntegerConv, IntegerMatMul])
+def test_what_a_product_writes_is_not_what_it_loads(kind: type[Op], made: DType) -> None:
+    """An epilogue turns sums of bytes into another type: as many steps of the products, other bytes written."""
+    found = next(network(*each) for each in PRICED if isinstance(each[0], kind))
+    (step,) = unit_steps(found, found.units[0])
+    other = replace(step, outputs=(replace(step.outputs[0], dtype=made),))
+    (own, *_), (candidate, *_) = (
+        [
+            one
+            for one in step_candidates(each, device("a100-sxm-40gb"))
+            if one.kernels[0].steps and len(one.kernels) == 1
+        ]
+        for each in (step, other)
+    )
+    assert own.kernels[0].steps == candidate.kernels[0].steps
+    assert candidate.kernels[0].bytes_written == other.bytes_written
 
 
 STEP = parse_description(

@@ -154,6 +154,7 @@ ROWS = [
     *(row(op, 13, x, np.abs(noise(1, *shape)) / 20 + np.float32(0.01), whole(2, 0, 9, dtype, *shape), weights=2)
       for dtype in (np.int8, np.uint8) for shape in ((), (3,))
       for op, x in ((Quantize(), noise(0, 2, 3, 4)), (Dequantize(), whole(0, 0, 100, dtype, 2, 3, 4)))),
+    row(Quantize(), 13, np.array([np.nan, np.inf, -np.inf, 0], np.float32), np.float32(0.5), np.int8(3), weights=2),
     row(DynamicQuantize(), 11, (3, 4)),
     *(row(QuantizedConv((2, 1), (1, 0, 1, 1), (1, 1), 2), 13, *operands, *bias, weights=7 + len(bias), tolerance=1)
       for operands in (quantised_operands(BYTES, SIGNED, per_filter) for per_filter in BOTH)

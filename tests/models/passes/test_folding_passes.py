@@ -396,6 +396,17 @@ def test_retyped_graphs_compute_the_same_up_to_rounding(dtype):
     np.testing.assert_allclose(made.astype(np.float32), expected, atol=0.05 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
+def test_a_mask_of_the_least_number_stays_finite_in_16_bits(dtype):
+    """Of infinities alone a softmax made NaN where all keys are hidden."""
+    least = np.float32(np.finfo(np.float32).min)
+    constants = {"mask": ArrayConstant(np.array([least, -np.inf, 1], np.float32)), "one": ArrayConstant(least)}
+    graph = graph_of([("a", Add(), "x mask"), ("y", Add(), "a one")], constants, inputs={"x": TensorType((3,))})
+    found = [retype(graph, dtype).constants[name].load().astype(np.float64) for name in ("mask", "one")]
+    assert np.isfinite(found[0]).tolist() == [True, False, True]
+    assert found[1] == found[0][0] < -65503
+
+
 def test_int8_is_for_pricing_only():
     graph = graph_of([("y", PADDED, "x w b")], CONV)
     narrow = retype(graph, DType.INT8)

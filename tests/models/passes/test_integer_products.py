@@ -18,7 +18,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.quantize import Dequantize, Quantize
-from iossim.ir.types import Precision
+from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx as write_network
 from iossim.models.partition import retype
@@ -32,6 +32,9 @@ GIVEN: dict[str, Array] = {
     "high": np.float32(6), "w": whole(1, (4, 6, 3, 3), np.int8), "t": np.float32(0.02),
     "each": np.linspace(0.01, 0.03, 4, dtype=np.float32), "nought": np.zeros(4, np.int8), "b": np.arange(4, dtype=np.float32),
     "bw": np.arange(-400, 400, 200, dtype=np.int32), "bs": np.float32(0.02 * 0.02), "nothing": np.int32(0),
+    "six_scales": np.linspace(0.01, 0.06, 6, dtype=np.float32),
+    "pads": np.array([0, 0, 1, 2, 0, 0, 0, 1]), "halves": np.array([4, 4]), "flat": np.array([2, 8, 42]),
+    "few": np.linspace(0, 9, 2 * 3 * 8 * 7, dtype=np.float32).reshape(2, 3, 8, 7),
     "shape": np.array([4, 7]), "p": whole(2, (7, 4), np.int8), "pt": whole(3, (4, 7), np.int8), "far": np.int8(3), "f": np.ones((4, 6, 3, 3), np.float32),
 }  # fmt: skip
 
@@ -109,7 +112,7 @@ def kinds(network: Network) -> list[str]:
             "quantize quantized_conv dequantize",
         ),
         ([X, POOL, quantised("p", "u", "u0", "o")], 0, "quantize max_pool dequantize"),
-        ([X, POOL, quantised("p", "s", "s0", "o")], 0.03, "quantize dequantize max_pool quantize dequantize"),
+        ([X, POOL, quantised("p", "s", "s0", "o")], 0.03, "quantize max_pool dequantize quantize dequantize"),
     ],
 )  # fmt: skip
 def test_what_runs_in_whole_numbers(nodes: list[str], step: float, found: str, tmp_path: Path) -> None:
@@ -117,6 +120,87 @@ def test_what_runs_in_whole_numbers(nodes: list[str], step: float, found: str, t
     assert kinds(network) == found.split()
     said = [each for each in network.reading if "int8" in each]
     assert said == (["1 product runs in int8: the operands are quantised."] if "conv" in found else [])
+
+
+#: Two convolutions joined.
+JOINED = f"{X}; {W}; {CONV}; [e] e = Conv <pads=[2, 2, 2, 2], dilations=[2, 2]> (xd, wd, b); [k] k = Concat <axis=1> "
+#: The queries of an attention: heads are moved to the front, and scaled.
+QUERIES = f"{X}; [h] h = Transpose <perm=[0, 2, 1, 3]> (xd); [f] f = Reshape(h, flat); [m] m = Mul(f, t)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "step", "found"),
+    [
+        (f"{X}; [p] p = Pad(xd, pads); {quantised('p', 'u', 'u0', 'o')}", 0, "quantize pad dequantize"),
+        (f"{X}; [p] p = Pad(xd, pads, t); {quantised('p', 'u', 'u0', 'o')}", 0, "quantize dequantize pad quantize dequantize"),
+        (f"{X}; [p] p, o = Split <axis=2> (xd, halves); {quantised('p', 'u', 'u0', 'v')}", 0, "quantize split dequantize dequantize"),
+        (f"{X}; [k] k = Concat <axis=1> (xd, xd); {quantised('k', 'u', 'u0', 'o')}", 0, "quantize concat dequantize"),
+        (
+            f"{JOINED} (c, e); {quantised('k', 'y', 'y9', 'o')}", 0.3,
+            "quantize integer_conv dequantize integer_conv dequantize add quantize quantize concat dequantize",
+        ),
+        (
+            f"{JOINED} (c, few); {quantised('k', 'y', 'y9', 'o')}", 0.3,
+            "quantize integer_conv dequantize quantize concat dequantize",
+        ),
+        (
+            f"{JOINED} (c, e); {quantised('k', 'y', 'y9', 'o')}; [v] v = Relu(c)", 0.3,
+            "quantize integer_conv dequantize integer_conv dequantize add concat quantize dequantize relu",
+        ),
+        (
+            f"{QUERIES}; {quantised('m', 's', 's0', 'o')}", 0.03,
+            "quantize dequantize mul quantize transpose reshape dequantize",
+        ),
+        (f"{QUERIES}; [o] o = Relu(m)", 0, "quantize transpose reshape dequantize mul relu"),
+    ],
+)  # fmt: skip
+def test_integers_move_in_place_of_numbers(nodes: str, step: float, found: str, tmp_path: Path) -> None:
+    network = loaded(tmp_path, nodes, ("o", "v") if "[v]" in nodes or "v_q" in nodes else ("o",), step=step)
+    assert kinds(network) == found.split()
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_integers_of_16_bits(domain: str, tmp_path: Path) -> None:
+    """Written in ONNX Runtime's domain before operator set 21; ONNX has no maximum of them."""
+    nodes = nodes_of(
+        f"{quantised('x', 's', 'short', 'a')}; p = MaxPool <kernel_shape=[2, 2]> (a); {quantised('p', 's', 'short', 'y')}"
+    )
+    for node in nodes:
+        node.domain = domain if "Linear" in node.op_type else ""
+    weights = {"s": np.float32(0.001), "short": np.int16(7)}
+    path = write_onnx(
+        tmp_path / "net.onnx", nodes, {"x": IMAGE}, weights, opset=17 if domain else 21, domains=["com.microsoft"]
+    )
+    network = load(path, strict=True)
+    assert kinds(network) == ["quantize", "dequantize", "max_pool", "quantize", "dequantize"]
+    x = {"x": np.random.default_rng(0).standard_normal(IMAGE).astype(np.float32)}
+    (expected,) = run_onnxruntime(str(path), x)
+    assert np.array_equal(evaluate_graph(network.graph, x)["y"], expected)
+
+
+def test_quantisation_by_several_scales_stays_behind_a_transpose(tmp_path: Path) -> None:
+    nodes = f"{X}; [t] t = Transpose <perm=[0, 2, 3, 1]> (xd); [o] o = QuantizeLinear <axis=3> (t, six_scales)"
+    assert kinds(
+        loaded(tmp_path, f"{nodes.replace('[o] o', '[q] q')}; [o] o = DequantizeLinear <axis=3> (q, six_scales)")
+    ) == [*("quantize", "transpose", "dequantize", "quantize", "dequantize")]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_sums_that_are_scaled_at_run_time_are_one_unit(dtype: str, tmp_path: Path) -> None:
+    """ORT's dynamic quantisation; sums of integers are larger than any number of fp16."""
+    nodes = "[q] q, qs, qz = DynamicQuantizeLinear(x); [i] i = MatMulInteger(q, p, qz, nought); [f] f = Cast <to=1> (i)"
+    nodes += "; [g] g = Mul(qs, t); [o] o = Mul(f, g)"
+    network = loaded(tmp_path, nodes, shape=(3, 7))
+    assert [unit.kind for unit in network.units] == ["Dynamic-Quantize", "Integer-Matmul-Dequantize-Mul"]
+    x = {"x": np.full((3, 7), 9, DType(dtype).numpy)}
+    made = evaluate_graph(retype(network.graph, DType(dtype)), x)["o"]
+    np.testing.assert_allclose(made, 9 * 0.02 * np.tile(GIVEN["p"].sum(0), (3, 1)), rtol=0.01)
+
+
+def test_a_scale_that_is_not_finite_is_remarked(tmp_path: Path) -> None:
+    weights = {"s": np.float32(np.inf), "z": np.int8(0)}
+    path = write_onnx(tmp_path / "net.onnx", quantised("x", "s", "z", "y"), {"x": (2, 3)}, weights)
+    assert any(each.startswith("1 quantisations have no finite scale") for each in load(path).reading)
 
 
 B = "[bd] bd = DequantizeLinear(p, t, s0)"
@@ -137,7 +221,7 @@ B_EACH = "[bd] bd = DequantizeLinear <axis=1> (p, each, nought)"
         ([X, B_TURNED, "[bd] bd = Transpose <perm=[1, 0]> (bt)", PRODUCT], 0, "quantize integer_matmul dequantize"),
         (
             [X, quantised("x", "s", "s0", "zd"), "[z] z = Transpose <perm=[0, 2, 1]> (zd); [o] o = MatMul(xd, z)"], 0,
-            "quantize quantize dequantize dequantize transpose matmul",
+            "quantize quantize transpose integer_matmul dequantize",
         ),
     ],
 )  # fmt: skip

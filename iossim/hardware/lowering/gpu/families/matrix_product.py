@@ -70,7 +70,8 @@ def matrix_product(step: Step) -> list[Candidate]:
     sizes = neighbours[0], others[0], stack.inner
     moved = step.activation_bytes, step.weight_bytes, step.bytes_written
     strided = neighbours[1], others[1]
-    product = Product(*sizes, *moved, y.dtype.bytes, step.precision, stack.count, 2, *strided)
+    size = step.operands[0].type.dtype.bytes  # an epilogue may write another type
+    product = Product(*sizes, *moved, size, step.precision, stack.count, 2, *strided)
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
     if stack.count > 1:
         on_lanes = [

@@ -51,7 +51,5 @@ def _as_convolution(step: Step) -> ConvolutionShape:
     own = 2 * x.elements * math.prod(weight.shape[1:])
     ones = (1,) * rank
     geometry = (taps, *ones[1:]), ones, ones, step.op.groups, x.shape[2:], y.shape[2:]
-    epilogue_flops = max(0, step.flops - own)
-    return ConvolutionShape(
-        x.shape[0], x.shape[1], y.shape[1], *geometry, x.dtype.bytes, epilogue_flops, step.precision
-    )
+    stored = x.dtype.bytes, y.dtype.bytes, max(0, step.flops - own), step.precision
+    return ConvolutionShape(x.shape[0], x.shape[1], y.shape[1], *geometry, *stored)
