@@ -64,19 +64,23 @@ def write_atomically(path: Path, contents: str | bytes) -> None:
     Raises OSError with the path as its ``filename`` if it cannot be written, for example because the disk is full.
     """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(contents.encode() if isinstance(contents, str) else contents)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        _write_beside(path, contents.encode() if isinstance(contents, str) else contents)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write_beside(path: Path, contents: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(contents)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
         raise
 
 

@@ -56,8 +56,8 @@ def test_facts_of_this_machine(measured: DeviceProfile) -> None:
 def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A nominal clock below it is raised; one above it stays."""
     monkeypatch.setattr(host_measuring, "_copy_gbps", lambda *arguments: (10.0, 1 << 20))
-    monkeypatch.setattr(host_measuring, "_cpu_facts", lambda: {"flags": "fpu avx2 fma", "cpu MHz": "2000.0"})
-    monkeypatch.setattr(host_measuring, "_SYSTEM", Path("/nowhere"))
+    monkeypatch.setattr(host_measuring, "cpu_facts", lambda: {"flags": "fpu avx2 fma", "cpu MHz": "2000.0"})
+    monkeypatch.setattr(host_measuring, "SYSTEM", Path("/nowhere"))
     for gflops, expected_ghz in ((96.0, 96.0 / (2 * 16 * PRODUCT_PART)), (30.0, 2.0)):
         monkeypatch.setattr(host_measuring, "_product_gflops", lambda gflops=gflops: gflops)
         found = measure_host_cpu("2026-11-21")
@@ -85,7 +85,7 @@ def test_caches_as_linux_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (core / folder).mkdir(parents=True)
         for name, text in files.items():
             (core / folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(host_measuring, "_SYSTEM", tmp_path)
+    monkeypatch.setattr(host_measuring, "SYSTEM", tmp_path)
     assert host_measuring._caches()[:2] == (64 << 20, 2 << 20)
 
 
