@@ -269,6 +269,10 @@ class Comparison(Printed):
         return self.best_of_stages.schedule
 
     @property
+    def best_network(self) -> Network:
+        return self.best_of_stages.network
+
+    @property
     def best_us(self) -> float:
         """Latency of the fastest of all, as the table defines it."""
         return self.latency_us(self.best_of_all)
