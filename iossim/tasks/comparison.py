@@ -56,7 +56,6 @@ class ComparisonRow:
         """
         stages = len(schedule.stages) if isinstance(schedule, Schedule) else None
         streams = schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams)
-        interval_us = schedule.interval_us
         row = ComparisonRow(
             schedule.scheduler,
             schedule.latency_us,
@@ -65,7 +64,7 @@ class ComparisonRow:
             streams,
             schedule.search_s,
             schedule.lower_bound_us,
-            interval_us=None if interval_us is None else (interval_us[0], interval_us[1]),
+            interval_us=None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
             ties=tuple(schedule.ties),
         )
         return replace(row, **known)
