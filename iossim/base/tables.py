@@ -109,9 +109,7 @@ def keyed_table(
 
 
 def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]], **more: Any) -> Table:
-    """A table with a column for each key of the rows, the longest first; ``tables.yaml`` of a package describes it, and
-    ``more`` the columns that differ from table to table.
-    """
+    """A table with a column for each key of the rows, the longest first, as ``tables.yaml`` and ``more`` say."""
     from iossim.base.shipped_yaml import shipped
 
     options = shipped(package, "tables.yaml")[name] | more

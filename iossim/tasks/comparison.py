@@ -56,7 +56,6 @@ class ComparisonRow:
         """
         stages = len(schedule.stages) if isinstance(schedule, Schedule) else None
         streams = schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams)
-        interval_us = schedule.interval_us
         row = ComparisonRow(
             schedule.scheduler,
             schedule.latency_us,
@@ -65,7 +64,7 @@ class ComparisonRow:
             streams,
             schedule.search_s,
             schedule.lower_bound_us,
-            interval_us=None if interval_us is None else (interval_us[0], interval_us[1]),
+            interval_us=None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
             ties=tuple(schedule.ties),
         )
         return replace(row, **known)
@@ -267,6 +266,10 @@ class Comparison(Printed):
     def best(self) -> Schedule:
         """The schedule of :attr:`best_of_stages`."""
         return self.best_of_stages.schedule
+
+    @property
+    def best_network(self) -> Network:
+        return self.best_of_stages.network
 
     @property
     def best_us(self) -> float:
