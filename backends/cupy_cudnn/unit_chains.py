@@ -43,9 +43,7 @@ class UnitChains(UnitCalls):
         for end, found in self.attentions.items():
             own = [node for node in nodes if node in found.nodes]
             parts = Fusion(network, own, True, *apart)
-            self.chain_of |= {
-                name: one for name, one in parts.chain_of.items() if self.inside[name] is not parts.lookup
-            }
+            self.chain_of |= parts.chain_of
             self.epilogue_of = {**self.epilogue_of, **parts.epilogue_of}
             self.epilogue_of.pop(end, None)
 
@@ -110,7 +108,7 @@ class UnitChains(UnitCalls):
 
     def _members(self, chain: Chain) -> list[Node]:
         """The element-wise ops of a chain; it may have a lookup besides."""
-        return [node for node in self.nodes if self.chain_of.get(node.name) == chain and node is not self.lookup]
+        return [node for node in self.nodes if self.chain_of.get(node.name) == chain and node.op.is_elementwise]
 
     def _expression(self, chain: Chain, value: str, operands: Operands, given: dict[str, str]) -> str:
         """A value of a chain; what several of its ops read is a name in its expression, and is computed once."""

@@ -21,7 +21,7 @@ class Constant(ABC):
 
     @property
     def is_at_hand(self) -> bool:
-        """True if loading only reads existing data. Computing a constant may take any time and memory, and may fail."""
+        """True if loading reads existing data, or computes with a few numbers. Else it may take any time and memory."""
         return True
 
     @property

@@ -97,9 +97,10 @@ class Graph:
         return () if node is None else (node,)
 
     def number(self, value: str) -> float | None:
-        """The number that a constant of one element holds; None for any other value."""
+        """The number that a constant of one element holds, if that is at hand; None for any other value."""
         held = self.constants.get(value)
-        return None if held is None or held.is_absent or held.type.elements != 1 else float(held.load().item())
+        is_known = held is not None and held.type.elements == 1 and held.is_at_hand and not held.is_absent
+        return float(held.load().item()) if held is not None and is_known else None
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:

@@ -37,7 +37,11 @@ class FoldedConstant(Constant):
     op: Op
     inputs: tuple[Constant, ...]
     position: int = 0
-    is_at_hand = False
+
+    @property
+    def is_at_hand(self) -> bool:
+        few = all(each.type.elements <= _SMALL for each in (self, *self.inputs))
+        return few and self.op.kind != "foreign" and all(each.is_at_hand for each in self.inputs)
 
     @property
     def is_absent(self) -> bool:
