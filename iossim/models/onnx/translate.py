@@ -198,7 +198,7 @@ class _Importer:
             if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         try:
-            written = self._written(node, name, where, of.opset)
+            written = self._written(node, inputs, name, where, of.opset)
             inside = self._body(node, name, where, of) if written is None else []
             if written is not None or inside:
                 self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
@@ -216,12 +216,14 @@ class _Importer:
             for value, constant in zip(node.output, known or (), strict=False):
                 self._add_constant(value, constant)
 
-    def _written(self, node: NodeProto, name: str, where: str, opset: int) -> list[NodeProto] | None:
+    def _written(
+        self, node: NodeProto, inputs: Sequence[str], name: str, where: str, opset: int
+    ) -> list[NodeProto] | None:
         """The nodes of operator set :data:`OPSET` that replace a node; None if it stays.
 
         Raises NotCoveredError if that depends on data.
         """
-        if self._sequences.takes(node, operands(node)):
+        if self._sequences.takes(node, inputs):
             return self._sequences.taken_apart(node, name, self._known, opset, where)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
         written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
@@ -229,7 +231,9 @@ class _Importer:
 
     def _body(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> list[NodeProto]:
         """The nodes of its body that replace a node which runs one; none if it stays."""
-        if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
+        if not runs_graphs(node) or not is_standard(node.domain):
+            return []
+        if node.op_type == "If" and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
         if counted := of.folder.counted(node, name, where, self._known):
             return counted
