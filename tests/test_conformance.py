@@ -28,7 +28,7 @@ from iossim.execution.backend import Backend
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
-from iossim.hardware.names import device_names
+from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -145,7 +145,7 @@ SOME_DEVICES = ("v100-sxm2", "h100-sxm")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SOME_DEVICES else pytest.mark.slow) for name in device_names()]
+    "name", [pytest.param(name, marks=() if name in SOME_DEVICES else pytest.mark.slow) for name in shipped_names()]
 )
 class TestDevices(DeviceConformance):
     @pytest.fixture(autouse=True)
