@@ -62,7 +62,8 @@ class NormRecognition(LocalPass):
 
 
 def _is_part(graph: Graph, node: Node) -> bool:
-    return node.op.is_elementwise or _mean_axis(graph, node) is not None
+    is_of_numbers = all(graph.types[value].dtype.is_floating for value in (*node.inputs, *node.outputs))
+    return is_of_numbers and (node.op.is_elementwise or _mean_axis(graph, node) is not None)
 
 
 def _mean_axis(graph: Graph, node: Node) -> int | None:

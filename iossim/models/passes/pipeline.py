@@ -49,9 +49,9 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
             DelayedDequantisation(), IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
             ScatterElimination(), SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(),
             GroupNormRecognition(), RotationRecognition(), PartialRotationRecognition(), SplitHoisting(),
-            ReductionHoisting(), *simplified, AdvancedQuantisation(), TransposeSinking(), ExpandElimination(),
-            MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(), PadFolding(),
-            CommonSubexpressionElimination(), BatchNormFolding(),
+            ReductionHoisting(), *simplified, AdvancedQuantisation(), DelayedDequantisation(), TransposeSinking(),
+            ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(),
+            PadFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()

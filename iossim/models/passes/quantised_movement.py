@@ -60,7 +60,7 @@ class DelayedDequantisation(GraphPass):
                 name = names.fresh(f"{value}.dequantised")
                 nodes.append(Node(name, before.op, (source, *before.inputs[1:]), (value,)))
                 whole[value] = source, before
-        if not whole:
+        if tuple(nodes) == graph.nodes:
             return graph
         return DeadOpElimination().apply(IdentityElimination().apply(with_nodes(graph, nodes, graph.constants)))
 
