@@ -33,7 +33,7 @@ class TensorLayout:
     strides: tuple[int, ...]
 
 
-#: What a library computes of a result: a function of it, and maybe of an operand of a type, broadcast to it.
+#: A library's step after a result: a function of it, and maybe of an operand of a type, broadcast to it.
 Follows = tuple[str, TensorLayout | None, DType | None]
 #: The same of views.
 LibraryStep = tuple[str, View | None]
@@ -45,8 +45,8 @@ def operands_of(steps: Iterable[LibraryStep]) -> dict[str, View]:
 
 
 class Epilogue(NamedTuple):
-    """What follows on the sums of a convolution or product, ``a0``: an expression in them and in operands, from ``a1``
-    on, that are broadcast to the result; and the same as steps of a library, None where there are no such steps.
+    """An expression in the sums ``a0`` of a convolution or product and in operands, from ``a1`` on, which are broadcast
+    to the result; and the same as steps of a library, None where it has none such.
     """
 
     computed: Computed

@@ -261,7 +261,7 @@ def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums:
 
 
 def _following(asked: Convolution | Product) -> Iterator[tuple[str, str, TensorLayout | None, DType | None]]:
-    """What follows on sums, in order: the name of an operand, a function, and the operand's layout and type."""
+    """Steps after the sums, in order: the name of an operand, a function, and the operand's layout and type."""
     if isinstance(asked, Convolution):
         if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
             yield "z", "add", asked.z, None

@@ -113,7 +113,7 @@ class Computed(NamedTuple):
     operands: tuple[View, ...]
 
 
-#: What becomes of a result ``a0`` that nothing follows on.
+#: The expression of a result ``a0`` without an epilogue.
 AS_IT_IS = Computed(COPY, ())
 
 

@@ -96,7 +96,7 @@ class UnitProgram:
 
 
 class Prologue(NamedTuple):
-    """What is before a convolution: ``expression`` in ``a0``, an element of ``x``, and the kernel of that alone."""
+    """An ``expression`` before a convolution, in ``a0``, an element of ``x``; and the kernel of that alone."""
 
     expression: str
     x: View

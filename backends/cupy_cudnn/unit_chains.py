@@ -84,8 +84,8 @@ class UnitChains(UnitCalls):
     def after(
         self, node: Node, expression: str = "a0", operands: Sequence[View] = (), sums: int | None = 0
     ) -> tuple[Epilogue, str]:
-        """What follows on an op's result, ``a0``: an ``expression`` in it and in ``operands``, from ``a1`` on, and the
-        chain of the unit after it, as long as what that reads is there; and the value that it makes.
+        """Epilogue of an op's result ``a0``, and the value that it makes: an ``expression`` in the result and in
+        ``operands``, from ``a1`` on, then the chain of the unit after it, if all that this reads is there.
 
         The expression is ``sums`` with as many of the operands, as a library adds them; None for other ones.
         """

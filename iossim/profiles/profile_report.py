@@ -116,7 +116,7 @@ class ProfileReport:
         return [{name: getattr(row, name) for name in names} | {"layers": list(row.layers)} for row in self.by_error]
 
     def sentences(self, complete: bool) -> Iterator[str]:
-        """What was measured and predicted; the search may not be ``complete``."""
+        """Measured and predicted times in words; the search of the matching may not be ``complete``."""
         times = self.times
         summed = "the layers' medians" if times.runs > 1 else "layers"
         yield (

@@ -38,7 +38,7 @@ FORMAT = 1
 MOST_SHAPES = 8
 #: The path and form of each argument, or part of one.
 Forms = tuple[tuple[str, Form], ...]
-#: Of an argument that another call has.
+#: Form of an argument that only other calls have.
 _LEFT_OUT: Form = (str, "left out")
 #: Compiles a module for arguments by name.
 Compile = Callable[[Mapping[str, Any]], Bound]

@@ -64,9 +64,8 @@ class _Body:
             self.add(f"seen = Cast <to = 9> ({wide})")
         else:
             return False
-        self.add(
-            f"{number('none', 0, self.like)} {number('hidden', self.call.get('mask_filter_value', _MASKED), self.like)}"
-        )
+        low = self.call.get("mask_filter_value", _MASKED)
+        self.add(f"{number('none', 0, self.like)} {number('hidden', low, self.like)}")
         self.add("mask_term = Where(seen, none, hidden)")
         self.masks.append("mask_term")
         return True
@@ -114,22 +113,20 @@ class _Body:
     def rotated(self, value: str, sizes: tuple[int, int], tables: Sequence[str], interleaved: bool) -> str:
         """Rotary positions of the first ``sizes[0]`` of ``sizes[1]`` features; the tables are half as wide."""
         width, features = sizes
-        x, made = value, f"{value}_rotated"
+        made = f"{value}_rotated"
         if width < features:
             self.split(value, (width, features - width), f"{value}_part, {value}_rest")
-            x = f"{value}_part"
-        wide = [self.twice(table, width, f"{value}_wide_{table}", interleaved) for table in tables]
-        halves = x
-        if interleaved:
-            halves = self.reshaped(x, (0, 0, 0, width // 2, 2), f"{x}_pairs")
-        self.split(halves, (1, 1) if interleaved else (width // 2,) * 2, f"{x}_first, {x}_second")
-        self.add(f"{x}_minus = Neg({x}_second) {x}_turned = Concat <axis = -1> ({x}_minus, {x}_first)")
-        turned = self.reshaped(f"{x}_turned", (0, 0, 0, width), f"{x}_other") if interleaved else f"{x}_turned"
-        self.add(f"{x}_cos = Mul({x}, {wide[0]}) {x}_sin = Mul({turned}, {wide[1]})")
-        whole = made if x == value else f"{x}_rotated"
-        self.add(f"{whole} = Add({x}_cos, {x}_sin)")
-        if x != value:
-            self.add(f"{made} = Concat <axis = -1> ({whole}, {value}_rest)")
+            part = self.rotated(f"{value}_part", (width, width), tables, interleaved)
+            self.add(f"{made} = Concat <axis = -1> ({part}, {value}_rest)")
+            return made
+        cos, sin = (self.twice(table, width, f"{value}_wide_{table}", interleaved) for table in tables)
+        halves = self.reshaped(value, (0, 0, 0, width // 2, 2), f"{value}_pairs") if interleaved else value
+        self.split(halves, (1, 1) if interleaved else (width // 2,) * 2, f"{value}_first, {value}_second")
+        turned = f"{value}_turned"
+        self.add(f"{value}_minus = Neg({value}_second) {turned} = Concat <axis = -1> ({value}_minus, {value}_first)")
+        turned = self.reshaped(turned, (0, 0, 0, width), f"{value}_other") if interleaved else turned
+        self.add(f"{value}_cos = Mul({value}, {cos}) {value}_sin = Mul({turned}, {sin})")
+        self.add(f"{made} = Add({value}_cos, {value}_sin)")
         return made
 
     def twice(self, table: str, width: int, made: str, interleaved: bool) -> str:
@@ -284,9 +281,7 @@ def _rotary(call: Call) -> str:
         body.looked_up("position_ids", (axis,))
     features = shape[3] if is_by_head else shape[2] // heads
     made = body.rotated(x, (width, features), ["cos", "sin"], bool(call.get("interleaved")))
-    body.add(f"output = Identity({made})" if is_by_head else "")
-    if not is_by_head:
-        body.reshaped(made, (0, 0, -1), "output")
+    body.add(f"output = Identity({made if is_by_head else body.reshaped(made, (0, 0, -1), 'joined')})")
     return body.text
 
 

@@ -56,19 +56,22 @@ def _gemm(call: Call) -> str:
 
 def _product(call: Call) -> str:
     """A product of transposed operands; ``transBatch`` puts the first axis before the last one."""
-    text, factors = "", ""
+    text, factors = "", list[str]()
     for name in "AB":
-        *batch, rows, columns = range(len(call.shape(name))) if len(call.shape(name)) > 1 else (0, 0)
-        if call.get(f"transBatch{name}") and batch:
-            batch, rows = [*batch[1:], rows], batch[0]
-        order = [*batch, *((columns, rows) if call.get(f"trans{name}") else (rows, columns))]
-        turns = len(call.shape(name)) > 1 and order != sorted(order)
-        factors += f"{name}_t, " if turns else f"{name}, "
+        rank = len(call.shape(name))
+        order = [*range(rank)]
+        if call.get(f"transBatch{name}") and rank > 2:
+            order = [*order[1:-1], order[0], order[-1]]
+        if call.get(f"trans{name}") and rank > 1:
+            order[-2:] = order[-1], order[-2]
+        turns = order != sorted(order)
+        factors.append(f"{name}_t" if turns else name)
         text += f"{name}_t = Transpose <perm = {order}> ({name}) " if turns else ""
+    product = f"MatMul({', '.join(factors)})"
     alpha = call.get("alpha", 1.0)
     if alpha == 1.0:
-        return f"{text} Y = MatMul({factors[:-2]})"
-    return f"{text} P = MatMul({factors[:-2]}) {number('alpha', alpha, 'P')} Y = Mul(P, alpha)"
+        return f"{text} Y = {product}"
+    return f"{text} P = {product} {number('alpha', alpha, 'P')} Y = Mul(P, alpha)"
 
 
 def _gelu(call: Call) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from iossim.models.onnx.bodies import Call, Written
 
+#: The operator set in which Softmax is along one axis; QLinearSoftmax names the one that it follows.
 _FIRST_ALONG_AXIS = 13
 
 

@@ -34,8 +34,9 @@ from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.shapes import runs_to_write_out, written_out
 
-#: Bodies of operators that are decomposed, by domain: ONNX Runtime's, and ONNX's own.
+#: The domain of ONNX Runtime's own operators.
 RUNTIME_DOMAIN = "com.microsoft"
+#: Bodies of operators that are decomposed, by domain: ONNX Runtime's, and ONNX's own.
 _BODIES: dict[str, dict[str, Written]] = {
     RUNTIME_DOMAIN: {**attentions.RUNTIME, **fused_operators.RUNTIME, **quantised_operators.RUNTIME},
     "": {**attentions.STANDARD, **fused_operators.STANDARD, **quantised_operators.STANDARD},
@@ -44,7 +45,7 @@ _BODIES: dict[str, dict[str, Written]] = {
 
 @dataclass(frozen=True)
 class _OperatorSet:
-    """What reads nodes of one version of ONNX's operator set."""
+    """One version of ONNX's operator set, with the readers and the checker of its nodes."""
 
     opset: int
     folder: Folder
@@ -52,7 +53,7 @@ class _OperatorSet:
     checker: Any
 
 
-#: What a user should know of operators that are decomposed, by operator.
+#: Remarks for the user on operators that are decomposed, by operator.
 _REMARKS = {
     "GroupQueryAttention": "Every sequence of a GroupQueryAttention is taken to fill its cache: lengths and masks of "
     "padding are not read.",

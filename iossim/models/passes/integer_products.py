@@ -84,7 +84,7 @@ def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
 
 @dataclass
 class _Rewriting:
-    """Of one product; ``before`` are the nodes inserted before it."""
+    """One product that is being rewritten; ``before`` are the nodes inserted before it."""
 
     graph: Graph
     node: Node

@@ -398,7 +398,7 @@ def test_retyped_graphs_compute_the_same_up_to_rounding(dtype):
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
 def test_a_mask_of_the_least_number_stays_finite_in_16_bits(dtype):
-    """Of infinities alone a softmax made NaN where all keys are hidden."""
+    """A softmax made NaN of infinities alone, where all keys are hidden."""
     least = np.float32(np.finfo(np.float32).min)
     constants = {"mask": ArrayConstant(np.array([least, -np.inf, 1], np.float32)), "one": ArrayConstant(least)}
     graph = graph_of([("a", Add(), "x mask"), ("y", Add(), "a one")], constants, inputs={"x": TensorType((3,))})

@@ -365,7 +365,7 @@ def test_operators_of_onnxruntime_that_are_damaged_are_told(tmp_path: Path) -> N
 
 
 def test_a_norm_that_is_quantised_inside_stays_apart(tmp_path: Path) -> None:
-    """Of integers there are no values to compare: it was a ValueError."""
+    """Integers have no values to compare with a norm's: it was a ValueError."""
     nodes = """s = Mul(x, x); m = ReduceMean <axes=[-1]> (s); e = Add(m, eps); q = QuantizeLinear(e, step, zero)
         d = DequantizeLinear(q, step, zero); r = Sqrt(d); n = Div(x, r); y = Mul(n, w)"""
     weights = {"eps": np.float32(1e-5), "step": np.float32(0.1), "zero": np.uint8(0), "w": np.ones(8, np.float32)}

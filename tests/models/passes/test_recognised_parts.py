@@ -1,4 +1,4 @@
-"""Norms and rotated halves as exporters write them, and what is none."""
+"""Norms, rotations, masks, heads and functions as exporters write them, and what is none."""
 
 from __future__ import annotations
 
