@@ -232,3 +232,21 @@ def test_a_file_for_one_processor_is_refused_with_the_remedy(tmp_path: Path) -> 
     )
     with pytest.raises(ModelError, match="ORT_ENABLE_EXTENDED"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y, n = com.microsoft.EmbedLayerNormalization (ids, , words, places, , scale, shift)",
+        "y = com.microsoft.RotaryEmbedding <num_heads=4> (x, at, cos, sin)",
+        "y = com.microsoft.MultiHeadAttention <num_heads=4> (x, x, x, , lengths)",
+    ],
+)
+def test_a_length_in_a_file_of_a_few_bytes_is_not_counted_out(node: str, tmp_path: Path) -> None:
+    """Positions of 2**30 tokens, written out, took all memory."""
+    inputs = {"ids": (TensorProto.INT32, (1, 2**30)), "x": (1, 2**30, 64), "lengths": (TensorProto.INT32, (1,))}
+    inputs = {name: declared for name, declared in inputs.items() if name in node}
+    known = {name: np.ones(SHAPES[name], np.float32) for name in SHAPES if f" {name}," in node or f" {name})" in node}
+    known = {name: array for name, array in known.items() if name not in inputs} | {"at": np.array([3])}
+    path = write_onnx(tmp_path / "m.onnx", node, inputs, known, opset=17, domains=[RUNTIME])
+    assert set(load(path).graph.inputs) == set(inputs)

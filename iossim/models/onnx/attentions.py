@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import DType
-from iossim.models.onnx.bodies import Call, Written, integers, number
+from iossim.models.onnx.bodies import Call, Written, counted, integers, number
 
 #: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
@@ -57,7 +57,7 @@ class _Body:
             return True
         shape = self.call.shape(mask)
         if shape == (batch,):
-            self.add(f"{integers('places', [*range(keys)])} whole_counts = Cast <to = 7> ({mask})")
+            self.add(f"{counted('places', 0, keys)} whole_counts = Cast <to = 7> ({mask})")
             self.add(f"seen = Less(places, {self.reshaped('whole_counts', (-1, 1, 1, 1), 'counts')})")
         elif shape in ((batch, keys), (batch, queries, keys)):
             wide = self.reshaped(mask, (batch, 1, 1 if len(shape) == 2 else queries, keys), "wide")
@@ -247,7 +247,7 @@ def _grouped_queries(call: Call) -> str:
     if call.get("do_rotary"):
         places = "position_ids" if call.has("position_ids") else "places"
         if places == "places":
-            body.add(integers(places, [*range(past, past + tokens)]))
+            body.add(counted(places, past, past + tokens))
         tables = body.looked_up(places, (2,) if places == "position_ids" else (0, 2))
         sizes = 2 * call.shape("cos_cache")[1], features
         parts[:2] = [body.rotated(part, sizes, tables, bool(call.get("rotary_interleaved"))) for part in parts[:2]]
@@ -275,7 +275,7 @@ def _rotary(call: Call) -> str:
         body.add(integers("further", (axis,)))
         body.add("cos = Unsqueeze(cos_cache, further) sin = Unsqueeze(sin_cache, further)")
     elif call.shape("position_ids") == (1,):
-        body.add(f"{integers('from_zero', [*range(tokens)])} places = Add(position_ids, from_zero)")
+        body.add(f"{counted('from_zero', 0, tokens)} places = Add(position_ids, from_zero)")
         body.looked_up("places", (0, axis))
     else:
         body.looked_up("position_ids", (axis,))

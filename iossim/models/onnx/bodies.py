@@ -95,6 +95,12 @@ def number(name: str, value: float, like: str) -> str:
     return f"{name}_f = Constant <value_float = {float(value)}> () {name} = CastLike({name}_f, {like})"
 
 
+def counted(name: str, begin: int, end: int) -> str:
+    """Text that makes a list of consecutive integers, whose length a damaged file may say."""
+    ends = [f"{name}_{place} = Constant <value_int = {value}> ()" for place, value in enumerate((begin, end, 1))]
+    return f"{' '.join(ends)} {name} = Range({name}_0, {name}_1, {name}_2)"
+
+
 def integers(name: str, values: Sequence[int]) -> str:
-    """Text that makes a list of integers."""
+    """Text that makes a short list of integers."""
     return f"{name} = Constant <value_ints = {list(values)}> ()"

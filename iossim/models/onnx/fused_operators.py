@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iossim.ir.types import DType
-from iossim.models.onnx.bodies import Call, Written, integers, number
+from iossim.models.onnx.bodies import Call, Written, counted, integers, number
 
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
@@ -111,7 +111,7 @@ def _embedding_norm(call: Call) -> str:
     text = "words = Gather(word_embedding, input_ids) "
     places = "position_ids"
     if not call.has(places):
-        places, text = "places", text + integers("places", [*range(tokens)])
+        places, text = "places", text + counted("places", 0, tokens)
     text += f" positions = Gather(position_embedding, {places}) "
     total = "embedding_sum" if call.makes("embedding_sum") else "total"
     if call.has("segment_ids"):
@@ -122,7 +122,7 @@ def _embedding_norm(call: Call) -> str:
     if call.makes("mask_index") and call.has("mask"):
         text += f"{integers('along', (1,))} mask_index = ReduceSum <keepdims = 0> (mask, along) "
     elif call.makes("mask_index"):
-        text += f"{integers('none', [0] * batch)} mask_index = Cast <to = 6> (none) "
+        text += f"{integers('size', (batch,))} mask_index = ConstantOfShape <value = int32[1] {{0}}> (size) "
     return (
         f"{text} output = LayerNormalization <axis = -1, epsilon = {call.get('epsilon', 1e-12)}> ({total}, gamma, beta)"
     )
