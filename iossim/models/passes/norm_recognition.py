@@ -8,6 +8,7 @@ recognised by the values that they compute.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import permutations
@@ -29,6 +30,8 @@ from iossim.models.passes.simplification import folded
 #: Most parts of a norm: Keras writes eleven, and casts may surround each.
 _MOST = 16
 _LARGEST_EPSILON = 0.1
+#: Most elements of a row of which values are computed.
+_LARGEST_ROW = 1 << 22
 #: How far the values may be off, as a part of the largest.
 _TOLERANCE = 1e-4
 
@@ -87,12 +90,14 @@ def _norm(graph: Graph, x: str, members: Sequence[Node]) -> tuple[LayerNorm | Rm
         return None
     (axis,), random = axes, np.random.default_rng(0)
     shape, dtype = graph.types[x].shape[axis:], graph.types[x].dtype
+    if math.prod(shape) > _LARGEST_ROW:
+        return None
     for value in rows:
         given = graph.types[value]
         if given.dtype is not dtype or given.shape != (*(1,) * (len(given.shape) - len(shape)), *shape):
             return None
     given_rows = {value: random.standard_normal(graph.types[value].shape).astype(np.float32) for value in rows}
-    sample = random.standard_normal((2,) * axis + shape).astype(np.float32) + 1
+    sample = random.standard_normal(((2, *[1] * (axis - 1)) if axis else ()) + shape).astype(np.float32) + 1
     for epsilon in (number for number in numbers.values() if 0 < number < _LARGEST_EPSILON):
         scaled = sample * np.float32(np.sqrt(epsilon))  # so that epsilon is as large as the mean square
         arrays = {value: np.float32(number) for value, number in numbers.items()} | given_rows | {x: scaled}

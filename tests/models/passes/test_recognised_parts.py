@@ -146,6 +146,16 @@ def test_what_is_no_norm_stays(graph: Graph) -> None:
     assert NormRecognition().apply(graph) is graph
 
 
+@pytest.mark.parametrize(("leading", "size", "kind"), [(40, 8, "rms_norm"), (1, 2**33, "reduce")])
+def test_a_norm_is_compared_by_few_values(leading: int, size: int, kind: str) -> None:
+    """Samples of many axes, or of a row that no memory holds, were made whole."""
+    b = GraphBuilder("norm")
+    x = b.input("x", (*(1,) * leading, size))
+    total = b.add(Add(), b.add(Reduce("mean", (-1,), True), square(b, x)), number(b, 1e-3))
+    graph = b.graph([b.add(Mul(), b.constant("scale", (size,), value=1.0), over_root(b, x, total))])
+    assert kind in NormRecognition().apply(graph).of_kind
+
+
 HEADS = (1, 2, 5, 8)
 
 
