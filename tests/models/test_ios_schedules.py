@@ -269,16 +269,6 @@ def test_a_malformed_file_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{" * 100_000, '{"name": NaN}', "\udcff"])
-def test_what_is_no_such_file_is_one_line(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "bad.json"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ScheduleError) as caught:
-        load(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def places(value: Any, *at: Any) -> list[tuple[Any, ...]]:
     """The way to every key and element of a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

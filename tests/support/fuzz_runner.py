@@ -45,8 +45,8 @@ class Outcome:
 class Runner:
     """A worker that is kept for many inputs; a context manager, which ends it."""
 
-    def __init__(self, subject: str = "importer", limit_s: float = LIMIT_S, coverage_folder: Path | str = "") -> None:
-        self._subject, self._limit_s, self._coverage_folder = subject, limit_s, str(coverage_folder)
+    def __init__(self, subject: str = "importer", limit_s: float = LIMIT_S) -> None:
+        self._subject, self._limit_s = subject, limit_s
         self._folder = tempfile.TemporaryDirectory()
         self._worker: subprocess.Popen[str] | None = None
         self._messages = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed in __exit__)
@@ -78,7 +78,7 @@ class Runner:
         self._messages.seek(0)
         self._messages.truncate()
         self._worker = subprocess.Popen(
-            [sys.executable, str(_WORKER), self._subject, self._coverage_folder],
+            [sys.executable, str(_WORKER), self._subject],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,

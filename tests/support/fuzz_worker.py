@@ -31,28 +31,20 @@ MEMORY_BYTES = 4 << 30
 LONGEST_LINE = 2000
 #: A file of this name is read for another batch than its own.
 REBATCHED = "batch2.onnx"
-#: Inputs between two writes of what was covered: a killed process loses the last ones.
-_COVERAGE_EVERY = 50
 
 
-def main(subject: str, coverage_folder: str) -> None:
+def main(subject: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what native code prints is no answer
     faulthandler.enable()
     warnings.simplefilter("ignore")
-    covered = _start_coverage(coverage_folder) if coverage_folder else None
     drive = SUBJECTS[subject]()
     limit = _status_bytes("VmSize") + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers.write(json.dumps({"verdict": "ready"}) + "\n")
-    for index, line in enumerate(sys.stdin, 1):
+    for line in sys.stdin:
         answers.write(json.dumps(_outcome(drive, Path(line.rstrip("\n")))) + "\n")
-        if covered is not None and index % _COVERAGE_EVERY == 0:
-            covered.save()
-    if covered is not None:
-        covered.stop()
-        covered.save()
 
 
 def _outcome(drive: Callable[[Path], object], path: Path) -> dict[str, Any]:
@@ -92,27 +84,6 @@ def _status_bytes(field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) << 10
     raise OSError(f"/proc/self/status has no {field}")
-
-
-def _start_coverage(folder: str) -> Any:
-    from importlib.util import find_spec
-
-    import coverage
-
-    package = find_spec("iossim")
-    assert package is not None
-    root = Path((package.submodule_search_locations or [""])[0])
-    covered = coverage.Coverage(
-        data_file=str(Path(folder) / "coverage"),
-        data_suffix=True,
-        include=[
-            str(root / "models" / "onnx" / "*.py"),
-            str(root / "ir" / "ops" / "*.py"),
-            str(root / "ir" / "onnx_node.py"),
-        ],
-    )
-    covered.start()
-    return covered
 
 
 def importer() -> Callable[[Path], object]:
@@ -217,4 +188,4 @@ SUBJECTS: dict[str, Callable[[], Callable[[Path], object]]] = {
 }
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "")
+    main(sys.argv[1])
