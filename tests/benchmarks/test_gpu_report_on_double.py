@@ -20,12 +20,9 @@ from iossim.execution.engine import UNDIVIDED
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
-from iossim.ir.types import Precision
 from iossim.measurements.measured_networks import NetworkRun, read_measured_networks
 from iossim.measurements.measurement_set import read_measurements
-from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.schedule.batch import Strategy
 
 pytestmark = pytest.mark.slow
 
@@ -246,19 +243,6 @@ def test_a_section_that_hangs_is_ended_and_what_it_measured_is_kept(
     assert len(json.loads((out / "choices.json").read_text())["places"][0]["choices"]) > 0
 
 
-def test_a_clock_that_begins_slow_changes_no_choice(report: Run, out: Path) -> None:
-    def choices() -> dict[str, str]:
-        (place,) = json.loads((out / "choices.json").read_text())["places"]
-        return {choice["of"]: choice["algorithm"] for choice in place["choices"].values()}
-
-    assert report("none", "profile") == {"profile": ("done", "")}
-    healthy = choices()
-    shutil.rmtree(out)
-    assert report("slow", "profile") == {"profile": ("done", "")}
-    assert choices() == healthy
-    assert records(out, "counts")[0]["warm_up_us"] >= 300_000
-
-
 def test_kernels_chosen_for_their_company_run_beside_the_fastest(
     report: Run, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,34 +284,3 @@ def test_the_gpu_tests_of_the_backends_run_and_no_others(
         assert "DeviceLostError: the GPU failed" in said
         assert [row["outcome"] for row in ran].count("failed") == 1
         assert ran[-1]["outcome"] == "failed"
-
-
-def test_plans_and_timed_choices_of_the_four_networks(
-    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What a report needs at least, on a library that ranks ten plans for each convolution, fused and apart."""
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "benchmarks" / "cuda_double"))
-    from faulty_backend import create
-
-    plans = 10
-    networks = [load(model) for model in ("squeezenet", "inception_v3", "randwire", "nasnet_a")]
-    counts = {}
-    for engine in UNDIVIDED:
-        backend = create(Precision.FP32, engine, {"choices": str(out / "choices.json")}, "idle", plans)
-        for network in networks:
-            choose = backend.choices(network)
-            for unit in network.units:
-                choose((unit.name,), Strategy.CONCURRENT)
-            counts[engine, network.name] = backend.planning.to_json()
-    with capsys.disabled():
-        for where, count in counts.items():
-            print("\n", *where, *(f"{name}={value}" for name, value in count.items() if value), end="")
-    first, second = (counts[engine, "nasnet_a"] for engine in UNDIVIDED)
-    count = first["convolutions"]
-    assert count == second["convolutions"] >= 138
-    # Ten plans fused and ten apart, which equal convolutions behind different kernels share; kernels of ours are timed beside
-    # them. The other engine builds what it recalls, no more.
-    assert first["candidates_timed"] > first["plans_built"]
-    assert first["plans_built"] == 2 * plans * 138
-    assert (second["candidates_timed"], second["recalled"]) == (0, count)
-    assert second["plans_built"] <= count

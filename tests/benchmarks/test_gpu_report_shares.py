@@ -147,22 +147,6 @@ def test_the_graph_engine_gets_three_quarters_of_a_profile_and_warm_comes_before
         assert sum(seconds.values()) == pytest.approx(500)
 
 
-def test_a_search_on_the_graph_engine_gets_three_quarters(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import gpu_report_networks
-
-    asked: dict[str, float] = {}
-
-    def search(job: Any, network: object, prices: Any, seconds: float) -> None:
-        asked[prices] = seconds
-
-    monkeypatch.setattr(gpu_report_networks, "_search", search)
-    monkeypatch.setattr(gpu_report_networks, "measuring", lambda job, engine, store: engine)
-    monkeypatch.setattr(gpu_report_networks, "_run_schedules", lambda *given: ({}, {}))
-    gpu_report_networks.section_network(job("networks/ios_sample", dry=True), "ios_sample")
-    assert asked["graph"] == pytest.approx(3 * asked["paper"])
-    assert asked["graph"] + asked["paper"] == pytest.approx(500, rel=0.05)
-
-
 def test_what_needs_no_search_is_kept_before_one_begins_and_a_late_one_does_not(
     job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,17 +199,3 @@ def test_a_search_ends_with_its_section_and_measures_its_first_schedule_all_the_
     given = job("networks/ios_sample")
     assert gpu_report_networks._search(given, None, prices, seconds=-1.0) == "found"
     assert interrupted == [True]
-
-
-def test_the_log_and_a_record_tell_where_the_time_goes(job: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    given = job("first", dry=True)
-    for _ in range(2):
-        with given.told("an item"):
-            pass
-    with given.told("another"), given.timed("a part"):
-        pass
-    assert set(given.spent_s) == {"an item", "another", "a part"}
-    assert all(seconds >= 0 for seconds in given.spent_s.values())
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["an item", "an item", "a part", "another"]
-    assert all(" s are left" in line for line in lines)

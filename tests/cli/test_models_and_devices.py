@@ -114,37 +114,6 @@ def test_devices_show_is_a_page(device: str) -> None:
         assert any(f"{error.mape_percent:.1f}" in row for row in rows)
 
 
-@pytest.mark.parametrize("device", SHOWN)
-def test_devices_show_can_be_read_back(device: str, tmp_path: Path) -> None:
-    """What is shown is a profile: saved to a file, it is the same device."""
-    shown = printed_json(f"devices show {device} --json")
-    path = tmp_path / "mine.yaml"
-    path.write_text(printed(f"devices show {device} --all"))
-    assert printed_json(f"devices show {path} --json") == shown
-
-
-def test_profile_of_a_user(tmp_path: Path) -> None:
-    """A device with twice the synchronisation cost, from a file: schedules cost no less."""
-    path = tmp_path / "slow sync.yaml"
-    text = printed("devices show t4 --all")
-    own_us = load_device("t4").engine.synchronise_us
-    told = f"  synchronise_us: {own_us}\n"
-    assert told in text
-    slower = text.replace(told, f"  synchronise_us: {2 * own_us}\n")
-    path.write_text(slower.replace("name: t4", "name: t4-slow-sync"))
-    slow = printed_json(["compare", "squeezenet", "--device", str(path), "--json"])
-    fast = printed_json("compare squeezenet --device t4 --json")
-    assert slow["device"] == "t4-slow-sync"
-    by_scheduler = [
-        (one["scheduler"], one["latency_us"], other["latency_us"])
-        for one, other in zip(slow["schedules"], fast["schedules"], strict=True)
-    ]
-    for scheduler, slow_us, fast_us in by_scheduler:
-        if scheduler == "greedy":
-            assert slow_us > fast_us
-        assert slow_us >= fast_us * (1 - 1e-9)
-
-
 FACTS = "--sm 30 --clock-ghz 1.4 --dram-gbps 300 --power-w 75"
 SAMPLES = """op,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us
 conv,8,64,64,3,56,1,1,900

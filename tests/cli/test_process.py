@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import printed, printed_json
+from command_line import printed
 
 import iossim
 from iossim.base.native.library import compiler
@@ -134,12 +134,6 @@ def test_version(tmp_path: Path) -> None:
     assert f"\n## {iossim.__version__} (" in changes.read_text(encoding="utf-8")
 
 
-def test_json_alone_on_standard_output(tmp_path: Path) -> None:
-    done = run("-m", "iossim", "compare", "ios_sample", "-d", "t4", "--json", "--out", "out", folder=tmp_path)
-    assert (done.returncode, json.loads(done.stdout)["model"]) == (0, "ios_sample")
-    assert done.stderr.startswith("wrote ")
-
-
 def test_mistake_in_a_process(tmp_path: Path) -> None:
     done = run("-m", "iossim", "compare", "ios_sample", "-d", "t5", folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -161,10 +155,3 @@ def test_same_files_in_every_process(tmp_path: Path) -> None:
         schedule["search_s"] = 0.0
         contents.append([schedule, *((out / name).read_text() for name in ("graph.dot", "trace.json"))])
     assert contents[0] == contents[1]
-
-
-def test_same_random_prices_in_every_process(tmp_path: Path) -> None:
-    command = ["optimize", "squeezenet", "--cost-model", "random:7", "--json"]
-    here = printed_json(command)
-    there = json.loads(run("-m", "iossim", *command, folder=tmp_path, hash_seed="1").stdout)
-    assert here | {"search_s": 0.0} == there | {"search_s": 0.0}

@@ -120,32 +120,6 @@ def test_graph_engine_is_never_dearer() -> None:
         assert one["latency_us"] <= other["latency_us"]
 
 
-def test_batch() -> None:
-    one, eight = (printed_json(f"compare squeezenet -d t4 --batch {batch} --json") for batch in (1, 8))
-    check_comparison(eight)
-    assert eight["batch"] == 8
-    for alone, together in zip(one["schedules"], eight["schedules"], strict=True):
-        assert alone["latency_us"] < together["latency_us"] < 8 * alone["latency_us"]
-
-
-@pytest.mark.parametrize("units", ["model", "fused", "none"])
-def test_unit_policies(units: str) -> None:
-    comparison = printed_json(f"compare squeezenet -d t4 --units {units} --json")
-    check_comparison(comparison)
-    stages = comparison["schedules"][0]["stages"]
-    assert stages > 70 if units == "none" else stages < 60
-
-
-def test_pruning_and_paper_stages_only_lose() -> None:
-    def latency_us(options: str) -> float:
-        return float(printed_json(f"optimize inception_v3 -d v100-sxm2 {options} --json")["latency_us"])
-
-    whole, pruned = latency_us(""), latency_us("-r 3 -s 8")
-    assert whole <= latency_us("--stages paper") + 1e-6
-    assert whole <= pruned + 1e-6
-    assert pruned <= latency_us("-r 1 -s 2") + 1e-6
-
-
 def test_graphs(shared: Path) -> None:
     folders = sorted(
         {path.parent for path in (shared / "data").rglob("*.txt") if "randwire" in str(path.parent).lower()}

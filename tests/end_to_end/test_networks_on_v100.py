@@ -128,27 +128,6 @@ def test_json() -> None:
     assert counted["totals"]["schedules"] == math.prod(block["schedules"] for block in counted["blocks"])
 
 
-def test_counts_of_the_sample_network() -> None:
-    """a -> b, c, d side by side, concat last. States: ideals of the partial order. By hand: {a < b} x {c} x {d}."""
-    (block,) = printed_json("search-space ios_sample --json")["blocks"]
-    assert block["units"] == 5
-    assert block["width"] == 3
-    assert block["states"] == 3 * 2 * 2
-    pruned = printed_json("search-space ios_sample -r 1 -s 1 --json")["blocks"][0]
-    # One unit a stage: the linear extensions, of four units with one relation: 4! / 2.
-    assert pruned["schedules"] == 12
-
-
-def test_pruning_and_paper_stages_leave_out() -> None:
-    general, paper, pruned = (
-        printed_json(f"search-space inception_v3 {options} --json")
-        for options in ("", "--stages paper", "--stages paper -r 3 -s 8")
-    )
-    for field in ("transitions", "distinct_stages"):
-        assert general["totals"][field] >= paper["totals"][field] >= pruned["totals"][field]
-    assert (pruned["max_group_size"], pruned["max_groups"]) == (3, 8)
-
-
 def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = printed("search-space inception_v3 --stages paper -r 3")

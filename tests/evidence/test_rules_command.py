@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import printed, printed_json, refused
+from command_line import printed, printed_json
 
 from iossim.transforms.rewriting.rule_sets import rule_set
 
@@ -54,17 +54,3 @@ def test_nothing_is_written_where_nothing_was_found(tmp_path: Path) -> None:
     out = tmp_path / "none.yaml"
     assert "no rules" in printed(f"evidence rules --ops add --inputs 2x2 --size 1 --out {out}")
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ("--ops gemmm", "gemmm"),
-        ("--inputs 2x", "'2x'"),
-        ("--size 9", "--size 9"),
-        ("--seed -1", "--seed -1"),
-        ("--out nowhere/at/all.txt", ".yaml"),
-    ],
-)
-def test_bad_options_are_refused(options: str, reason: str) -> None:
-    assert reason in refused(f"evidence rules {options}")

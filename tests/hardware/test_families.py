@@ -114,11 +114,6 @@ def test_products_of_8_bit_integers_run_four_at_a_time_without_tensor_cores() ->
     assert found["int8"] < 0.8 * found["fp32"]
 
 
-def test_predict_refuses_it_too(tmp_path: Path) -> None:
-    (tmp_path / "ops.csv").write_text("op,rows,cols\nadd,64,64\n", encoding="utf-8")
-    assert "has no bf16" in refused(f"predict {tmp_path / 'ops.csv'} -d t4 --dtype bf16")
-
-
 @pytest.mark.parametrize("name", ["rtx-3090", "rtx-4090", "l4", "l40s", "jetson-orin"])
 def test_each_fact_has_its_document(name: str) -> None:
     profile = device(name)

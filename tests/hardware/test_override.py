@@ -110,14 +110,6 @@ def test_an_overridden_device_is_not_taken_for_the_original() -> None:
     assert parse(profile_yaml(changed), "again") == changed
 
 
-def test_twice_the_bandwidth_or_free_launches_take_no_longer() -> None:
-    def latency_us(**changes: float) -> float:
-        return iossim.optimize("squeezenet", overridden(V100, changes), scheduler="sequential").latency_us
-
-    assert latency_us(dram_gbps=1800) < latency_us() < latency_us(dram_gbps=450)
-    assert latency_us(library_call_us=0, library_kernel_us=0, bare_launch_us=0, dispatch_us=0) < latency_us()
-
-
 def test_every_name_that_is_offered_can_be_overridden() -> None:
     sheet = V100.datasheet.model_dump()
     values = {**V100.parameters.model_dump(), **V100.engine.model_dump()}
@@ -164,12 +156,6 @@ def test_what_cannot_be(name: str, error: str) -> None:
         device(name)
     assert error in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_schedule_for_an_overridden_device_is_priced_again(tmp_path: Path) -> None:
-    made = iossim.optimize("squeezenet", "v100-sxm2+sms=160")
-    made.save(tmp_path / "schedule.json")
-    assert iossim.simulate(tmp_path / "schedule.json").latency_us == made.latency_us
 
 
 VALUES = dict.fromkeys((*ARITHMETIC, *MEMORY), 0.8) | {"latency_hiding_warps": 5.0, "translation_penalty": 0.0}

@@ -152,12 +152,6 @@ def test_mistakes_with_a_table(tmp_path: Path, options: str, content: Any, reaso
     assert reason in refused(f"microbatch --table {table(tmp_path, content)} {options}")
 
 
-def test_mistakes_with_a_model() -> None:
-    assert "needs a device" in refused("microbatch alexnet")
-    assert "--pass 'backward' is not known" in refused(f"{ALEXNET} --pass backward")
-    assert "has no convolution" in refused("microbatch bert_layer --device t4")
-
-
 X, W = TensorType((4, 3, 5, 5), DType.FLOAT32), TensorType((6, 3, 3, 3), DType.FLOAT32)
 KERNEL = ConvKernel(Conv((1, 1), (1, 1, 1, 1)), (X, W))
 

@@ -65,6 +65,9 @@ def test_a_source_keeps_the_folder_of_graphs(tmp_path: Path) -> None:
     assert [len(block.units) for block in network.blocks] == [1, 3, 4, 5, 6, 3]
     assert dict(network.source.options) == {"graphs": str(tmp_path)}
     assert_loaded_again(network)
+    (tmp_path / "chain-3.txt").unlink()
+    with pytest.raises(ModelError, match=r"3 edge lists.*needs 4"):
+        load("randwire", graphs=tmp_path)
 
 
 def test_a_source_states_only_what_is_not_default() -> None:

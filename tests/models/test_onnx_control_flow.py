@@ -131,16 +131,6 @@ def test_branches_of_other_shapes_are_chosen_by_an_input(tmp_path: Path) -> None
     assert load(path, dimensions={"c": 1}).graph.types["y"].shape == (4, 3)
 
 
-def test_weights_in_a_body_are_weights(tmp_path: Path) -> None:
-    path = write_onnx(tmp_path / "m.onnx", MODELS["a state"], {"x": [2, 3]}, WEIGHTS, opset=12)
-    found = import_onnx(path)
-    (loop,) = (each for each in found.nodes if each.op.kind == "foreign")
-    assert loop.inputs == ("trips", "x", "k", "loop.1.w")
-    assert found.constants["loop.1.w"].load() == np.float32(0.75)
-    assert found.types["last"].shape == (2, 3)
-    assert found.types["each"].shape == (4, 2, 3)
-
-
 LAYER = graph(
     nodes_of("go = Identity(more); t = MatMul(s, m); run = Cast <to=1> (i); u = Add(t, run); next = Mul(u, w)"),
     {**COUNTER, "s": None}, ["go", "next", "t"], w=0.75,

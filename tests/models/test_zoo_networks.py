@@ -244,10 +244,12 @@ def test_depth_first_order_is_topological(count: int, data: st.DataObject) -> No
         ("4\n1\n\n0 4\n", 4, "numbered 0 to 3"),
         ("4\n1\n-1 2\n", 3, "numbered 0 to 3"),
         ("0\n0\n", 1, "at least one"),
+        ("4\n1\n3 3\n", 3, "itself"),
+        ("4\n2\n2 3\n3 2\n", 4, "twice"),
+        ("4\n2\n2 3\n", 2, "2 edges are announced, 1 follow"),
     ],
 )
 def test_a_malformed_edge_list_is_named_with_its_line(tmp_path: Path, text: str, line: int, reason: str) -> None:
-    """Further ones are among the bad files of commands, in ``tests/cli``."""
     path = tmp_path / "bad.txt"
     path.write_text(text)
     with pytest.raises(ModelError, match=reason) as caught:
@@ -261,6 +263,9 @@ def test_edge_lists_are_read_with_edges_from_low_to_high(tmp_path: Path) -> None
     assert read_edge_list(path) == RandomGraph(4, ((0, 1), (0, 2), (1, 3)))
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ModelError, match="is not text"):
+        read_edge_list(path)
+    path.write_text("4\n")
+    with pytest.raises(ModelError, match="has no header"):
         read_edge_list(path)
     with pytest.raises(ModelError, match="cannot read edge list"):
         read_edge_list(tmp_path / "missing.txt")

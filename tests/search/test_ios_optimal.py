@@ -28,7 +28,6 @@ from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.solver import Solution
-from iossim.search.unsearched import greedy_stages
 from iossim.search.windows import improve, parts_bound_us, prepare_window
 
 
@@ -101,19 +100,6 @@ def test_the_boundary_bit_is_carried_from_block_to_block(
     joined = total_latency_us(price_blocks([first, second], [one.plans[0] for one in apart], cost_model))
     assert together.cost_us <= joined * (1 + 1e-12)
     assert together.cost_us >= sum(one.cost_us for one in apart) * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_more_strategies_and_larger_spaces_are_never_worse(seed: int) -> None:
-    problem = layered(np.random.default_rng(seed), layers=4, width=4)
-
-    def cost_us(space: StageSpace = StageSpace(), concurrent: bool = True, merge: bool = True) -> float:  # noqa: B008
-        options = SearchOptions(space)
-        return solve([problem], RandomCostModel(seed), options, concurrent=concurrent, merge=merge).cost_us
-
-    assert cost_us() <= min(cost_us(merge=False), cost_us(concurrent=False), cost_us(StageSpace("paper")))
-    assert cost_us(StageSpace("paper")) <= cost_us(StageSpace("paper", 3, 8))
-    assert cost_us(StageSpace("general", 2)) <= cost_us(StageSpace("general", 1))
 
 
 def test_a_block_with_too_many_states_is_split_and_says_so() -> None:
@@ -195,19 +181,6 @@ def test_a_window_costs_what_it_does_before_the_stage_after_it() -> None:
     found = [PlannedStage(mask, Strategy.CONCURRENT) for mask in (1, 2, 12)]
     improve(problem, found, prices, START, prepare, solve_part, lambda done: None)
     assert [stage.mask for stage in found] == [3, 12]
-
-
-@pytest.mark.parametrize(
-    ("chains", "limits"),
-    [(9, SearchLimits(max_states=1_000)), pytest.param(15, SearchLimits(), marks=pytest.mark.slow)],
-)
-def test_a_split_block_is_not_scheduled_worse_than_greedily(chains: int, limits: SearchLimits) -> None:
-    """Many chains of four: too wide to be solved, and cut between depths, as greedy stages are."""
-    problem = ScheduleProblem.of_edges(4 * chains, [(u, u + 1) for u in range(4 * chains - 1) if u % 4 != 3])
-    cost_model = RandomCostModel(seed=2)
-    solution = solve([problem], cost_model, SearchOptions(limits=limits), concurrent=True, merge=False)
-    assert any("windows" in note for note in solution.notes)
-    assert solution.cost_us <= total_latency_us(price_blocks([problem], [greedy_stages(problem)], cost_model))
 
 
 def test_what_was_done_to_several_blocks_is_one_note() -> None:
