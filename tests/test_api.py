@@ -142,7 +142,7 @@ def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
         iossim.simulate(found, "t4", network=iossim.load("squeezenet", batch=2))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**20))
 def test_stages_of_ones_own_have_the_price_of_their_schedule(seed: int) -> None:
     """However they are spelt: stages, groups, or units alone; and the optimum is never above it."""

@@ -32,6 +32,13 @@ from iossim.base.user_folders import user_cache, user_data
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())
 
 
+@given(st.text())
+def test_an_error_is_one_line_of_some_length_whatever_it_quotes(quoted: str) -> None:
+    """So no other test asks that of an error."""
+    assert str(ModelError(f"model {quoted} is none")).isprintable()
+    assert len(str(ModelError(5_000 * "name "))) < 1_700
+
+
 @given(ANYTHING, st.booleans())
 def test_a_number_that_can_be_or_a_reason(value: object, positive: bool) -> None:
     for given_value in (value, str(value)):

@@ -53,14 +53,14 @@ def assert_equal_outputs(network: Network, schedule: Schedule, engine: str = "pa
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
 def test_any_schedule_computes_what_the_graph_does(network: int, schedule: int, engine: str, seed: int | None) -> None:
     drawn = random_network(network)
     assert_equal_outputs(drawn, random_schedule(drawn, schedule), engine, seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
 def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: str, seed: int | None) -> None:
     """Concats and splits that move nothing, memory that is shared, workspaces: the same outputs, whatever the order."""

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import iossim
@@ -189,7 +189,6 @@ def brute_force_us(found: PreparedPartition, groups: list[list[int]]) -> float:
     )
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_the_longest_group_is_as_short_as_any_division_makes_it(data: st.DataObject) -> None:
     """Times need not fall with the SMs: a bigger part may keep less in L2."""

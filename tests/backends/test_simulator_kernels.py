@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_devices import with_facts
 
@@ -60,7 +60,6 @@ kernels = st.builds(
 
 
 # The first example may wait for a compiler.
-@settings(deadline=None)
 @given(kernels, st.sampled_from(["sm_count", "boost_clock_ghz", "dram_bandwidth_gbps", "l2_bytes"]), st.floats(1, 4))
 def test_more_of_anything_never_slows_a_kernel(kernel: Kernel, name: str, factor: float) -> None:
     value = getattr(V100.datasheet, name).value
@@ -70,7 +69,6 @@ def test_more_of_anything_never_slows_a_kernel(kernel: Kernel, name: str, factor
 
 
 # The first example may wait for a compiler.
-@settings(deadline=None)
 @given(kernels, st.sampled_from(sorted(shipped_names())))
 def test_demands_are_fractions_of_the_device(kernel: Kernel, name: str) -> None:
     profile = device(name)

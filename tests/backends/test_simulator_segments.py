@@ -7,7 +7,7 @@ from math import ceil, inf
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats, KnownSlowdowns
@@ -84,7 +84,6 @@ kernels = st.builds(
     alone_us=st.floats(0.5, 200.0),
     host_us=st.sampled_from([0.0, 2.5, 5.0]),
 )
-several = st.lists(kernels, min_size=1, max_size=8)
 parts = st.one_of(st.just(0.0), st.floats(0.01, 1.0))
 #: Those that hold slots, run in waves, and lose what L2 keeps.
 any_kernels = st.builds(
@@ -187,7 +186,6 @@ def dealt(running: list[Kernel], interference: float) -> list[float]:
     return found
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     st.lists(
         st.builds(Kernel, spread=spreads, load=st.floats(0.01, 1.0), device=st.floats(0.0, 0.3)), min_size=2, max_size=8
@@ -203,13 +201,11 @@ def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel]
     assert stretches(running, interference) == pytest.approx(dealt(running, interference), rel=1e-6)
 
 
-@settings(deadline=None)
 @given(any_kernels | of_whole_sms, interferences)
 def test_a_kernel_alone_is_never_stretched(one: Kernel, interference: float) -> None:
     assert stretches([one], interference) == pytest.approx([1.0], rel=1e-4)
 
 
-@settings(deadline=None)
 @given(st.lists(of_one_wave, min_size=1, max_size=8), of_one_wave, interferences)
 def test_a_kernel_that_starts_never_speeds_those_that_run(
     running: list[Kernel], new: Kernel, interference: float
@@ -219,7 +215,6 @@ def test_a_kernel_that_starts_never_speeds_those_that_run(
     assert min(after) >= 1.0 - 1e-9
 
 
-@settings(deadline=None)
 @given(st.lists(of_one_wave, min_size=2, max_size=8), interferences)
 def test_nobody_gets_what_there_is_not(running: list[Kernel], interference: float) -> None:
     slower = np.array(stretches(running, interference))
@@ -348,7 +343,6 @@ def stages(draw: st.DrawFn) -> list[list[Kernel]]:
     return draw(st.lists(st.lists(any_kernels | of_whole_sms, min_size=1, max_size=4), min_size=2, max_size=6))
 
 
-@settings(deadline=None)
 @given(stages(), interferences)
 def test_known_slowdowns_change_no_price(groups: list[list[Kernel]], interference: float) -> None:
     """Every subset of the groups, at slowdowns that are found anew, and at those of the subsets before."""
@@ -370,7 +364,6 @@ SHORT_AT_THE_END = [
 ]
 
 
-@settings(deadline=None)
 @given(stages(), interferences)
 @example(SHORT_AT_THE_END, 0.0)
 def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) -> None:

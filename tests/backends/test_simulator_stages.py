@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from cpus import cpu
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
@@ -172,7 +172,6 @@ def test_bounds_never_exceed_prices(
                 assert found <= bounds.single_us[bits(mask)].sum() * (1 + 1e-8)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
 def test_groups_are_the_problems_groups(seed: int) -> None:
     """The compiled components agree with the problem's: seen in the streams of a stage's spans."""

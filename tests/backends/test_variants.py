@@ -98,7 +98,7 @@ def test_the_fastest_by_its_name_costs_what_it_does_without() -> None:
     np.testing.assert_array_equal(model.price_stages(none), model.price_stages(plain))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]))
 def test_stages_of_variants_cost_together_what_they_do_one_by_one(network: int, seed: int, engine: str) -> None:
     problem = problem_of(random_network(network))
@@ -109,7 +109,7 @@ def test_stages_of_variants_cost_together_what_they_do_one_by_one(network: int, 
     np.testing.assert_array_equal(together, alone)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_bounds_of_any_variant_hold_for_every_choice(network: int, seed: int, engine: str, off: bool) -> None:
     model = SimulatorCostModel(V100, Precision.FP32, Engine.named(engine), error=StructuredError(0) if off else None)
@@ -120,7 +120,7 @@ def test_bounds_of_any_variant_hold_for_every_choice(network: int, seed: int, en
         assert price_us >= least_price_us(bounds, problem.groups(mask))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph", "partition"]), st.booleans())
 def test_bounds_of_each_variant_hold_where_it_runs(network: int, seed: int, engine: str, off: bool) -> None:
     """Of stages of several groups; variants of equal keys have equal prices."""
@@ -190,7 +190,7 @@ def test_a_model_with_an_error_passes_variants_on() -> None:
     assert np.abs(np.log(off / exact)).max() < 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SEEDS, SEEDS)
 def test_a_schedule_with_variants_there_and_back(network: int, seed: int) -> None:
     drawn = random_network(network)
@@ -218,7 +218,7 @@ def test_a_schedule_with_variants_there_and_back(network: int, seed: int) -> Non
     assert max((span.end_us for span in spans), default=0.0) >= 0.9 * expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]))
 def test_plans_of_variants_run_and_compute_the_same(network: int, seed: int, engine: str) -> None:
     drawn = random_network(network)

@@ -152,7 +152,7 @@ def model() -> SimulatorCostModel:
 
 
 @given(st.lists(st.sampled_from(shapes()), min_size=1, max_size=5))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_one_group_is_the_sum_of_its_operators(model: SimulatorCostModel, operators: list[Operator]) -> None:
     """Where L2 keeps the operands of all; where it does not, later ones read their inputs from DRAM."""
     together_us, apart_us = stage_us([operators], model), sum(stage_us([[each]], model) for each in operators)

@@ -165,9 +165,8 @@ def test_no_other_format_takes_the_file_for_its_own(tmp_path: Path) -> None:
 def test_a_line_that_is_wrong_is_named(tmp_path: Path, line: str, words: str) -> None:
     path = write(tmp_path / "n.jsonl")
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(MeasurementError, match=words) as caught:
+    with pytest.raises(MeasurementError, match=words):
         read_measured_networks(path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_intervals_are_those_of_predict(exact: OperatorEvaluation) -> None:
 
 
 @given(st.floats(0.3, 3.0))
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 def test_a_wrong_factor_is_the_error(factor: float) -> None:
     found = evaluate_operators(made_set(lambda operator: factor), device(DEVICE), roofline_us).unseen
     error = 1.0 / factor - 1.0
@@ -220,7 +220,7 @@ def test_a_wrong_factor_is_the_error(factor: float) -> None:
 
 @pytest.mark.slow
 @given(st.integers(0, 1000))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_held_out_rows_decide_nothing(seed: int) -> None:
     measured = made_set(noise(seed, 0.2), 80.0, includes_host_overhead=True)
     other = with_latencies(measured, lambda row: 2.5 if row.operator.is_held_out() else 1.0)

@@ -52,7 +52,6 @@ def test_every_synchronisation_that_is_needed_is_missed(
         assert accepted(mutilated) <= (not is_race) if in_arena else accepted(mutilated) == (not is_race)
 
 
-@settings(max_examples=30)
 @given(SEEDS, SEEDS, ENGINES, SEEDS)
 def test_values_in_boxes_race_where_they_did(network: int, schedule: int, engine: str, boxes: int) -> None:
     """Boxes along the batch, rows and columns as well as channels."""

@@ -235,7 +235,6 @@ ENGINES = st.sampled_from(UNDIVIDED)
 V100 = device("v100-sxm2")
 
 
-@settings(max_examples=30)
 @given(SEEDS, SEEDS, ENGINES, st.booleans(), st.booleans())
 def test_streams_compute_what_the_graph_does(
     drawn: int, seed: int, engine: Engine, in_place: bool, were_stages: bool
@@ -254,7 +253,6 @@ def test_streams_compute_what_the_graph_does(
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=30)
 @given(SEEDS, SEEDS, st.booleans())
 def test_no_wait_of_a_stream_is_implied_by_others(drawn: int, seed: int, in_place: bool) -> None:
     """Though the schedule names all that is read, and values that lie in place are made by no launch."""

@@ -57,7 +57,6 @@ def interfering(plan: Plan) -> set[tuple[str, ...]]:
     return {tuple(sorted((names[i], names[j]))) for i, j in np.argwhere(interference(plan)).tolist()}
 
 
-@settings(max_examples=30)
 @given(SEEDS, SEEDS, ENGINES)
 def test_storages_are_aligned_inside_the_arena_and_apart_where_they_interfere(
     network: int, chosen: int, engine: str

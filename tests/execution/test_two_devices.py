@@ -59,7 +59,6 @@ V100, T4 = device("v100-sxm2"), device("t4")
 NVLINK = Link(25.0, 2.0)
 
 
-@settings(max_examples=30)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.booleans())
 def test_plans_over_two_devices(drawn: int, seed: int, engine: str, in_arenas: bool) -> None:
     network = random_network(drawn)

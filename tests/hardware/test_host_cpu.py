@@ -90,9 +90,8 @@ def test_caches_as_linux_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_it_is_kept_and_found_by_name(folder: Path) -> None:
-    with pytest.raises(DeviceError, match="iossim profile MODEL --backend onnxruntime_cpu") as caught:
+    with pytest.raises(DeviceError, match="iossim profile MODEL --backend onnxruntime_cpu"):
         device("cpu")
-    assert "\n" not in str(caught.value)
     assert device_names() == shipped_names()
     assert save_host_cpu(cpu()) == host_cpu_path() == folder / "devices" / "cpu.yaml"
     assert device("cpu") == load_host_cpu() == cpu()

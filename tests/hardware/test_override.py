@@ -155,7 +155,6 @@ def test_what_cannot_be(name: str, error: str) -> None:
     with pytest.raises(DeviceError) as caught:
         device(name)
     assert error in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 VALUES = dict.fromkeys((*ARITHMETIC, *MEMORY), 0.8) | {"latency_hiding_warps": 5.0, "translation_penalty": 0.0}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from iossim.base.errors import DeviceError
@@ -70,7 +70,6 @@ def test_shipped_profiles_round_trip(name: str) -> None:
     assert parse(profile_yaml(device(name)), name) == device(name)
 
 
-@settings(max_examples=30, deadline=None)
 @given(provenances, st.floats(0.01, 1), st.floats(0, 10), st.sampled_from(["t4", "k80"]))
 def test_round_trip(provenance: Provenance, efficiency: float, dispatch_us: float, name: str) -> None:
     profile = device(name)
@@ -168,7 +167,6 @@ def test_facts_that_cannot_be(facts: dict[str, float | int | str | None], words:
         derive("mine", T4, facts)
     message = with_flags(str(caught.value))
     assert all(word in message for word in words), message
-    assert "\n" not in message
 
 
 @pytest.mark.parametrize(("name", "words"), [("t4", "ships"), ("a/b", "letters"), ("", "letters"), ("-x", "letters")])

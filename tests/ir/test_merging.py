@@ -29,7 +29,7 @@ from iossim.models.passes.unit_fusion import unit_policy
 sizes = st.integers(1, 5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(sizes, sizes, *(st.integers(0, 3) for _ in range(4))), min_size=2, max_size=4),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),

@@ -40,7 +40,6 @@ def refused(path: Path, *words: str, device: str | None = None) -> None:
     with pytest.raises(MeasurementError) as caught:
         read_measurements(path, device)
     line = str(caught.value)
-    assert "\n" not in line
     assert [word for word in (path.name, *words) if word not in line] == [], line
 
 
@@ -198,7 +197,6 @@ def test_wrong_unit(v100_set: MeasurementSet, factor: float) -> None:
     with pytest.raises(MeasurementError, match="is the unit us") as caught:
         check_plausible(replace(v100_set, measurements=rows), device("v100-sxm2"))
     assert "'made'" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_much_slower_device(v100_set: MeasurementSet) -> None:

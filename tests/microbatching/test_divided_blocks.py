@@ -40,7 +40,7 @@ from iossim.search.options import SearchOptions, StageSpace
 from iossim.transforms.replay import network_of
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**20), st.sampled_from(["all", "first", "last"]), st.booleans())
 def test_outputs_are_the_same_bit_for_bit_and_plans_are_proved(seed: int, which: str, in_place: bool) -> None:
     network = random_network(seed, blocks=3, units=3, movers=True)
@@ -88,7 +88,7 @@ def copies(operators: int, edges: list[tuple[int, int]], parts: int, ordered: in
     return replace(problem, not_before=not_before)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.sampled_from([(1, 4), (2, 2), (2, 3), (3, 2)]), st.integers(0, 999))
 def test_the_order_of_copies_leaves_the_optimum_as_it_is(data: st.DataObject, size: tuple[int, int], seed: int) -> None:
     operators, parts = size

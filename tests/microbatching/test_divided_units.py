@@ -120,7 +120,7 @@ def whole(kernel: ConvKernel, inputs: Mapping[str, Array]) -> Array:
     return only(evaluate_graph(whole_network(kernel).graph, inputs))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.sampled_from(DIRECTIONS), st.integers(1, 3), st.sampled_from(["paper", "graph"]))
 def test_micro_batches_make_what_the_whole_does_bit_for_bit(
     seed: int, direction: str, queues: int, engine: str
@@ -132,7 +132,7 @@ def test_micro_batches_make_what_the_whole_does_bit_for_bit(
     assert plan_from_json(plan_to_json(plan)).commands == plan.commands
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.sampled_from(DIRECTIONS), st.integers(1, 3))
 def test_nothing_is_copied_and_workspaces_are_within_the_limit(seed: int, direction: str, queues: int) -> None:
     _, (_, plan) = drawn(seed, direction, queues)
@@ -183,7 +183,7 @@ def views(plan: Plan) -> Sequence[Buffer]:
     return [buffer for buffer in plan.buffers.values() if buffer.view_of is not None and buffer.name in touched]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.sampled_from(DIRECTIONS), st.integers(1, 3))
 def test_a_view_shifted_by_one_image_is_caught(seed: int, direction: str, queues: int) -> None:
     _, (network, plan) = drawn(seed, direction, queues)
@@ -195,7 +195,7 @@ def test_a_view_shifted_by_one_image_is_caught(seed: int, direction: str, queues
                 assert not accepted(shifted, network), view
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.sampled_from(DIRECTIONS[:2]), st.integers(2, 3))
 def test_a_workspace_of_two_that_run_at_once_is_caught(seed: int, direction: str, queues: int) -> None:
     _, (network, plan) = drawn(seed, direction, queues)
@@ -209,7 +209,7 @@ def test_a_workspace_of_two_that_run_at_once_is_caught(seed: int, direction: str
         assert not (beside and accepted(at_one_place, network))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS, st.sampled_from(DIRECTIONS), st.integers(1, 3), st.sampled_from(["paper", "graph"]))
 def test_an_order_that_is_dropped_is_caught(seed: int, direction: str, queues: int, engine: str) -> None:
     _, (network, plan) = drawn(seed, direction, queues, engine)
@@ -220,7 +220,7 @@ def test_an_order_that_is_dropped_is_caught(seed: int, direction: str, queues: i
     assert not accepted(replace(plan, commands=plan.commands[:-1]), network)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SEEDS)
 def test_a_wrong_beta_is_caught(seed: int) -> None:
     _, (network, plan) = drawn(seed, "filter")

@@ -22,9 +22,7 @@ RELU = "[r] y = Relu(x)"
 def message(path: Path, kind: type[IossimError] = ModelError, **options: Any) -> str:
     with pytest.raises(kind) as caught:
         import_onnx(path, **options)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
+    return str(caught.value)
 
 
 WHOLE = (LIGHT_MODELS / "light_squeezenet.onnx").read_bytes()

@@ -163,7 +163,7 @@ def run(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.sampled_from([(2, 1), (4, 2), (4, 4)]), st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_prefill_and_steps_after_it_are_the_whole(past: int, tokens: int, heads: tuple[int, int], seed: int) -> None:
     """Positions, mask and cache of any split of a text give what the whole text at a time gives."""
     x = np.random.default_rng(seed).standard_normal((2, past + tokens, 8 * heads[0])).astype(np.float32)

@@ -154,7 +154,7 @@ def raw_kernels(draw: st.DrawFn) -> RawKernel:
     )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(raw_kernels(), min_size=1, max_size=5), st.sampled_from([Engine.GRAPH, Engine.PAPER]), st.booleans())
 def test_what_is_told_of_each_loss_sums_up(kernels: list[RawKernel], engine: Engine, has_shares: bool) -> None:
     streams = len({kernel.stream for kernel in kernels})
@@ -169,7 +169,6 @@ def test_what_is_told_of_each_loss_sums_up(kernels: list[RawKernel], engine: Eng
         assert all(kernels[one.by].stream != row.kernel.stream for one in row.slowed_by)
 
 
-@settings(deadline=None, max_examples=30)
 @given(raw_kernels())
 def test_by_itself_a_kernel_takes_its_time_alone(kernel: RawKernel) -> None:
     (row,) = corun_kernels([kernel], V100).kernels

@@ -59,7 +59,7 @@ def _nodes(graph: pydot.Graph) -> dict[str, dict[str, str]]:
     }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**20), st.integers(0, 2**20))
 def test_every_unit_edge_and_stage_is_drawn_once(network: int, schedule: int) -> None:
     drawn = random_network(network)
@@ -76,7 +76,7 @@ def test_every_unit_edge_and_stage_is_drawn_once(network: int, schedule: int) ->
         assert len(fills) == min(len(stage.groups), 8)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**20), st.integers(0, 2**20))
 def test_every_stream_order_and_wait_is_drawn(network: int, schedule: int) -> None:
     drawn = random_network(network)
@@ -187,7 +187,7 @@ def schedule(network: Network) -> Schedule:
     return one_block(network, make_stage([["a"], ["c"]]), make_stage([["d"]]))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**20), st.integers(0, 2**20))
 def test_any_trace_is_valid(network: int, schedule: int) -> None:
     drawn = random_network(network)

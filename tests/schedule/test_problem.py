@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force_groups import connected_components
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_network, random_schedule
 from random_problems import problems
@@ -146,7 +146,6 @@ def schedule_of(network: Network, *stages: Stage) -> Schedule:
     return make_schedule(network, [BlockSchedule(name="main", stages=list(stages)), tail])
 
 
-@settings(max_examples=30, deadline=None)
 @given(SEEDS, SEEDS)
 def test_random_valid_schedules_fit(network: int, schedule: int) -> None:
     drawn = random_network(network)
@@ -214,9 +213,8 @@ def merged_as(units: list[str], **variants: str) -> Stage:
     ],
 )
 def test_a_stage_that_is_not_valid(network: Network, stages: list[Stage], message: str) -> None:
-    with pytest.raises(ScheduleError, match=re.escape(message)) as raised:
+    with pytest.raises(ScheduleError, match=re.escape(message)):
         fit(schedule_of(network, *stages), network)
-    assert "\n" not in str(raised.value)
 
 
 def test_another_graph(network: Network) -> None:

@@ -62,7 +62,6 @@ def lattice_of(problem: ScheduleProblem) -> Lattice:
     return lattice
 
 
-@settings(max_examples=30)
 @given(problems(7), spaces, st.integers(0, 99))
 def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: StageSpace, seed: int) -> None:
     lattice, bounds = lattice_of(problem), random_bounds(len(problem), seed)

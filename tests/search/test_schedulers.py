@@ -268,7 +268,6 @@ def test_the_optimum_stays(seed: int, scheduler: str) -> None:
     assert sorted(name for stage in found.stages for name in stage.units) == sorted(u.name for u in network.units)
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**20))
 def test_what_is_left_is_the_same_problem(seed: int) -> None:
     network = some_divided(seed)

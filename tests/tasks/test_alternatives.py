@@ -67,7 +67,6 @@ def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space
         assert expected_us >= best_us * (1 - 1e-9)
 
 
-@settings(max_examples=30)
 @given(problems(6), st.integers(0, 99))
 def test_the_best_that_runs_beside_others_equals_brute_force(problem: ScheduleProblem, seed: int) -> None:
     prices, space = ScrambledTable(seed), Space(StageSpace())
@@ -93,7 +92,6 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
 _AFTER_SEVERAL = ScheduleProblem.of_edges(7, [(1, 2), (2, 3), (1, 4), (0, 5), (3, 5), (1, 6), (3, 6)])
 
 
-@settings(max_examples=30)
 @example(_AFTER_SEVERAL, Space(StageSpace()), 3)
 @given(problems(6), choices, st.integers(0, 99))
 def test_other_stages_of_the_same_units_are_a_schedule_and_none_is_cheaper(

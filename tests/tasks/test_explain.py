@@ -216,7 +216,6 @@ def explained_streams(seed: int, engine: Engine) -> tuple[Network, StreamExplana
     return network, found
 
 
-@settings(max_examples=30)
 @given(SEEDS, ENGINES)
 def test_the_critical_path_adds_up_to_the_latency_and_has_no_slack(seed: int, engine: Engine) -> None:
     _, found = explained_streams(seed, engine)

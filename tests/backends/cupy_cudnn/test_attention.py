@@ -245,7 +245,6 @@ def run(call: KernelCall, memory: dict[Memory, Array]) -> None:
     host_kernel(call.source, call.name)(call.blocks, call.threads, arguments)
 
 
-@settings(max_examples=30)
 @given(views())
 def test_copies_move_what_numpy_sees_and_write_only_into_their_target(drawn: tuple[View, Array, Array]) -> None:
     view, array, same = drawn

@@ -271,7 +271,7 @@ def test_channels_that_do_not_fit_are_padded() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_groups_by_kernels_of_ours(data: st.DataObject) -> None:
     draw = data.draw

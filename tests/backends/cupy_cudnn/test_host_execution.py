@@ -83,7 +83,6 @@ def test_every_op_and_every_way_ops_meet(name: str) -> None:
     agree(network, sequential_schedule(network), Engine.GRAPH)
 
 
-@settings(max_examples=30)
 @given(data=st.data(), average=st.booleans())
 def test_pooling_windows(data: st.DataObject, average: bool) -> None:
     numbers = st.integers(1, 3)

@@ -103,7 +103,6 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, t
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(OptionError, match="choices") as error:
         backend(path)
-    assert "\n" not in str(error.value)
     assert "name another file, or remove this one" in str(error.value)
     assert path.read_bytes() == text.encode("latin-1")
 

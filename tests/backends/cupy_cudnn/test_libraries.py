@@ -284,9 +284,8 @@ def test_a_broken_device_is_told_as_itself(engine: Engine, make_driver: MakeDriv
         lambda: backend.execute(network, plan, random_inputs(network)),
         lambda: backend.measure(network, [plan], Timing(rounds=1)),
     ):
-        with pytest.raises(DeviceLostError, match="the GPU failed: cudaErrorLaunchFailure: unspecified") as error:
+        with pytest.raises(DeviceLostError, match="the GPU failed: cudaErrorLaunchFailure: unspecified"):
             call()
-        assert "\n" not in str(error.value)
 
 
 def test_kernels_stay_in_memory_where_there_is_no_folder_for_them(

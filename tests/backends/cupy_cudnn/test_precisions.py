@@ -251,7 +251,6 @@ def test_every_form_of_whole_numbers(name: str, has_plans: bool) -> None:
     assert all(asked.last for asked in library.asked)
 
 
-@settings(max_examples=30)
 @given(data=st.data(), has_plans=st.booleans())
 def test_convolutions_of_any_parameters(data: st.DataObject, has_plans: bool) -> None:
     numbers = st.integers(1, 3)
@@ -297,6 +296,5 @@ def test_filters_that_are_computed_run_on_the_host(caplog: pytest.LogCaptureFixt
 
 def test_what_cannot_be_computed_is_named() -> None:
     says = r"'w' less its zero point is -\d to 2\d\d, which int8 does not hold; quantise it symmetrically, or"
-    with pytest.raises(BackendError, match=says) as error:
+    with pytest.raises(BackendError, match=says):
         agree_in_whole_numbers(_far_zero())
-    assert "\n" not in str(error.value)

@@ -54,7 +54,7 @@ def check_limits(contents: list[tuple[KernelWork, int]], limits: MultiprocessorL
     return warps
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 12), LIKE)
 def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
@@ -84,7 +84,7 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
     execute(instructions, profile, observer=look)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 12), LIKE)
 def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
@@ -103,7 +103,7 @@ def test_work_is_conserved(data: st.DataObject, sms: int, like: str) -> None:
     assert dram_us - 1e-5 <= integral(execution, execution.dram) <= dram_us + kept_us + 1e-5
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 12))
 def test_states_of_the_device(data: st.DataObject, sms: int) -> None:
     profile = small_device(sms)
@@ -158,14 +158,14 @@ def check_alike(one: Execution, other: Execution) -> None:
     assert one.mean_active_warps == pytest.approx(other.mean_active_warps, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 5), st.sampled_from(["v100-sxm2", "t4", "p100-pcie-16gb"]))
 def test_like_the_reference(data: st.DataObject, sms: int, like: str) -> None:
     profile = small_device(sms, like)
     check_like_reference(data.draw(programs(profile, most_blocks=25)), profile)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 16))
 def test_grouping_changes_nothing(data: st.DataObject, sms: int) -> None:
     profile = small_device(sms)
@@ -234,7 +234,7 @@ def test_small_kernels_share_an_sm_only_where_all_others_have_one() -> None:
     check_like_reference(list(kernels), profile)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data())
 def test_two_runs_agree_bit_for_bit(data: st.DataObject) -> None:
     profile = small_device(7)

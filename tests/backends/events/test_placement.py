@@ -164,7 +164,7 @@ def alone_us(work: KernelWork, profile: DeviceProfile) -> float:
     return execute([issue(work, profile)], profile).latency_us
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(works(most_blocks=2_000), st.integers(1, 12))
 def test_alone_it_takes_the_longest_of_its_waves_dram_and_power(work: KernelWork, sms: int) -> None:
     profile = small_device(sms)
@@ -178,13 +178,13 @@ def test_alone_it_takes_the_longest_of_its_waves_dram_and_power(work: KernelWork
     assert demand.early_blocks + demand.last_blocks == work.blocks
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(works(most_blocks=2_000), st.integers(1, 12), st.integers(1, 12))
 def test_more_sms_never_slow_a_kernel(work: KernelWork, sms: int, more: int) -> None:
     assert alone_us(work, small_device(sms + more)) <= alone_us(work, small_device(sms)) * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     works(most_blocks=500),
     st.integers(1, 12),
@@ -197,7 +197,7 @@ def test_more_of_a_resource_never_slows_a_kernel(work: KernelWork, sms: int, nam
     assert alone_us(faster, profile) <= alone_us(work, profile) * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     st.sampled_from(KERNELS),
     st.sampled_from(["sm_count", "boost_clock_ghz", "dram_bandwidth_gbps", "l2_bytes"]),
@@ -223,7 +223,7 @@ def test_as_the_kernel_model_prices_it(name: str) -> None:
     assert max(differences) < 0.2
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.sampled_from(KERNELS), st.integers(1, 6))
 def test_full_waves_are_as_the_kernel_model_prices_them(kernel: Kernel, waves: int) -> None:
     resident = resident_blocks(

@@ -41,7 +41,7 @@ V100 = device("v100-sxm2")
 ENGINES = ("paper", "graph")
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(works(most_blocks=100), min_size=1, max_size=8), st.integers(1, 8))
 def test_one_stream_is_the_sum_of_its_kernels_and_gaps(kernels: list[KernelWork], sms: int) -> None:
     profile = small_device(sms)
@@ -50,7 +50,7 @@ def test_one_stream_is_the_sum_of_its_kernels_and_gaps(kernels: list[KernelWork]
     assert execute(program, profile).latency_us == pytest.approx(alone_us, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(works(most_blocks=100), st.sampled_from([0.0, 2.5, 40.0])), min_size=1, max_size=8),
     st.integers(1, 8),

@@ -115,7 +115,7 @@ def test_what_a_gpus_parameters_say_of_interference_is_not_used() -> None:
     assert ends_us(crowded, kernel, kernel) == pytest.approx([10.0, 10.0])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data(), st.integers(1, 8))
 def test_what_is_used_is_never_more_than_there_is(data: st.DataObject, sms: int) -> None:
     profile = small_device(sms)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import (
     merged_stages,
@@ -72,7 +72,6 @@ def assert_outputs(
         np.testing.assert_allclose(array, expected[name], rtol=1e-4, atol=1e-4 * max(1.0, scale))
 
 
-@settings(max_examples=30)
 @given(
     SEEDS,
     SEEDS,

@@ -44,8 +44,6 @@ from iossim.backends.torch_cuda.program import input_tensors, torch_module
 from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
 pytestmark = pytest.mark.torch
-SETTINGS = settings(max_examples=30)
-
 #: Ops that torch spells differently from ONNX, beside those of ``small_networks``, and shapes of their operands.
 CASES: list[tuple[Op, list[tuple[int, ...]]]] = [
     (Add(), [(2, 3)]),
@@ -165,7 +163,6 @@ def windows(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], tuple[int, ...], tu
     return parts, pads, size
 
 
-@SETTINGS
 @given(windows(), st.booleans(), st.booleans(), st.sampled_from([MaxPool, AveragePool]), st.integers(0, 2**16))
 def test_windows_of_pooling(window, ceil_mode, include_pad, kind, seed) -> None:
     (kernel, strides, dilations), pads, size = window
@@ -176,7 +173,6 @@ def test_windows_of_pooling(window, ceil_mode, include_pad, kind, seed) -> None:
     check(op, [noise(seed, 2, 2, *size)])
 
 
-@SETTINGS
 @given(windows(), st.integers(1, 2), st.integers(1, 2), st.booleans(), st.integers(0, 2**16))
 def test_windows_of_convolutions(window, groups, per_group, bias, seed) -> None:
     (kernel, strides, dilations), pads, size = window
@@ -185,7 +181,6 @@ def test_windows_of_convolutions(window, groups, per_group, bias, seed) -> None:
     check(Conv(strides, pads, dilations, groups), arrays)
 
 
-@SETTINGS
 @given(windows(), st.integers(1, 2), st.integers(0, 2), st.booleans(), st.integers(0, 2**16))
 def test_windows_of_transposed_convolutions(window, groups, extra, bias, seed) -> None:
     (kernel, strides, dilations), pads, size = window
@@ -217,7 +212,6 @@ def test_resizing_is_what_onnx_means(axes, by_size, mode, coordinates, rounding)
     check(op, [x], 1e-4)
 
 
-@SETTINGS
 @given(
     st.lists(
         st.tuples(st.integers(-8, 8), st.integers(-20, 20), st.sampled_from([-3, -1, 1, 2])), min_size=1, max_size=3

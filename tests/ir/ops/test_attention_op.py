@@ -47,7 +47,7 @@ def attentions(draw: st.DrawFn) -> tuple[Attention, list[Array]]:
     return Attention(*counts, scale, draw(st.booleans()), softcap), inputs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(attentions())
 def test_it_means_what_onnx_says(given_: tuple[Attention, list[Array]]) -> None:
     op, inputs = given_
@@ -94,7 +94,7 @@ def test_what_the_op_says_is_read_and_all_else_stays_foreign(tmp_path: Path) -> 
         assert isinstance(op, Foreign)
 
 
-SETTINGS = settings(max_examples=25, deadline=None)
+SETTINGS = settings(max_examples=25)
 
 
 def whole(seed: int, *shape: int) -> Array:

@@ -172,7 +172,7 @@ def test_an_op_is_onnxs(op: Op, opset: int, inputs: list[Array], constants: rang
     check_op(op, inputs, opset, constants, tolerance)
 
 
-SETTINGS = settings(max_examples=20, deadline=None)
+SETTINGS = settings(max_examples=20)
 
 
 @st.composite

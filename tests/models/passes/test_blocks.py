@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import random_inputs
 
@@ -91,7 +91,6 @@ def test_cuts_are_those_of_the_definition(predecessors: Edges, small: frozenset[
     assert network.notes == ()
 
 
-@settings(max_examples=30, deadline=None)
 @given(dags(), st.integers(0, 99))
 def test_the_best_schedule_block_by_block_is_the_best_of_all(predecessors: Edges, seed: int) -> None:
     """With one output, and a group that takes what its units take one by one."""

@@ -151,14 +151,13 @@ EXACT = [
 ]  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
 @given(graphs())
 @pytest.mark.parametrize("each", EXACT, ids=lambda one: type(one).__name__)
 def test_exact_passes_keep_outputs_to_the_last_bit(each: GraphPass, graph: Graph) -> None:
     assert_equal(graph, each.apply(graph), 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs())
 def test_folding_and_the_standard_passes_keep_outputs_up_to_rounding(graph: Graph) -> None:
     """The latter are a fixed point."""

@@ -251,7 +251,7 @@ def test_no_unit_is_transferred_before_what_it_reads() -> None:
     assert stage.mask == 0b11
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 999), st.integers(4, 9), st.booleans(), st.booleans())
 def test_stages_of_a_network_are_transferred_to_another(seed: int, units: int, concurrent: bool, merge: bool) -> None:
     network = seeded_network(seed, units=units, blocks=2)
