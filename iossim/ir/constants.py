@@ -68,7 +68,7 @@ class SeededConstant(Constant):
         digest = hashlib.sha256(f"{self.seed}:{self.name}".encode()).digest()
         generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         shape = self.type.shape
-        fan_in = max(1, int(np.prod(shape[1:]))) if len(shape) > 1 else 1
+        fan_in = max(1, int(np.prod(shape[1:])))
         scale = (2.0 / fan_in) ** 0.5 if len(shape) > 1 else 0.1
         values = generator.standard_normal(shape, dtype=np.float32) * np.float32(scale)
         return values.astype(self.type.dtype.numpy)

@@ -72,9 +72,9 @@ def test_lanes_compute_what_the_network_does(shared: int) -> None:
 
 def test_what_lanes_may_not_do_is_found() -> None:
     found = lanes_of(branches())
-    shared_units = replace(found, stages=((Lane((0, 2), 0, 6), Lane((1,), 5, 3)),))
-    with pytest.raises(PlanError, match="'right' runs on units of another lane"):
-        check(shared_units)
+    for lane in (Lane((1,), 5, 3), Lane((1,), 6, 3)):
+        with pytest.raises(PlanError, match="'right' runs on units of another lane, or on units that do not exist"):
+            check(replace(found, stages=((Lane((0, 2), 0, 6), lane),)))
     too_early = replace(found, stages=((Lane((0,), 0, 4), Lane((2,), 4, 2), Lane((1,), 6, 2)),))
     with pytest.raises(PlanError, match=r"'after' reads .* before it is made"):
         check(too_early)

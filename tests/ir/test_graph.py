@@ -25,6 +25,12 @@ def node(name: str, *inputs: str, op: object = None) -> Node:
     return Node(name, op or Relu(), inputs, (name,))  # type: ignore[arg-type]
 
 
+def test_blocks_do_not_nest() -> None:
+    b = GraphBuilder("nested")
+    with pytest.raises(GraphError, match="'inner' begins inside another block"), b.block("outer"), b.block("inner"):
+        pass
+
+
 def test_nodes_are_sorted_and_typed() -> None:
     graph = Graph.create(X, ["c"], [node("c", "b"), node("b", "a"), node("a", "x")], {})
     assert [one.name for one in graph.nodes] == ["a", "b", "c"]

@@ -25,7 +25,9 @@ from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool
+from iossim.ir.ops.slice import Split
 from iossim.ir.ops.unary import Clip, Sigmoid
 from iossim.models.ios_engine.export import ios_file
 from iossim.models.ios_engine.file import file_name, network_and_scheduler, read_ios_file
@@ -322,7 +324,9 @@ def test_a_file_takes_no_shapes(document: Any, tmp_path: Path) -> None:
         load(path, shapes={"image": (1, 3, 9, 9)})
 
 
-def one_conv(op: Op | None = None, second_input: bool = False, second_output: bool = False) -> tuple[Network, Schedule]:
+def one_conv(
+    op: Op | None = None, second_input: bool = False, second_output: bool = False, parts: bool = False
+) -> tuple[Network, Schedule]:
     b = GraphBuilder("one")
     x = b.input("x", (1, 2, 6, 6))
     if second_input:
@@ -331,6 +335,8 @@ def one_conv(op: Op | None = None, second_input: bool = False, second_output: bo
         y = conv(b, "a", x, 2)
         if op is not None:
             y = b.add(op, y, name="o")
+        if parts:
+            y = b.add(Add(), *b.add_all(Split(1, (1, 1)), y, name="split"))
         outputs = [y, conv(b, "c", x, 2)] if second_output else [y]
     network = b.network(outputs)
     return network, random_schedule(network, 0)
@@ -341,6 +347,7 @@ def one_conv(op: Op | None = None, second_input: bool = False, second_output: bo
     [
         ({"second_input": True}, "it has 2 inputs"),
         ({"second_output": True}, "makes 2 values for others"),
+        ({"parts": True}, "unit 'split' makes 2 values, a node makes one"),
         ({"op": Sigmoid()}, "has no node for sigmoid"),
         ({"op": Clip(0.0, 6.0)}, "has no node for clip"),
         ({"op": AveragePool((3, 3), (1, 1), (1, 1, 1, 1))}, "counts its padding"),

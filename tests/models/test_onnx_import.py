@@ -113,6 +113,9 @@ def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path: Path) ->
     graph = canonicalise(graph_of(tmp_path, nodes, {"x": (TensorProto.INT64, [1])}, weights))
     assert [each.op.kind for each in graph.nodes] == ["gather"]
     assert graph.constants["e"].type == TensorType((1 << 20, 1 << 18))
+    few = {"begin": np.array(-(1 << 40)), "end": np.array(3 - (1 << 40)), "one": np.array(1)}
+    nodes = "r = Range(begin, end, one); f = Cast <to=1> (r); y = Add(x, f)"
+    assert [each.op.kind for each in graph_of(tmp_path, nodes, {"x": [3]}, few).nodes] == ["add"]
 
 
 def test_weights_of_many_gigabytes_beside_the_model(tmp_path: Path) -> None:

@@ -163,12 +163,13 @@ def test_windows_end_in_a_schedule_that_no_window_improves(
         assert own.cost_us() + leaving[own.leaving] <= best.cost_us * (1 + 1e-9)
 
 
-def test_a_window_costs_what_it_does_before_the_stage_after_it() -> None:
-    """Two units side by side take 5 us less than one by one; either way a stage of two groups comes next, after 20 us."""
+@pytest.mark.parametrize(("after_concurrent_us", "masks"), [(20, [3, 12]), (30, [1, 2, 12])])
+def test_a_window_costs_what_it_does_before_the_stage_after_it(after_concurrent_us: float, masks: list[int]) -> None:
+    """Two units side by side take 5 us less than one by one; a stage of two groups comes next, after 20 us or more."""
     problem = ScheduleProblem.of_edges(4, [(0, 2), (0, 3), (1, 2), (1, 3)])
     prices_us = {"0": 10, "1": 10, "01": 15, "23": 15}
     stages = [StagePrice(units=list(units), latency_us=price) for units, price in prices_us.items()]
-    boundary = BoundaryPrices(single_to_concurrent=20, concurrent_to_concurrent=20)
+    boundary = BoundaryPrices(single_to_concurrent=20, concurrent_to_concurrent=after_concurrent_us)
     prices = TableCostModel(PriceTable(boundary_us=boundary, stages=stages))
 
     def prepare(units: Sequence[int]) -> Part | None:
@@ -180,7 +181,7 @@ def test_a_window_costs_what_it_does_before_the_stage_after_it() -> None:
 
     found = [PlannedStage(mask, Strategy.CONCURRENT) for mask in (1, 2, 12)]
     improve(problem, found, prices, START, prepare, solve_part, lambda done: None)
-    assert [stage.mask for stage in found] == [3, 12]
+    assert [stage.mask for stage in found] == masks
 
 
 def test_what_was_done_to_several_blocks_is_one_note() -> None:

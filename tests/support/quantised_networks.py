@@ -99,10 +99,10 @@ def _by_range(a_shape: tuple[int, ...], b_shape: tuple[int, ...], zero: bool, co
     return b.network([y, a, a_scale, a_zero])
 
 
-def _integers() -> Network:
+def _integers(dtype: Integer) -> Network:
     """Without any zero point; the sums themselves are an output."""
     b = GraphBuilder("integers")
-    x = b.add(Quantize(), b.input("x", (3, 8)), *scales(b, "x", 0.02, 0, np.int8))
+    x = b.add(Quantize(), b.input("x", (3, 8)), *scales(b, "x", 0.02, 0, dtype))
     return b.network([b.add(IntegerMatMul(), x, b.numbers("b", whole(4, (8, 5), np.int8)))])
 
 
@@ -164,7 +164,8 @@ QUANTISED: dict[str, Callable[[], Network]] = {
     "by range": partial(_by_range, (3, 8), (8, 5), True, False),
     "by range, no zero": partial(_by_range, (2, 3, 8), (8, 5), False, False),
     "by range, both": partial(_by_range, (2, 3, 8), (2, 8, 5), True, True),
-    "sums": _integers,
+    "sums": partial(_integers, np.int8),
+    "sums of uint8": partial(_integers, np.uint8),
     "convolved sums": partial(_convolved_sums, False),
     "convolved sums around a zero": partial(_convolved_sums, True),
     "chain": _chain,

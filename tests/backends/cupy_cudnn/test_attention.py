@@ -24,7 +24,7 @@ from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, literal
 from iossim.backends.cupy_cudnn.issue import How
-from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, coalesced, dense, row_major
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, coalesced, dense, row_major, spread
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
@@ -279,6 +279,15 @@ def test_axes_that_are_walked_alike_are_one() -> None:
     assert coalesced(shape, [row_major(shape), inside]) == ([2, 60], [[60, 1], [180, 1]])
     assert coalesced((1, 1), [(7, 3)]) == ([1], [[0]])
     assert coalesced((2, 3), [(3, 1), (0, 1)]) == ([2, 3], [[3, 1], [0, 1]])
+
+
+def test_blocks_are_smaller_where_there_would_be_few() -> None:
+    assert [spread(threads) for threads in (1_000, 20_000, 32_767, 32_768)] == [
+        (16, 64),
+        (157, 128),
+        (256, 128),
+        (128, 256),
+    ]
 
 
 def test_the_kernel_of_a_chain_depends_on_its_text_its_axes_and_its_accesses_alone() -> None:

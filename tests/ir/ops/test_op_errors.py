@@ -10,6 +10,7 @@ from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.gather import GatherND
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
@@ -65,6 +66,7 @@ OUTPUT, FILTERS = (1, 4, 8, 8), (4, 2, 3, 3)
         (Slice((0,), (1,), (0,), (0,)), [(2, 3)], "has a step of 0"),
         (Slice((0, 0), (1, 1), (0, -2), (1, 1)), [(2, 3)], "slices an axis twice"),
         (Softmax(2), [(2, 3)], "axis 2 is not one of"),
+        (GatherND(0), [(2, 3), TensorType((1, 3), DType.INT64)], "int64[1x3] do not fit its data fp32[2x3]"),
         (BatchNorm(), [IMAGE], "not 1 inputs"),
         (BatchNorm(), [IMAGE, (3,), (3,), (4,), (3,)], "its mean fp32[4] does not have 3 values"),
         (LocalResponseNorm(0), [IMAGE], "sums over 0 channels"),
@@ -86,8 +88,8 @@ OUTPUT, FILTERS = (1, 4, 8, 8), (4, 2, 3, 3)
         (Attention(), [(3, 4)] * 3, "neither three nor four"),
     ],
 )
-def test_inputs_that_do_not_fit(op: Op, shapes: list[tuple[int, ...]], reason: str) -> None:
-    types = [TensorType(shape) for shape in shapes]
+def test_inputs_that_do_not_fit(op: Op, shapes: list[tuple[int, ...] | TensorType], reason: str) -> None:
+    types = [shape if isinstance(shape, TensorType) else TensorType(shape) for shape in shapes]
     with pytest.raises(GraphError) as caught:
         op.infer(types)
     assert reason in str(caught.value)
@@ -102,6 +104,8 @@ def test_mixed_element_types_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("op", "shapes", "flops"),
     [
+        (Conv(), [IMAGE, (4, 3, 1, 1)], 2 * 4 * 3 * 64),
+        (Conv(), [IMAGE, (4, 3, 1, 1), (4,)], 2 * 4 * 3 * 64 + 4 * 64),
         (Relu(), [IMAGE], 192),
         (Clip(0.0, 6.0), [IMAGE], 384),
         (Clip(None, 6.0), [IMAGE], 192),

@@ -344,16 +344,22 @@ def test_a_quantised_product_with_a_scale_for_each_column(tmp_path: Path) -> Non
     assert kinds(network) == ["quantize", "integer_matmul", "dequantize", "quantize", "dequantize"]
 
 
-def test_a_quantised_softmax(tmp_path: Path) -> None:
-    nodes = """q = QuantizeLinear(x, u, u0); y = DequantizeLinear(s, scale, zero)
-        s = com.microsoft.QLinearSoftmax <axis=-1, opset=13> (q, u, u0, scale, zero)"""
-    weights = {"scale": np.float32(1 / 256), "zero": np.uint8(0), "u": GIVEN["u"], "u0": GIVEN["u0"]}
+@pytest.mark.parametrize(
+    ("operator", "scale", "inside"),
+    [
+        ("QLinearSoftmax <axis=-1, opset=13> (q, u, u0, scale, zero)", 1 / 256, ["dequantize", "softmax"]),
+        ("QLinearConcat <axis=1> (scale, zero, q, u, u0, q, u, u0)", 1 / 32, ["concat", "dequantize"]),
+    ],
+)
+def test_operators_of_onnxruntime_on_integers(operator: str, scale: float, inside: list[str], tmp_path: Path) -> None:
+    nodes = f"q = QuantizeLinear(x, u, u0); y = DequantizeLinear(s, scale, zero); s = com.microsoft.{operator}"
+    weights = {"scale": np.float32(scale), "zero": np.uint8(0), "u": GIVEN["u"], "u0": GIVEN["u0"]}
     path = write_onnx(tmp_path / "net.onnx", nodes, {"x": (3, 7)}, weights, domains=["com.microsoft"])
     arrays = {"x": np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)}
     (expected,) = run_onnxruntime(str(path), arrays)
     network = load(str(path))
-    assert kinds(network) == ["quantize", "dequantize", "softmax", "quantize", "dequantize"]
-    assert np.abs(evaluate_graph(network.graph, arrays)["y"] - expected).max() <= 1.01 / 256
+    assert kinds(network) == ["quantize", *inside, "quantize", "dequantize"]
+    assert np.abs(evaluate_graph(network.graph, arrays)["y"] - expected).max() <= 1.01 * scale
 
 
 def test_operators_of_onnxruntime_that_are_damaged_are_told(tmp_path: Path) -> None:
