@@ -145,8 +145,6 @@ def op_of(node: Node, kind: type[_Op]) -> _Op:
 def summed(tape: Tape, grad: str, like: str) -> str:
     """A gradient in the shape of the value before broadcasting: summed over the broadcast axes."""
     have, want = tape.types[grad].shape, tape.types[like].shape
-    if have == want:
-        return grad
     added = len(have) - len(want)
     axes = tuple(axis for axis, size in enumerate(have) if axis < added or (want[axis - added] == 1 and size != 1))
     with tape.fused("Sum"):

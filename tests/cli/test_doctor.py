@@ -34,6 +34,7 @@ def test_json_says_what_is_there(tmp_path: Path) -> None:
     assert found["machine"]["python"].endswith(platform.python_version())
     assert found["machine"]["cores"] == os.cpu_count()
     assert 1 <= found["machine"]["usable_cores"] <= os.cpu_count()
+    assert found["machine"]["memory_gib"] > 0
     assert found["libraries"]["numpy"] == np.__version__
     assert [row["name"] for row in found["backends"]] == backend_names()
     assert next(row for row in found["backends"] if row["name"] == "numpy_reference")["usable"]

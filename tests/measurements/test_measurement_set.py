@@ -143,6 +143,11 @@ def test_header_that_is_not_valid(tmp_path: Path, suffix: str, old: str, new: st
     refused(path, "header", *words)
 
 
+def test_a_date_is_a_day() -> None:
+    with pytest.raises(ValueError, match="day is out of range"):
+        Header(device="t4", data_set="made", date="2026-02-30")
+
+
 def test_newer_version(tmp_path: Path) -> None:
     path = edited(tmp_path, "jsonl", lambda lines: [lines[0].replace('"version":1', '"version":2'), *lines[1:]])
     refused(path, "update iossim")

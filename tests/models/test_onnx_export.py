@@ -215,6 +215,7 @@ def test_models_export(tmp_path: Path) -> None:
     network = load("ios_sample", batch=2, dtype="fp16")
     graph = import_onnx(out)
     assert graph.hash == network.graph.hash
+    assert [len(load(out, units=units).units) for units in ("model", "none")] == [len(network.units), len(graph.nodes)]
     (name,) = graph.inputs
     x = np.random.default_rng(0).standard_normal(graph.types[name].shape).astype(np.float16)
     (expected,) = evaluate_graph(network.graph, {name: x}).values()

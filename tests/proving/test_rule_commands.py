@@ -108,7 +108,8 @@ def test_verdicts_as_json_as_a_table_and_written(rules: Path, tmp_path: Path) ->
     assert [kept[rule.hash]["verdict"] for rule in rule_set(str(rules))] == ["proved", "refuted"]
 
 
-def test_a_malformed_file_is_refused(rules: Path) -> None:
+def test_a_file_without_origins_is_shown_and_a_malformed_one_is_refused(rules: Path) -> None:
+    assert "from" not in printed(f"rules show {rules}"), "these have no origin"
     rules.write_text(RULES.replace("matmul", "matmull"))
     assert "did you mean 'matmul'" in refused(f"rules verify {rules}")
 

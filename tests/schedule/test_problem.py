@@ -71,6 +71,8 @@ def test_batch_and_precision_change_signatures() -> None:
         assert not set(plain.signatures) & set(other.signatures)
     # a and c are the same work, so are b and d; the concat is its own.
     assert len(set(plain.signatures)) == 3
+    problem = ScheduleProblem.of_block(plain, plain.blocks[0])
+    assert problem.priced_by([*map(str, problem.units)]).works == problem.works == problem.signatures
 
 
 def test_a_problem_must_be_in_topological_order_and_have_units() -> None:

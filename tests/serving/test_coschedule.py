@@ -61,6 +61,7 @@ def test_ways_are_right_and_streams_are_not_above_any_of_them(seed: int, engine:
     )
     for way in found.ways:
         assert found.bound_us <= way.makespan_us
+        assert way.simulated_us is None or way.simulated_us > 0
         assert max(way.ends_us.values()) == way.makespan_us
         if way.schedule is not None:
             check_happens_before(with_memory(lower_schedule(way.schedule, found.network, engine)))

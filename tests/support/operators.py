@@ -70,12 +70,19 @@ def operators(precision: Precision = Precision.FP32) -> st.SearchStrategy[Operat
         sizes,
     )
     transposed = st.builds(
-        lambda channels, size, kernel, stride, extra: read_record(
-            {"op": "conv_transpose", "batch": 2, "in_channels": channels, "out_channels": 8, "in_size": size}
-            | {"kernel": kernel, "stride": stride, "padding": 0, "output_padding": min(extra, stride - 1)},
+        lambda channels, groups, size, kernel, stride, extra: read_record(
+            {"op": "conv_transpose", "batch": 2, "in_channels": 4 * channels, "out_channels": 8, "in_size": size}
+            | {
+                "kernel": kernel,
+                "stride": stride,
+                "padding": 0,
+                "output_padding": min(extra, stride - 1),
+                "groups": groups,
+            },
             precision,
         ),
-        st.integers(1, 64),
+        st.integers(1, 16),
+        st.sampled_from([1, 2, 4]),
         st.integers(5, 30),
         st.integers(1, 5),
         st.integers(1, 3),

@@ -147,6 +147,7 @@ def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path) -> None
     command = f"optimize {tmp_path}/model.onnx -d v100-sxm2 --search joint --rewrite metaflow --rewrite-budget 2"
     said = " ".join(printed(f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split())
     assert "note: Joint search: " in said
+    assert "the time was up" not in said
     saved = read_stages(tmp_path / "schedule.json")
     joint = saved.options["joint"]
     assert {"rewriting", "joins", "micro_batches", "company"} == set(joint["without_us"]) == set(joint["alone_us"])

@@ -100,7 +100,12 @@ def test_a_table_is_read_where_it_is_indexed() -> None:
 def test_a_recurrent_layer_is_a_product_and_two_kernels_for_each_step() -> None:
     found = next(network(*each) for each in PRICED if isinstance(each[0], Lstm))
     (candidates,) = lower_unit(found, found.units[0], V100)
-    assert {len(candidate.kernels) for candidate in candidates if candidate.algorithm.startswith("recurrent")} == {21}
+    made = [candidate.kernels for candidate in candidates if candidate.algorithm.startswith("recurrent")]
+    assert {len(kernels) for kernels in made} == {21}
+    state_bytes = 4 * 64 * 4
+    assert {(kernels[2].activation_bytes, kernels[2].bytes_written) for kernels in made} == {
+        (2 * 4 * state_bytes + state_bytes, 2 * state_bytes)
+    }
 
 
 @pytest.mark.parametrize("made", [DType.FLOAT16, DType.INT8])

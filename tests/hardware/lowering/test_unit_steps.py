@@ -12,6 +12,7 @@ from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_merged, lower_unit, unit_steps
+from iossim.hardware.lowering.unit_summary import unit_bytes
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary, Unary
@@ -49,6 +50,16 @@ def test_bias_and_activation_are_the_convolutions_epilogue() -> None:
     assert step.op.kind == "conv"
     assert step.flops == 2 * SIZE * (2 * 16 * 9 + 2)
     assert [operand.is_weight for operand in step.operands] == [False, True, True]
+
+
+def test_the_traffic_of_a_unit_is_what_it_reads_and_makes_for_others() -> None:
+    b = GraphBuilder("test")
+    x = b.input("x", IMAGE)
+    with b.unit("unit", "Relu-Sigmoid-Identity"):
+        y = b.add(Sigmoid(), b.add(Relu(), x))
+        z = b.add(Identity(), y)
+    network = b.network([z, b.add(Sigmoid(), y)])
+    assert unit_bytes(network, network.units[0]) == 3 * 4 * SIZE
 
 
 def test_relu_sep_conv_is_three_kernels() -> None:

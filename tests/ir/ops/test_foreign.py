@@ -95,6 +95,20 @@ def test_the_file_may_say_what_shapes_inference_leaves_open(tmp_path: Path) -> N
         import_onnx(path, batch=4)  # what the file declares holds for its own shapes only
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("y = GRU <hidden_size=2, clip=1.0> (s, w, r)", "foreign"),
+        ("y = ReduceSum <noop_with_empty_axes=1> (s)", "foreign"),
+        ("y = ReduceSum <noop_with_empty_axes=1> (s, axes)", "reduce"),
+    ],
+)
+def test_what_an_op_does_not_cover(text: str, kind: str, tmp_path: Path) -> None:
+    weights = {"w": np.zeros((1, 6, 3), np.float32), "r": np.zeros((1, 6, 2), np.float32), "axes": np.array([1])}
+    (found,) = import_onnx(write_onnx(tmp_path / "m.onnx", text, {"s": [4, 2, 3]}, weights)).nodes
+    assert found.op.kind == kind
+
+
 def test_an_operator_of_onnxruntime(tmp_path: Path) -> None:
     """ONNX's reference does not know com.microsoft; its shape is the file's word."""
     inverse = "[f] y = com.microsoft.Inverse (x)"
