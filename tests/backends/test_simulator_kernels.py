@@ -276,6 +276,7 @@ def test_a_roofline_without_a_time_alone() -> None:
         (replace(COPY_ROW, flops=2e9), "2e.09 flops take the device"),
         (replace(COPY_ROW, blocks=0), "blocks is 0; give 1 or more"),
         (replace(COPY_ROW, l2_bytes=-1.0), "l2_bytes is -1; give 0 or more"),
+        (replace(COPY_ROW, dram_bytes=math.inf), "dram_bytes is inf; give 0 or more"),
         (replace(COPY_ROW, alone_us=float("nan")), "alone_us is nan"),
     ],
 )
