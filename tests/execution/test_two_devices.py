@@ -22,7 +22,6 @@ from random_networks import (
     sequential_schedule,
     unscheduled,
 )
-from two_devices import on_two_devices
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.events import run_plan, run_plan_on
@@ -35,6 +34,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import (
     Buffer,
+    Command,
     Copy,
     Launch,
     Plan,
@@ -53,6 +53,40 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
+
+
+def on_two_devices(plan: Plan) -> Plan:
+    """Streams of odd numbers on device 1, the others on device 0, where the inputs are; each value where it is written.
+
+    The plan has no views and no workspaces. A launch that reads a value of the other device has it copied to a buffer of its
+    own first, on its own queue.
+    """
+    assert not any(buffer.view_of for buffer in plan.buffers.values())
+    device_of = dict.fromkeys(plan.inputs, 0)
+    for launch in plan.launches:
+        device_of |= dict.fromkeys(launch.writes, launch.queue.stream % 2)
+    buffers = {name: replace(buffer, device=device_of.get(name, 0)) for name, buffer in plan.buffers.items()}
+    commands: list[Command] = []
+    for number, command in enumerate(plan.commands):
+        if isinstance(command, Synchronize):
+            commands.append(command)
+            continue
+        queue = Queue(command.queue.stream % 2, command.queue.stream)
+        moved = replace(command, queue=queue)
+        if isinstance(moved, Launch):
+            reads = []
+            for name in moved.reads:
+                if device_of[name] != queue.device:
+                    replica = f"{name} for command {number}"
+                    buffers[replica] = replace(plan.buffers[name], name=replica, device=queue.device)
+                    commands.append(Copy(name, replica, moved.units[0], queue))
+                    reads.append(replica)
+                else:
+                    reads.append(name)
+            moved = replace(moved, reads=tuple(reads))
+        commands.append(moved)
+    return replace(plan, buffers=buffers, commands=tuple(commands))
+
 
 SEEDS = st.integers(0, 2**20)
 V100, T4 = device("v100-sxm2"), device("t4")

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 
 import numpy as np
-from brute_force_groups import connected_components
 
 from iossim.cost.model import CostModelIdentity, Prices
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.options import StageSpace
+
+
+def connected_components(units: Iterable[int], edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """Components of the graph that the edges induce on the units, each sorted, by lowest unit."""
+    members = sorted(units)
+    links = [set(edge) for edge in edges if set(edge) <= set(members)]
+    found: list[list[int]] = []
+    rest = set(members)
+    while rest:
+        component = {min(rest)}
+        while grown := {unit for link in links if link & component for unit in link} - component:
+            component |= grown
+        found.append(sorted(component))
+        rest -= component
+    return found
 
 
 @dataclass(frozen=True)
