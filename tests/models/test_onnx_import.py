@@ -24,6 +24,7 @@ from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import ExternalConstant
+from iossim.models.onnx.file import read_model, trained_weights
 from iossim.models.passes.pipeline import canonicalise
 
 node = helper.make_node
@@ -77,6 +78,11 @@ def test_value_names_are_the_files_and_unused_weights_are_dropped(tmp_path: Path
     assert (graph.inputs, graph.outputs, set(graph.constants)) == (("x",), ("y",), {"w"})
     assert graph.nodes[0].name == "c"
     np.testing.assert_array_equal(graph.constants["w"].load(), weights["w"])
+
+
+def test_a_single_number_is_no_trained_weight(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", "y = Mul(x, s); z = Mul(y, w)", {"x": [2]}, {"s": noise(1), "w": noise(2)})
+    assert trained_weights(read_model(path)) == {"w"}
 
 
 def test_ops_without_names_or_with_the_same_get_names_of_their_own(tmp_path: Path) -> None:

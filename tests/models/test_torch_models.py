@@ -171,6 +171,14 @@ def test_inputs_are_called_as_arguments_and_outputs_as_keys() -> None:
     assert same.outputs[0] not in ("x", "itself", "twice")
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_convolution_of_volumes(bias: bool) -> None:
+    module, x = nn.Conv3d(2, 3, 2, bias=bias).eval(), torch.linspace(-1, 1, 54).reshape(1, 2, 3, 3, 3)
+    graph = load(module, x).graph
+    (made,) = evaluate_graph(graph, dict.fromkeys(graph.inputs, x.numpy())).values()
+    np.testing.assert_allclose(made, module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_weights_are_the_modules_own_memory_and_are_not_written() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 5)).eval()
     graph = load(module, torch.zeros(1, 3, 4, 4)).graph
