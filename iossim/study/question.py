@@ -124,7 +124,7 @@ _KINDS: dict[str, dict[str, Any]] = shipped(__package__, "questions.yaml")
 
 
 class Question(_Bounded):
-    """A question, claim or constraint; the docstring of the module lists the keys."""
+    """A question, claim or constraint: its ``kind`` is the key that says which."""
 
     metric: MetricName | None = None
     per: MetricName | None = None
