@@ -83,7 +83,7 @@ def test_what_is_told_of_tables() -> None:
     assert found.unknown == ("the noise, which is known for simulated latencies only",)
     (passage,) = found.passages
     assert (passage.first_us, passage.second_us) == (21, 10)
-    with pytest.raises(ScheduleError, match="'c' is in the second one alone; give two schedules of the same model"):
+    with pytest.raises(ScheduleError, match="'c' is in the second one alone; give two of the same model, scheduled"):
         diff(made("a", "b"), made("a", "b", "c"))
 
 

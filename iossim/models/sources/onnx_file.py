@@ -56,6 +56,14 @@ def _branch_remarks(graph: Graph) -> list[str]:
     return [text.format(name) for name in graph.inputs if name in chosen]
 
 
+def _part_remarks(graph: Graph, model: OnnxModel) -> list[str]:
+    """A remark on a network that ends before outputs of the file."""
+    missing = [value.name for value in model.proto.graph.output if value.name not in graph.outputs]
+    listed = ", ".join(missing[:3]) + " ..." * (len(missing) > 3)
+    text = f"Read up to operators that iossim cannot take (--static-part): what makes {listed} is in no price."
+    return [text] if missing else []
+
+
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     """A parsed model, from a file or from memory, as a network."""
     from iossim.models.onnx.export import given_units, has_units
@@ -71,15 +79,15 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
 
     bound = bind(model, options)
     weights = trained_weights(model) if options.training else None
-    graph = translate(bound, weights or frozenset())
+    graph = translate(bound, weights or frozenset(), options.static_part)
     notes_units = options.units == MODEL and not options.training and has_units(model.proto)
     is_as_noted = notes_units and given(graph, options.precision) is not None
     canonical = graph if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
-    read = *_absent_remarks(graph), *_branch_remarks(canonical), *decomposition_remarks(model.proto)
+    read = *_part_remarks(graph, model), *_absent_remarks(graph), *_branch_remarks(canonical)
     recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
-    remarks = (*bound.remarks, *read, *recognised)
+    remarks = (*bound.remarks, *read, *decomposition_remarks(model.proto), *recognised)
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)
     return replace(network, reading=(*network.reading, *remarks), weights=weights)
