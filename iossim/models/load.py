@@ -48,8 +48,7 @@ def load(
 ) -> Network:
     """The network of a zoo name, an ONNX file (a ``Path``, a name in ``.onnx``, or any existing file), or a module.
 
-    A name ending in ``.json`` is a network and schedule that the published IOS engine saved
-    (:mod:`iossim.models.ios_engine.file`).
+    A name ending in ``.json`` is what the published IOS engine saved (:mod:`iossim.models.ios_engine.file`).
 
     ``batch`` is the number of images; it defaults to one, or to that of ``shapes`` or an ONNX file. ``dtype`` names a
     :class:`~iossim.ir.types.Precision`; it defaults to that of the file's or module's weights, otherwise to fp32. Any

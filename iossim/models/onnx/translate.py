@@ -65,9 +65,8 @@ _REMARKS = {
 def translate(bound: BoundModel, kept: frozenset[str] = frozenset(), static_part: bool = False) -> Graph:
     """The graph of a model with bound inputs; readers of the ``kept`` initialisers are not folded.
 
-    An operator without an op kind is carried whole, as a foreign op, if the types of its outputs can be determined.
-    Otherwise it is unsupported; the ``static_part`` leaves those out with all that depends on them, and returns what
-    they read.
+    An operator without an op kind is carried whole, as a foreign op, if the types of its outputs can be determined. The
+    ``static_part`` leaves out all others, and what depends on them, and returns what they read.
 
     Raises ModelError for unsupported operators (all of them at once), and for damaged files.
     """
