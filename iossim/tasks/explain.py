@@ -106,7 +106,7 @@ class Explanation(Printed):
     """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
 
     ``could_save_us`` is the saving of the cheapest stages of each block, one block at a time; None unless all blocks
-    could be solved.
+    could be solved. ``sequential_us`` is that of the units one by one, with the joins that the model has.
     """
 
     schedule: Schedule
