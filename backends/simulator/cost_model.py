@@ -217,10 +217,10 @@ class SimulatorCostModel:
         return self.plans.work(problem)
 
     def plan_us(self, network: Network, plan: Plan) -> float:
-        return self.plans.run(network, plan).latency_us
+        return self.plans.run(network, plan)[0]
 
     def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
-        return self.plans.run(network, plan).spans
+        return self.plans.run(network, plan)[1]
 
     def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
         from iossim.backends.simulator.events.run import run_plan
@@ -236,7 +236,7 @@ class SimulatorCostModel:
         if isinstance(schedule, StreamSchedule):
             from iossim.execution.lower import lower_schedule
 
-            return self.plans.run(network, lower_schedule(schedule, network, self.engine)).spans
+            return self.plan_spans(network, lower_schedule(schedule, network, self.engine))
         from iossim.backends.simulator.stage_runs import timeline
 
         return timeline(self.stages, self.price_boundary, network, schedule)

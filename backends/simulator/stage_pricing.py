@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, KnownSlowdowns
+from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, Fluid, KnownSlowdowns, StageKernels
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds
-from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads
@@ -74,7 +74,8 @@ class StagePricing:
         self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
     ) -> Floats:
         """The price of each mask as a concurrent stage whose kernels share the device."""
-        return price_concurrent(masks, predecessors, kernels, self.interference, *self.limits, self._known, limits_us)
+        ways = [Fluid.of(kernels, self.interference, *self.limits, known) for known in self._known]
+        return price_concurrent(masks, predecessors, ways, limits_us)
 
     def price_changed(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
@@ -88,7 +89,8 @@ class StagePricing:
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
         kernels = prepared.kernels._replace(columns=changed, single_us=single_us)
-        return price_concurrent(masks, problem.predecessors, kernels, interference, *self.limits)
+        ways = [Fluid.of(kernels, interference, *self.limits) for _ in range(threads())]
+        return price_concurrent(masks, problem.predecessors, ways)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         """Bounds of stages whose units run as what is fastest alone."""
@@ -125,7 +127,6 @@ class StagePricing:
 MOST_KEPT = 1 << 20
 #: Fewer stages than this are priced by the thread that asks: handing them over costs more.
 FEWEST_IN_PARALLEL = 2_000
-_NO_SPANS = np.empty((0, 3))
 
 
 class PriceMemo:
@@ -165,31 +166,20 @@ class PriceMemo:
 
 
 def price_concurrent(
-    masks: Masks,
-    predecessors: Masks,
-    kernels: StageKernels,
-    interference: float,
-    max_kernels: int = MAX_GROUPS,
-    apart_us: float = 0.0,
-    known: Sequence[KnownSlowdowns] | None = None,
-    limits_us: Floats | None = None,
+    masks: Masks, predecessors: Masks, ways: Sequence[Fluid], limits_us: Floats | None = None
 ) -> Floats:
     """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores.
 
-    ``known`` are of this interference, one for each thread; ``limits_us`` as ``price_masks`` has them.
+    ``ways`` has the same fluid for each thread; ``limits_us`` as ``price_masks`` has them.
     """
     prices = np.empty(len(masks), dtype=np.float64)
     limits_us = np.full(len(masks), np.inf) if limits_us is None else limits_us
-    known = known or [KnownSlowdowns.room() for _ in range(threads())]
-    parts = len(known) if len(masks) >= FEWEST_IN_PARALLEL else 1
+    parts = len(ways) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
         own = slice(*bounds[part : part + 2])
-        price_masks(
-            masks[own], predecessors, *kernels, interference, prices[own], limits_us[own], max_kernels, apart_us,
-            _NO_SPANS, known[part],
-        )  # fmt: skip
+        price_masks(masks[own], predecessors, ways[part], prices[own], limits_us[own])
 
     on_all_cores(price, range(parts))
     return prices
