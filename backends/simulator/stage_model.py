@@ -61,9 +61,9 @@ def price_masks(masks: Masks, predecessors: Masks, fluid: Fluid, prices: Floats,
     become those of the last stage.
     """
     kernel_begin, columns = fluid.kernels.kernel_begin, fluid.kernels.columns
-    numbers, integers, groups = fluid.numbers, fluid.integers, fluid.sets[GROUPS]
+    numbers, integers, sets = fluid.numbers, fluid.integers, fluid.sets
     for index in range(len(masks)):
-        count = find_groups(masks[index], predecessors, groups)
+        count = find_groups(masks[index], predecessors, sets[GROUPS])
         if count <= 1:
             prices[index] = _single_group(masks[index], fluid)
             continue
@@ -72,7 +72,7 @@ def price_masks(masks: Masks, predecessors: Masks, fluid: Fluid, prices: Floats,
         clock_us = 0.0
         for group in range(count):
             integers[BEGIN, group] = place
-            members = groups[group]
+            members = sets[GROUPS, group]
             while members:
                 unit = lowest_bit(members)
                 members &= members - np.uint64(1)
