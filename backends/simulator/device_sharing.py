@@ -82,8 +82,9 @@ class StageKernels(NamedTuple):
 class KnownSlowdowns(NamedTuple):
     """Table of slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
 
-    ``keys`` identify up to :data:`MOST_KNOWN` kernels in the order of their starts; ``values`` say whether waves
-    matter, then each kernel's slowdown, and the part of its blocks that runs. An entry replaces one in its place.
+    ``keys`` identify up to :data:`MOST_KNOWN` kernels in the order of their starts; ``values`` say whether waves matter,
+    then each kernel's slowdown, and the part of its blocks that runs. An entry replaces one in its place; a table
+    without rows keeps nothing.
     """
 
     keys: Masks

@@ -53,7 +53,7 @@ class PlanPricing:
         if engine.facts.divides_sms:
             raise OptionError("`engine` partition divides stages, and streams have none; give paper or graph")
         self.profile, self.units, self.engine, self.max_kernels = profile, units, engine, max_kernels
-        self._costs, self._known = EventCosts.of(engine, profile), KnownSlowdowns.room()
+        self._costs = EventCosts.of(engine, profile)
         self._prepared: WeakKeyDictionary[StreamProblem, PreparedProblem] = WeakKeyDictionary()
 
     def price(self, batch: StreamBatch) -> StreamPrices:
@@ -97,7 +97,8 @@ class PlanPricing:
 
     def _fluid(self, prepared: PreparedProblem) -> Fluid:
         interference, apart_us = self.profile.parameters.interference, self._costs.apart_us
-        return Fluid.of(prepared.kernels, interference, self.max_kernels, apart_us, self._known, has_spans=True)
+        known = KnownSlowdowns.room(0)  # parts of blocks that are nearly alike would share an entry
+        return Fluid.of(prepared.kernels, interference, self.max_kernels, apart_us, known, has_spans=True)
 
     def _prepare(self, problem: StreamProblem) -> PreparedProblem:
         if problem not in self._prepared:

@@ -296,7 +296,7 @@ def _known_slowdowns(active: int, key: np.uint64, fluid: Fluid) -> bool:
     keys, values = fluid.known
     numbers = fluid.numbers
     entry = scramble(key) & np.uint64(len(keys) - 1)
-    if keys[entry] == key and active <= MOST_KNOWN:
+    if len(keys) > 0 and keys[entry] == key and active <= MOST_KNOWN:
         for slot in range(active):
             numbers[STRETCH, slot] = values[entry, 1 + slot]
         if values[entry, 0] == 0.0:
@@ -305,6 +305,8 @@ def _known_slowdowns(active: int, key: np.uint64, fluid: Fluid) -> bool:
             numbers[PART, slot] = values[entry, 1 + MOST_KNOWN + slot]
         return True
     waves_matter = slowdowns(active, fluid)
+    if len(keys) == 0:
+        return waves_matter
     keys[entry], values[entry, 0] = key, 1.0 if waves_matter else 0.0
     for slot in range(min(active, MOST_KNOWN)):
         values[entry, 1 + slot] = numbers[STRETCH, slot]

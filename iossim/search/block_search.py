@@ -65,18 +65,17 @@ def solve_block(
     part: Part,
     cost_model: CostModel,
     *,
-    concurrent: bool,
     entry: int,
     bounds: StageBounds | None,
     progress: Callable[[int], None] = lambda units: None,
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``concurrent``: a stage may run several groups. ``bounds``: those of concurrent stages, None to price every stage.
+    ``bounds``: those of concurrent stages, None to price every stage.
     ``progress`` is told the number of units done in the current states. A KeyboardInterrupt ends the
     search: paths are whole only when all states are settled.
     """
-    search = _Search(part, cost_model, concurrent, entry, bounds)
+    search = _Search(part, cost_model, entry, bounds)
     search.run(progress)
     return search.solution()
 
@@ -84,15 +83,13 @@ def solve_block(
 class _Search:
     """The arrays of one block's search; ``run`` settles all states, level by level."""
 
-    def __init__(
-        self, part: Part, cost_model: CostModel, concurrent: bool, entry: int, bounds: StageBounds | None
-    ) -> None:
+    def __init__(self, part: Part, cost_model: CostModel, entry: int, bounds: StageBounds | None) -> None:
         problem, lattice = part.problem, part.lattice
         count = len(problem)
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
         self.merges, self.entry = part.merges, entry
         self.limited = cost_model if isinstance(cost_model, LimitedCostModel) else None
-        self.walk_limits = part.space.walk_limits(count, concurrent)
+        self.walk_limits = part.space.walk_limits(count)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
         self.graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)

@@ -40,9 +40,8 @@ class StageRules(NamedTuple):
     single_root: bool
 
     @staticmethod
-    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace, concurrent: bool = True) -> StageRules:
-        limits = space.walk_limits(len(problem), concurrent)
-        return StageRules(lattice.addable, lattice.child, problem.predecessors, *limits)
+    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> StageRules:
+        return StageRules(lattice.addable, lattice.child, problem.predecessors, *space.walk_limits(len(problem)))
 
 
 class StageWalk(NamedTuple):

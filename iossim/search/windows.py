@@ -19,10 +19,9 @@ import numpy as np
 from iossim.cost.model import CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.search.block_parts import Part, solvable_space
+from iossim.search.block_parts import Part
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.lattice import FEW_STATES, Lattice, MergedStages, bounds_with_merges, no_merges, price_merges
-from iossim.search.options import SearchOptions
+from iossim.search.lattice import MergedStages, bounds_with_merges
 
 #: Some units of the block as a problem that can be solved, None if they are too many.
 Prepare = Callable[[Sequence[int]], Part | None]
@@ -72,28 +71,6 @@ def improve(
                 first += 1
             done += passed
             report(done)
-
-
-def prepare_window(
-    problem: ScheduleProblem,
-    cost_model: CostModel,
-    options: SearchOptions,
-    build: Callable[[ScheduleProblem, int], Lattice | None],
-    units: Sequence[int],
-    *,
-    concurrent: bool,
-    merge: bool,
-) -> Part | None:
-    """Some units of a block as one part, unpruned; None if it has too many states or transitions."""
-    part = problem.restrict(units)
-    lattice = build(part, options.limits.max_states)
-    if lattice is None:
-        return None
-    space = solvable_space(part, lattice, options, concurrent, FEW_STATES, False)
-    if space is None:
-        return None
-    merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
-    return Part(part, lattice, tuple(range(len(part))), space, merges)
 
 
 def _largest_window(

@@ -50,14 +50,9 @@ class Transitions:
         return StageBatch(self.problem, self.masks[stages], self.strategies[stages], varied)
 
 
-def enumerate_transitions(
-    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks, concurrent: bool
-) -> Transitions:
-    """All transitions in a space of stages, few enough to be numbered by 32 bits.
-
-    ``merges``: the sets of units that may merge. ``concurrent``: a stage may run several groups.
-    """
-    arguments = StageRules.of(problem, lattice, space, concurrent), stage_walk(len(problem)), merges
+def enumerate_transitions(problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks) -> Transitions:
+    """All transitions in a space of stages, few enough to be numbered by 32 bits; ``merges`` may merge."""
+    arguments = StageRules.of(problem, lattice, space), stage_walk(len(problem)), merges
     begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)
     total: int = _enumerate(*arguments, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
