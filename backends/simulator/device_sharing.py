@@ -80,9 +80,9 @@ class StageKernels(NamedTuple):
 
 
 class KnownSlowdowns(NamedTuple):
-    """Table of slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
+    """Slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
 
-    ``keys`` identify up to :data:`MOST_KNOWN` kernels in the order of their starts; ``values`` say whether waves matter,
+    ``keys`` identify up to :data:`MOST_KNOWN` kernels in the order of their starts; ``values`` say if waves matter,
     then each kernel's slowdown, and the part of its blocks that runs. An entry replaces one in its place; a table
     without rows keeps nothing.
     """

@@ -53,7 +53,7 @@ class StagePricing:
     @property
     def is_divided(self) -> bool:
         """True where the groups of a stage have SMs of their own."""
-        return bool(self.units.parts)
+        return bool(self.units.sizes)
 
     def price(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = (), limits_us: Floats | None = None
@@ -113,7 +113,7 @@ class StagePricing:
 
         key = (*self._key(problem), *(variants if any(variants) else ()))
         if key not in self._partitions:
-            by_size = [(sms, self.units.price(problem, variants, sms)) for sms in self.units.parts]
+            by_size = [(sms, self.units.price(problem, variants, sms)) for sms in self.units.sizes]
             self._partitions[key] = PreparedPartition.of(
                 self.profile, self.units.whole.rates, self.units.price(problem, variants), by_size
             )

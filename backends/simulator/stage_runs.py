@@ -76,7 +76,7 @@ def _run_divided(
     units = range(len(problem))
     prepared = PreparedProblem.of([by_size[size_of[unit]][unit] for unit in units])
     spans = divided_spans(prepared, groups, sms, price_us)
-    models = tuple(pricing.units.parts[size_of[unit]] for unit in units)
+    models = tuple(pricing.units.model(size_of[unit]) for unit in units)
     return StageRun(price_us, problem.unit_names, prepared, models, groups, spans, sms)
 
 

@@ -93,7 +93,7 @@ def bounds_of_variants(stages: StagePricing, problem: ScheduleProblem) -> tuple[
         return tuple(VariantBounds(variant_bounds(own, stages.interference), own.unit_keys) for own in ways)
     from iossim.backends.simulator.partition import PreparedPartition
 
-    by_size = [(sms, _prices(stages.units, problem, sms)) for sms in stages.units.parts]
+    by_size = [(sms, _prices(stages.units, problem, sms)) for sms in stages.units.sizes]
     rates = stages.units.whole.rates
     parts = [
         PreparedPartition.of(stages.profile, rates, own, [(sms, prices[unit]) for sms, prices in by_size])
