@@ -77,20 +77,17 @@ class StagePricing:
         ways = [Fluid.of(kernels, self.interference, *self.limits, known) for known in self._known]
         return price_concurrent(masks, predecessors, ways, limits_us)
 
-    def price_changed(
-        self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
-    ) -> Prices:
-        """The same at another interference, with launches that take ``launches`` times as long."""
+    def price_changed(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], launches: float) -> Prices:
+        """The same with launches that take ``launches`` times as long."""
         if self.is_divided:
-            # Groups on SMs of their own, issued before they run: neither changes anything.
+            # Groups on SMs of their own are issued before they run.
             return self.price(problem, masks, variants)
         prepared = self.prepare(problem, variants)
         changed = prepared.kernels.columns.copy()
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
         kernels = prepared.kernels._replace(columns=changed, single_us=single_us)
-        ways = [Fluid.of(kernels, interference, *self.limits) for _ in range(threads())]
-        return price_concurrent(masks, problem.predecessors, ways)
+        return self.fluid(problem.predecessors, kernels, masks)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         """Bounds of stages whose units run as what is fastest alone."""

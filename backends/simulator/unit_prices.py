@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
-from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
+from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.residence import lower_in_network, residences
 from iossim.hardware.lowering.target import copy_candidates
@@ -70,26 +70,19 @@ class PlacedUnits:
 
     def __init__(self, profile: DeviceProfile, engine: Engine, in_place: bool) -> None:
         self.profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
-        self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
         self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
-
-    def placement(self, network: Network) -> InPlaceBuffers:
-        """Placement of the values of a network."""
-        if network not in self._placements:
-            self._placements[network] = in_place_buffers(network)
-        return self._placements[network]
 
     def keys(self, network: Network) -> tuple[UnitKey, ...]:
         """For each unit its work, and what its placement changes of that: equal for equal candidates."""
         if network not in self._keys:
-            placed = self.placement(network).signature if self.in_place else lambda unit: ""
+            placed = in_place_buffers(network).signature if self.in_place else lambda unit: ""
             found = zip(network.signatures, residences(network, self.profile), strict=True)
             self._keys[network] = tuple((work, placed(unit) + at.key) for unit, (work, at) in enumerate(found))
         return self._keys[network]
 
     def steps(self, network: Network, unit: int) -> StepCandidates:
         """The candidates of each step of a unit; none of a concat or split in place."""
-        if self.in_place and unit in self.placement(network).moves:
+        if self.in_place and unit in in_place_buffers(network).moves:
             return ()
         return lower_in_network(network, unit, self.profile)
 
@@ -100,7 +93,7 @@ class PlacedUnits:
 
     def copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
         """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""
-        moved = self.placement(network).copies(units) if self.in_place else ()
+        moved = in_place_buffers(network).copies(units) if self.in_place else ()
         return tuple(copy_candidates(each, self.profile) for each in moved)
 
 

@@ -73,12 +73,13 @@ class Part:
         cost_model: CostModel,
         options: SearchOptions,
         build: Build = build_lattice,
-        few_states: int = FEW_STATES,
+        few_states: int | None = None,
         prune: bool = False,
     ) -> Part | None:
         """The part of a problem, whose ``units`` are the block's; None if it has too many states, or transitions.
 
-        Those of up to ``few_states`` states are not counted. With ``prune`` the space may be pruned for it.
+        Those of up to ``few_states`` states, by default :data:`FEW_STATES`, are not counted. With ``prune`` the space
+        may be pruned for it.
         """
         lattice = build(problem, options.limits.max_states)
         space = None if lattice is None else _solvable_space(problem, lattice, options, few_states, prune)
@@ -92,7 +93,7 @@ def prepare_block(
     problem: ScheduleProblem,
     cost_model: CostModel,
     options: SearchOptions,
-    few_states: int = FEW_STATES,
+    few_states: int | None = None,
     build: Build = build_lattice,
     runs: SearchLimits | None = None,
 ) -> tuple[list[Part], list[BlockNote]]:
@@ -134,13 +135,13 @@ def prepare_block(
 
 
 def _solvable_space(
-    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, few_states: int, prune: bool
+    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, few_states: int | None, prune: bool
 ) -> StageSpace | None:
     """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
     space, limit = options.space, options.limits.max_transitions
-    if not space.concurrent or len(lattice) <= few_states:
+    if not space.concurrent or len(lattice) <= (FEW_STATES if few_states is None else few_states):
         return space
-    from iossim.search.counting import about_more_transitions_than  # few blocks have so many states
+    from iossim.search.counting import more_transitions_than  # few blocks have so many states
 
     pruned = replace(
         space,
@@ -148,7 +149,7 @@ def _solvable_space(
         max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
     )
     for tried in dict.fromkeys((space, pruned) if prune else (space,)):
-        if not about_more_transitions_than(limit, problem, lattice, tried):
+        if not more_transitions_than(limit, problem, lattice, tried, sampled=True):
             return tried
     return None
 

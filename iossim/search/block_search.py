@@ -89,14 +89,12 @@ class _Search:
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
         self.merges, self.entry = part.merges, entry
         self.limited = cost_model if isinstance(cost_model, LimitedCostModel) else None
-        self.walk_limits = part.space.walk_limits(count)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
-        self.graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
+        self.graph = StateGraph.of(problem, lattice, part.space)
         self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
         # A label may cost this much more than the state's other one, and be part of the best schedule for its boundary.
-        self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
-        self.labels = Labels.of(len(lattice))
+        self.labels = Labels.of(len(lattice), np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1)))
         self.known = GrowingTable()
         self.endings = Endings.room(1 << 17)
         self.looked_at = 0
@@ -113,7 +111,7 @@ class _Search:
             begin, end = self.lattice.level_begin[level : level + 2].tolist()
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
-            if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
+            if (self.graph.max_group_size, self.graph.max_groups) != (1, 1):  # else there are no stages but those
                 if self.bounded:
                     relax_neighbours(begin, end, self.lattice.down, self.known.table, self.labels)
                 self._settle(begin, end, partial(progress, level - 1))
@@ -128,8 +126,8 @@ class _Search:
         position, filled = begin, 0
         while position < end:
             still_here()
-            given = self.graph, self.bounds, self.labels, self.tolerance, self.bounded, *self.walk_limits
-            position, filled, full = find_endings(position, end, *given, self.known.table, self.endings, filled)
+            given = self.graph, self.bounds, self.labels, self.bounded, self.known.table, self.endings
+            position, filled, full = find_endings(position, end, *given, filled)
             if full and not filled:
                 self.endings = Endings.room(2 * len(self.endings.stage))
             elif full or position == end:
@@ -146,7 +144,7 @@ class _Search:
         picked = Endings.room(filled)
         limits_us = np.empty(filled)
         while filled:
-            state = self.endings, filled, self.labels, self.tolerance, begin, end
+            state = self.endings, filled, self.labels, begin, end
             filled, found = pick(*state, PRICED_FRACTION, PRICED_TOGETHER, picked, limits_us)
             self._price(picked.stage[:found], limits_us[:found])
             relax(picked, found, self.known.table, self.labels)
