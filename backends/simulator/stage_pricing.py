@@ -47,7 +47,7 @@ class StagePricing:
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
         self._bounds = cache(partial(stage_bounds, interference=self.interference))
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
-        self._memo = PriceMemo()
+        self._prices = GrowingTable()  # by the hash of what a stage asks of the device
         self._known = [KnownSlowdowns.room() for _ in range(threads())]
 
     @property
@@ -65,10 +65,35 @@ class StagePricing:
         batch, predecessors = StageBatch.concurrent(problem, masks), problem.predecessors
         if self.is_divided:
             divided = self.partition(problem, variants)
-            return self._memo.prices(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
+            return self._kept(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
         fluid = partial(self.fluid, predecessors, prepared.kernels)
-        return self._memo.prices(batch, prepared.unit_keys, fluid, limits_us)
+        return self._kept(batch, prepared.unit_keys, fluid, limits_us)
+
+    def _kept(
+        self, batch: StageBatch, keys: Masks, price: Callable[[Masks, Floats], Floats], limits_us: Floats | None = None
+    ) -> Floats:
+        """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``, found once.
+
+        ``price`` prices the masks of unknown stages, up to their limits; ``keys[u]`` is that of the kernels of unit
+        ``u``.
+        """
+        hashes = stage_hashes(batch, keys, ordered=True)
+        hashes[hashes == 0] = 1
+        limits_us = np.full(len(batch), np.inf) if limits_us is None else limits_us.copy()
+        if self._prices.used + len(batch) > MOST_KEPT:
+            self._prices = GrowingTable()
+        try:
+            unknown = self._prices.unknown(hashes, limits_us)
+            if len(unknown):
+                self._prices.enter(hashes[unknown], price(batch.masks[unknown], limits_us[unknown]))
+        except BaseException:
+            # A key without a price must not stay.
+            self._prices = GrowingTable()
+            raise
+        result = np.empty(len(batch), dtype=np.float64)
+        _look_up(hashes, *self._prices.table, result)
+        return result
 
     def fluid(
         self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
@@ -124,42 +149,6 @@ class StagePricing:
 MOST_KEPT = 1 << 20
 #: Fewer stages than this are priced by the thread that asks: handing them over costs more.
 FEWEST_IN_PARALLEL = 2_000
-
-
-class PriceMemo:
-    """Keeps prices by the hash of what a stage asks of the device."""
-
-    def __init__(self) -> None:
-        self._known = GrowingTable()
-
-    def prices(
-        self,
-        batch: StageBatch,
-        unit_keys: Masks,
-        price: Callable[[Masks, Floats], Floats],
-        limits_us: Floats | None = None,
-    ) -> Floats:
-        """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
-
-        ``price`` prices the masks of unknown stages, up to their limits; ``unit_keys[u]`` identifies the kernels of
-        unit ``u``.
-        """
-        hashes = stage_hashes(batch, unit_keys, ordered=True)
-        hashes[hashes == 0] = 1
-        limits_us = np.full(len(batch), np.inf) if limits_us is None else limits_us.copy()
-        if self._known.used + len(batch) > MOST_KEPT:
-            self._known = GrowingTable()
-        try:
-            unknown = self._known.unknown(hashes, limits_us)
-            if len(unknown):
-                self._known.enter(hashes[unknown], price(batch.masks[unknown], limits_us[unknown]))
-        except BaseException:
-            # A key without a price must not stay.
-            self._known = GrowingTable()
-            raise
-        result = np.empty(len(batch), dtype=np.float64)
-        _look_up(hashes, *self._known.table, result)
-        return result
 
 
 def price_concurrent(

@@ -65,38 +65,6 @@ def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -
     return costs.layout_launch_us if is_layout else costs.library_kernel_us
 
 
-class PlacedUnits:
-    """The candidates of units on a device as values lie in their network: ``in_place``, or in buffers of their own."""
-
-    def __init__(self, profile: DeviceProfile, engine: Engine, in_place: bool) -> None:
-        self.profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
-        self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
-
-    def keys(self, network: Network) -> tuple[UnitKey, ...]:
-        """For each unit its work, and what its placement changes of that: equal for equal candidates."""
-        if network not in self._keys:
-            placed = in_place_buffers(network).signature if self.in_place else lambda unit: ""
-            found = zip(network.signatures, residences(network, self.profile), strict=True)
-            self._keys[network] = tuple((work, placed(unit) + at.key) for unit, (work, at) in enumerate(found))
-        return self._keys[network]
-
-    def steps(self, network: Network, unit: int) -> StepCandidates:
-        """The candidates of each step of a unit; none of a concat or split in place."""
-        if self.in_place and unit in in_place_buffers(network).moves:
-            return ()
-        return lower_in_network(network, unit, self.profile)
-
-    def merged(self, network: Network, units: Sequence[int]) -> StepCandidates:
-        """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""
-        steps = lower_merged(network, units, self.profile, self._splits_merged)
-        return residences(network, self.profile)[units[0]].of(steps)
-
-    def copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
-        """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""
-        moved = in_place_buffers(network).copies(units) if self.in_place else ()
-        return tuple(copy_candidates(each, self.profile) for each in moved)
-
-
 class UnitPrices:
     """Prices the units of networks on a device under an engine.
 
@@ -114,7 +82,8 @@ class UnitPrices:
         error: Callable[[UnitPrice, str], UnitPrice] | None = None,
     ) -> None:
         self._precision, self._error = precision, error
-        self.placed = PlacedUnits(profile, engine, in_place)
+        self._profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
+        self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
         self.sizes: tuple[int, ...] = ()
         if engine.facts.divides_sms:
             from iossim.hardware.green_contexts import part_sizes
@@ -135,10 +104,34 @@ class UnitPrices:
         """Number of distinct priced units, each on all SMs or a part, and as a variant."""
         return len(self._prices)
 
+    def keys_of(self, network: Network) -> tuple[UnitKey, ...]:
+        """For each unit its work, and what its placement changes of that: equal for equal candidates."""
+        if network not in self._keys:
+            placed = in_place_buffers(network).signature if self.in_place else lambda unit: ""
+            found = zip(network.signatures, residences(network, self._profile), strict=True)
+            self._keys[network] = tuple((work, placed(unit) + at.key) for unit, (work, at) in enumerate(found))
+        return self._keys[network]
+
     def keys(self, problem: ScheduleProblem) -> list[UnitKey]:
         """The key of each unit of a problem."""
-        keys = self.placed.keys(self.network(problem))
+        keys = self.keys_of(self.network(problem))
         return [keys[unit] for unit in problem.units]
+
+    def steps(self, network: Network, unit: int) -> StepCandidates:
+        """The candidates of each step of a unit; none of a concat or split in place."""
+        if self.in_place and unit in in_place_buffers(network).moves:
+            return ()
+        return lower_in_network(network, unit, self._profile)
+
+    def merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""
+        steps = lower_merged(network, units, self._profile, self._splits_merged)
+        return residences(network, self._profile)[units[0]].of(steps)
+
+    def _copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""
+        moved = in_place_buffers(network).copies(units) if self.in_place else ()
+        return tuple(copy_candidates(each, self._profile) for each in moved)
 
     def price(self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None) -> list[UnitPrice]:
         """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.
@@ -159,7 +152,7 @@ class UnitPrices:
         """
         if len(units) == 1:
             (unit,) = units
-            return self.price_unit(network, unit, self.placed.keys(network)[unit], variant, None)
+            return self.price_unit(network, unit, self.keys_of(network)[unit], variant, None)
         merged = self.price_merged(network, units)
         if merged is None:
             names = ", ".join(network.units[unit].name for unit in units)
@@ -176,17 +169,17 @@ class UnitPrices:
     def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> UnitPrice:
         """The same, with the ``copies`` after it or without; raises ScheduleError where they do not merge."""
         signature = "merged " + " ".join(network.signatures[unit] for unit in units)
-        after = self.placed.copies(network, units) if copies else ()
-        return self._priced(self.whole, self.placed.merged(network, units), after, signature)
+        after = self._copies(network, units) if copies else ()
+        return self._priced(self.whole, self.merged_steps(network, units), after, signature)
 
     def copy(self, moved: TensorType, sms: int | None) -> UnitPrice:
         """The price of the kernel that copies a tensor."""
-        return self._priced(self.model(sms), (copy_candidates(moved, self.placed.profile),), (), "copy")
+        return self._priced(self.model(sms), (copy_candidates(moved, self._profile),), (), "copy")
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """The workspace of some units as one stacked convolution; 0 where they do not merge."""
         try:
-            steps = self.placed.merged(self.network(problem), [problem.units[unit] for unit in bits(mask)])
+            steps = self.merged_steps(self.network(problem), [problem.units[unit] for unit in bits(mask)])
         except ScheduleError:
             return 0
         return self.workspace_bytes(steps)
@@ -205,7 +198,7 @@ class UnitPrices:
         """The price of a unit of that key as a variant, on a part of ``sms`` SMs or on all."""
         found = self._prices.get((key, variant, sms))
         if found is None:
-            steps, copies = self.placed.steps(network, unit), self.placed.copies(network, [unit])
+            steps, copies = self.steps(network, unit), self._copies(network, [unit])
             found = self._priced(self.model(sms), steps, copies, key[0], variant)
             self._prices[key, variant, sms] = found
         return found

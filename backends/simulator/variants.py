@@ -24,7 +24,7 @@ def variants_of(units: UnitPrices, problem: ScheduleProblem) -> tuple[tuple[Unit
     network, keys = units.network(problem), units.keys(problem)
     for unit, key in zip(problem.units, keys, strict=True):
         if key not in units.variants:
-            units.variants[key] = _of_steps(units.whole, units.placed.steps(network, unit))
+            units.variants[key] = _of_steps(units.whole, units.steps(network, unit))
     return tuple(units.variants[key] for key in keys)
 
 

@@ -324,6 +324,11 @@ class StreamProblem:
     def __len__(self) -> int:
         return len(self.launches)
 
+    def part(self, members: Sequence[int]) -> StreamProblem:
+        """The problem of some of the launches."""
+        launches, variants = ([of[one] for one in members] for of in (self.launches, self.variants))
+        return StreamProblem.of(self.network, launches, variants)
+
     def key(self, priced: Mapping[int, str]) -> tuple[object, ...]:
         """A key equal for problems whose launches, in the same positions, have units with equal texts in ``priced``."""
         return tuple(tuple(priced[unit] for unit in units) for units in self.launches), self.reads, self.variants

@@ -49,14 +49,13 @@ class BlockPath:
 
 @dataclass(frozen=True, slots=True)
 class BlockSolution:
-    """The best path for each bit of the last stage (a single group, several groups); None where there is none.
+    """The best path by the bit of the last stage (0 for a single group, 1 for several); None where there is none.
 
     A path that cannot be part of an optimal schedule of the network, whatever follows the block, may be missing.
     ``endings`` counts the pairs of states that bounds did not rule out.
     """
 
-    single: BlockPath | None
-    concurrent: BlockPath | None
+    paths: tuple[BlockPath | None, BlockPath | None]
     priced_stages: int
     endings: int
 
@@ -118,8 +117,7 @@ class _Search:
             leave(begin, end, self.boundary, self.labels)
 
     def solution(self) -> BlockSolution:
-        paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
-        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), self.looked_at)
+        return BlockSolution((self._path(0), self._path(1)), self.known.used + len(self.merges.masks), self.looked_at)
 
     def _settle(self, begin: int, end: int, still_here: Callable[[], None]) -> None:
         """Find the best endings of the states of a level; ``still_here`` is called a few times a second."""
@@ -171,10 +169,12 @@ class _Search:
         for first in range(begin, end, at_a_time):
             relax_known(first, min(end, first + at_a_time), *given)
 
-    def _path(self, bit: int) -> BlockPath:
+    def _path(self, bit: int) -> BlockPath | None:
         stages: list[PlannedStage] = []
         labels, state = self.labels, len(self.lattice) - 1
         cost_us = float(labels.cost[state, bit])
+        if cost_us == np.inf:
+            return None
         while state > 0:
             strategy = Strategy.of_code(int(labels.strategy[state, bit]))
             stages.append(PlannedStage(int(labels.stage[state, bit]), strategy))

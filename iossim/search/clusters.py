@@ -100,16 +100,15 @@ def solve_clusters(
                 if cost_us < costs[after][bit]:
                     costs[after][bit] = cost_us
                     came[after][bit] = before, left, stage
-    paths: list[BlockPath | None] = []
-    for last in range(2):
-        found: list[PlannedStage] = []
-        state, bit = len(states) - 1, last
+
+    def path(bit: int) -> BlockPath | None:
+        cost_us, state, found = costs[-1][bit], len(states) - 1, list[PlannedStage]()
         while (step := came[state][bit]) is not None:
             state, bit, stage = step
             found.append(stage)
-        whole = isfinite(costs[-1][last])
-        paths.append(BlockPath(costs[-1][last], tuple(reversed(found))) if whole else None)
-    return BlockSolution(paths[0], paths[1], sum(map(len, ways.values())), len(steps))
+        return BlockPath(cost_us, tuple(reversed(found))) if isfinite(cost_us) else None
+
+    return BlockSolution((path(0), path(1)), sum(map(len, ways.values())), len(steps))
 
 
 def _needs(problem: ScheduleProblem) -> list[int]:

@@ -261,7 +261,7 @@ class Solver:
         if len(parts) != 1 or notes or not solved:
             return None
         costs_us = {
-            entry: min((path.cost_us for path in (found.single, found.concurrent) if path is not None), default=inf)
+            entry: min((path.cost_us for path in found.paths if path is not None), default=inf)
             for entry, found in solved.items()
         }
         price = self.cost_model.price_boundary
@@ -284,7 +284,7 @@ def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
 
 def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
     """Prefix followed by the solution of a problem, for each bit of its last stage."""
-    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    paths = () if solution is None else enumerate(solution.paths)
     return {
         bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
         for bit, path in paths

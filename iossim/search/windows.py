@@ -91,7 +91,7 @@ def _cheapest(
     solution: BlockSolution | None, cost_model: CostModel, after: int | None
 ) -> tuple[float, BlockPath] | None:
     """Cheapest path including its trailing boundary, and its cost, us."""
-    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    paths = () if solution is None else enumerate(solution.paths)
     costs = [(path.cost_us + _boundary_us(cost_model, bit, after), path) for bit, path in paths if path is not None]
     return min(costs, key=lambda each: each[0], default=None)
 

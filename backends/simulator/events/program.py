@@ -115,7 +115,7 @@ class KernelLibrary:
 
         Raises PlanError for a variant that it does not have.
         """
-        key = self.units.placed.keys(network)[unit], variant, sms
+        key = self.units.keys_of(network)[unit], variant, sms
         if key not in self._issued:
             self._issued[key] = self._kernels(self.units.price_unit(network, unit, *key), sms)
         return self._issued[key]
@@ -133,9 +133,8 @@ class KernelLibrary:
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
         """Name of a launch of units in a plan, and its workspace."""
-        placed = self.units.placed
         merged = strategy is Strategy.MERGE
-        steps = placed.merged(network, units) if merged else placed.steps(network, units[0])
+        steps = self.units.merged_steps(network, units) if merged else self.units.steps(network, units[0])
         return Choice(variant, self.units.workspace_bytes(steps, variant))
 
     def _kernels(self, price: UnitPrice, sms: int | None = None) -> tuple[IssuedKernel, ...]:

@@ -151,12 +151,7 @@ class _Search:
         for members in cut(self.problem):
             if len(members) > 1:
                 inside = (*before, *members)
-                problem = StreamProblem.of(
-                    self.problem.network,
-                    [self.problem.launches[one] for one in inside],
-                    [self.problem.variants[one] for one in inside],
-                )
-                yield _Part(problem, inside, len(before))
+                yield _Part(self.problem.part(inside), inside, len(before))
             before = (members[-1],)
 
     def _restricted(self, whole: Ordered, part: _Part) -> Ordered:
@@ -199,14 +194,9 @@ class _Search:
             return 0.0
         place = whole.order.tolist().index(part.members[0])
         before = whole.order[:place].tolist()
-        problem = StreamProblem.of(
-            self.problem.network,
-            [self.problem.launches[one] for one in before],
-            [self.problem.variants[one] for one in before],
-        )
         if not before:
             return 0.0
-        batch = StreamBatch(problem, np.arange(place)[None], whole.streams[before][None])
+        batch = StreamBatch(self.problem.part(before), np.arange(place)[None], whole.streams[before][None])
         prices = self.cost_model.price_streams(batch)
         return float(prices.latency_us[0] - prices.issued_us[0])
 
