@@ -4,7 +4,8 @@ A fluid model. Each group runs its kernels one after another on a stream of its 
 host, which issues group after group, lowest unit first, has issued it, nor sooner than ``apart_us`` after another
 kernel: what starts the nodes of a graph starts one after another. From event to event (a kernel ends, a kernel
 is issued) each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says. The
-cores of a CPU run one thread each: further kernels queue, longest waiting first (``max_kernels``).
+cores of a CPU run one thread each: further kernels queue, longest waiting first (``max_kernels``). Whole plans
+(:mod:`~iossim.backends.simulator.plan_model`) take the same steps, and differ in which kernel starts next.
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.

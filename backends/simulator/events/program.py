@@ -44,23 +44,19 @@ class IssueKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class IssueRecord:
+class _IssueEvent:
+    event: int
+    queue: Queue
+    host_us: float
+    stream_us: float
+
+
+class IssueRecord(_IssueEvent):
     """The host issues the record of an event; the stream needs ``stream_us`` before it fires."""
 
-    event: int
-    queue: Queue
-    host_us: float
-    stream_us: float
 
-
-@dataclass(frozen=True, slots=True)
-class IssueWait:
+class IssueWait(_IssueEvent):
     """The host makes a stream wait for an event; the stream goes on ``stream_us`` after it."""
-
-    event: int
-    queue: Queue
-    host_us: float
-    stream_us: float
 
 
 @dataclass(frozen=True, slots=True)
