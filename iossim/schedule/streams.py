@@ -326,8 +326,8 @@ class StreamProblem:
 
     def part(self, members: Sequence[int]) -> StreamProblem:
         """The problem of some of the launches."""
-        launches, variants = ([of[one] for one in members] for of in (self.launches, self.variants))
-        return StreamProblem.of(self.network, launches, variants)
+        launches = [self.launches[one] for one in members]
+        return StreamProblem.of(self.network, launches, [self.variants[one] for one in members])
 
     def key(self, priced: Mapping[int, str]) -> tuple[object, ...]:
         """A key equal for problems whose launches, in the same positions, have units with equal texts in ``priced``."""
