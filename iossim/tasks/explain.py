@@ -24,7 +24,7 @@ from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Sta
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
 from iossim.search.unsearched import sequential_stages
-from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, one_by_one
+from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, block_contexts, is_small, one_by_one, space_of
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
 FEW_TRANSITIONS = 60_000
@@ -175,7 +175,7 @@ def _share(stage: Stage, schedule: Schedule) -> float:
 class _Explainer:
     def __init__(self, schedule: Schedule, network: Network, prices: CostModel, in_full: bool) -> None:
         self.schedule, self.network, self.prices, self.in_full = schedule, network, prices, in_full
-        self.space = Space.of(schedule)
+        self.space = space_of(schedule)
         self.ask = Alternatives(prices, self.space)
         self.errors: ScheduleErrors | None = schedule_errors(network, prices)
 

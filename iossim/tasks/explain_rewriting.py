@@ -17,7 +17,7 @@ from iossim.models.load import load_source
 from iossim.schedule.schedule import Schedule
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
-from iossim.tasks.alternatives import Space
+from iossim.tasks.alternatives import space_of
 from iossim.transforms.choices import GraphCost
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import applications
@@ -103,4 +103,4 @@ def _cost(schedule: Schedule, prices: CostModel | None) -> GraphCost | None:
     if schedule.scheduler not in STRATEGIES:
         return SumOfOperators(prices)
     concurrent, merge = STRATEGIES[schedule.scheduler]
-    return OptimalSchedule(prices, SearchOptions(Space.of(schedule).stages), concurrent, merge)
+    return OptimalSchedule(prices, SearchOptions(space_of(schedule)), concurrent, merge)
