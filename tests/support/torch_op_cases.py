@@ -8,10 +8,12 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+from ml_dtypes import int4, uint4
 
 from iossim.ir.op import Array, Op
 from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.grid_sample import GridSample
@@ -202,6 +204,9 @@ MORE_CASES: list[Case] = [
     (Quantize(), [np.arange(-3, 4, dtype=np.float32) / 2, floats(1)]),
     (Dequantize(-1), [whole(-99, 99, 2, 3, dtype=np.int8), floats(0.5, 0.1, 2), whole(-9, 9, 3, dtype=np.int8)]),
     (Dequantize(), [whole(-999, 999, 2, 3, dtype=np.int32), np.array(0.3, np.float32)]),
+    (Dequantize(0, 2), [whole(0, 255, 3, 4, dtype=np.uint8), (2, 4), whole(0, 255, 2, 4, dtype=np.uint8)]),
+    (DequantizedMatMul(3), [(2, 3, 4), whole(-8, 8, 4, 5, dtype=int4), (2, 5)]),
+    (DequantizedMatMul(3), [(3, 4), whole(0, 16, 4, 5, dtype=uint4), (2, 5), whole(0, 16, 2, 5, dtype=uint4)]),
     (DynamicQuantize(), [(3, 4)]),
     (DynamicQuantize(), [np.zeros((2, 2), np.float32)]),
     (QuantizedConv((1, 1), (1,) * 4, (1, 1), 2), [

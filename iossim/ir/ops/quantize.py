@@ -19,6 +19,8 @@ from iossim.ir.types import DType, TensorType
 
 #: Element types that iossim quantises to; others need the reference implementation.
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+#: Those of weights that are dequantised, besides.
+OF_FOUR_BITS = (DType.INT4, DType.UINT4)
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,10 @@ class _Scaling(Op, onnx_names="axis", role=Role.ELEMENTWISE):
 
     def _check(self, inputs: Sequence[TensorType]) -> None:
         require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        check_parameters(inputs[0], inputs[1:], self.axis)
+        self._check_parameters(inputs[0], inputs[1:])
+
+    def _check_parameters(self, x: TensorType, parameters: Sequence[TensorType]) -> None:
+        check_parameters(x, parameters, self.axis)
 
 
 class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per_element=4):
@@ -58,28 +63,51 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
         return cls(_axis(node)), node.data_inputs(3)
 
 
-class Dequantize(_Scaling, kind="dequantize", onnx_types="DequantizeLinear", flops_per_element=2):
-    """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`."""
+@dataclass(frozen=True)
+class Dequantize(
+    _Scaling, kind="dequantize", onnx_types="DequantizeLinear", onnx_names="block=block_size", flops_per_element=2
+):
+    """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`.
+
+    With a ``block``, parameters are of ``x``'s shape but along ``axis``, where each is that of so many positions.
+    """
+
+    block: int = 0
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         self._check(inputs)
         return (TensorType(inputs[0].shape, inputs[1].dtype),)
 
+    def _check_parameters(self, x: TensorType, parameters: Sequence[TensorType]) -> None:
+        if not self.block:
+            super()._check_parameters(x, parameters)
+            return
+        shape, axis = list(x.shape), normal_axis(self.axis, len(x.shape))
+        shape[axis] = -(-shape[axis] // self.block)
+        for value in parameters:
+            require(value.shape == tuple(shape), f"its parameter {value} is not {shape}, as blocks of {x} have it")
+
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = inputs[0].astype(np.int64)
-        if len(inputs) == 3:
-            x = x - along(inputs[2].astype(np.int64), self.axis, x.ndim)
-        y = x.astype(np.float32) * along(as_float32(inputs[1]), self.axis, x.ndim)
-        return (y.astype(inputs[1].dtype, copy=False),)
+        x, *parameters = inputs
+        if self.block:
+            size = x.shape[self.axis]
+            each = (np.repeat(one, self.block, self.axis) for one in parameters)
+            parameters = [one.take(range(size), self.axis) for one in each]
+        scale, *zero = parameters if self.block else (along(one, self.axis, x.ndim) for one in parameters)
+        whole = x.astype(np.int32)
+        for one in zero:
+            whole = whole - one.astype(np.int64)
+        return ((whole.astype(np.float32) * as_float32(scale)).astype(scale.dtype, copy=False),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        dtype = node.input_type(0).dtype
-        if dtype not in (*QUANTISED, DType.INT32) or node.attribute("block_size", 0):
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {dtype}, or blocks")
+        x, block = node.input_type(0), int(node.attribute("block_size", 0))
+        if x.dtype not in (*QUANTISED, *OF_FOUR_BITS, DType.INT32):
+            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}")
         if node.attribute("output_dtype", 0):
             raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
-        return cls(_axis(node)), node.data_inputs(3)
+        axis = normal_axis(int(node.attribute("axis", 1)), len(x.shape)) if block else _axis(node)
+        return cls(axis, block), node.data_inputs(3)
 
 
 class DynamicQuantize(

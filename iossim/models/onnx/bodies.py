@@ -15,9 +15,10 @@ import onnx
 import onnx.parser
 from onnx import NodeProto
 
+from iossim.ir.constants import Constant
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import Known, node_view
+from iossim.ir.types import DType, TensorType
+from iossim.models.onnx.constants import Known, UnpackedConstant, node_view
 
 #: The operator set of bodies: the installed onnx checks them by it.
 OPSET = min(24, onnx.defs.onnx_opset_version())
@@ -30,6 +31,9 @@ class Call:
     node: OnnxNode
     operands: Mapping[str, str]
     results: Mapping[str, str]
+    constants: Mapping[str, Constant]
+    #: Gives the body a constant of its own, by name.
+    hold: Callable[[str, Constant], None]
 
     def has(self, *names: str) -> bool:
         """True if any of these operands is given."""
@@ -49,6 +53,14 @@ class Call:
         """An attribute."""
         return self.node.attribute(name, default)
 
+    def unpacked(self, own: str, name: str, bits: int, rows: int, columns: int, dtype: DType) -> bool:
+        """True if an operand is constant bytes, whose numbers ``[rows, columns]`` then are the constant ``own``."""
+        packed = self.constants.get(self.operands[name])
+        if packed is None or packed.type.dtype is not DType.UINT8 or rows * columns * bits > 8 * packed.type.elements:
+            return False
+        self.hold(own, UnpackedConstant(TensorType((rows, columns), dtype), packed, bits))
+        return True
+
     def attributes(self, *names: str) -> str:
         """The given ones of these attributes, or all, as text."""
         given = {name: value for name, value in self.node.attributes.items() if not names or name in names}
@@ -60,8 +72,18 @@ class Call:
 Written = tuple[str, str | Callable[[Call], str]]
 
 
-def written_by(bodies: Mapping[str, Written], node: NodeProto, name: str, known: Known, opset: int) -> list[NodeProto]:
-    """The nodes that replace a node; none if no body covers it. The one that makes the first result keeps its name."""
+def written_by(
+    bodies: Mapping[str, Written],
+    node: NodeProto,
+    name: str,
+    known: Known,
+    opset: int,
+    hold: Callable[[str, Constant], None],
+) -> list[NodeProto]:
+    """The nodes that replace a node; none if no body covers it. The one that makes the first result keeps its name.
+
+    ``hold`` is given the constants that they read besides.
+    """
     if node.op_type not in bodies:
         return []
     signature, body = bodies[node.op_type]
@@ -72,7 +94,9 @@ def written_by(bodies: Mapping[str, Written], node: NodeProto, name: str, known:
         return []
     read = dict.fromkeys(operands, "") | dict(zip(operands, node.input, strict=False))
     made = dict(zip(results, node.output, strict=False))
-    text = body if isinstance(body, str) else body(Call(node_view(node, name, known, opset), read, made))
+    view = node_view(node, name, known, opset)
+    call = Call(view, read, made, known.constants, lambda own, constant: hold(f"{name}.{own}", constant))
+    text = body if isinstance(body, str) else body(call)
     names = read | {result: value for result, value in made.items() if value}
     nodes = list(parsed(text)) if text else []
     for each in nodes:

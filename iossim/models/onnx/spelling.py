@@ -23,6 +23,7 @@ from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.grid_sample import GridSample
@@ -73,6 +74,10 @@ class Speller:
             sigmoid = self.names.fresh(f"{name}.sigmoid")
             self._node("Sigmoid", inputs, [sigmoid], sigmoid)
             self._node("Mul", [*inputs, sigmoid], outputs, name)
+        elif isinstance(op, DequantizedMatMul):
+            weight = self.names.fresh(f"{name}.weight")
+            self._single(op, "", inputs[1:], [weight], x)
+            self._node("MatMul", [inputs[0], weight], outputs, name)
         elif isinstance(op, ConvBackwardData):
             self._backward_data(op, name, inputs, outputs[0], x)
         elif isinstance(op, ConvBackwardFilter):

@@ -56,9 +56,7 @@ class _OperatorSet:
 #: Remarks for the user on operators that are decomposed, by operator.
 _REMARKS = {
     "GroupQueryAttention": "Every sequence of a GroupQueryAttention is taken to fill its cache: lengths and masks of "
-    "padding are not read.",
-    "MatMulNBits": "Weights of a few bits (MatMulNBits) are dequantised once: products with them are priced, and run, "
-    "with weights of the network's element type.",
+    "padding are not read."
 }
 
 
@@ -227,7 +225,9 @@ class _Importer:
         if self._sequences.takes(node, inputs):
             return self._sequences.taken_apart(node, name, self._known, opset, where)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
-        written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
+        written = written_by(bodies, node, name, self._known, opset, self._add_constant) or without_empty(
+            node, self._known
+        )
         return written or einsum_written_out(node, name, self._known) or None
 
     def _body(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> list[NodeProto]:

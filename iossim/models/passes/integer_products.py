@@ -25,6 +25,7 @@ from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType
 from iossim.models.passes.graph_pass import LocalPass
+from iossim.models.passes.simplification import is_constant
 
 _BYTES = (DType.INT8, DType.UINT8)
 
@@ -101,7 +102,7 @@ class _Rewriting:
             return {}
         bias = inputs[2] if len(inputs) > 2 else None
         match self.node.op:
-            case Conv() as op if b.axis in (None, 0) and self._is_constant(b.value):
+            case Conv() as op if b.axis in (None, 0) and is_constant(self.graph, b.value):
                 return self._convolution(op, a, b, bias)
             case MatMul():
                 return self._product(a, b, None)
@@ -206,10 +207,10 @@ class _Rewriting:
     def _whole(self, value: str) -> _Whole | None:
         """The 8-bit integers that a value is dequantised from; transposed after it, if it is a matrix."""
         node = self.graph.producer.get(value)
-        if node is not None and node.op == Transpose((1, 0)) and self._is_constant(value):
+        if node is not None and node.op == Transpose((1, 0)) and is_constant(self.graph, value):
             before = self._whole(node.inputs[0])
             return before and self._transposed(before)
-        if node is None or not isinstance(node.op, Dequantize):
+        if node is None or not isinstance(node.op, Dequantize) or node.op.block:
             return None
         whole, scale, zero = (*node.inputs, None)[:3]
         assert whole is not None
@@ -224,10 +225,6 @@ class _Rewriting:
     def _transposed(self, whole: _Whole) -> _Whole:
         value = self._add("turned", Transpose((1, 0)), whole.value)
         return replace(whole, value=value, axis=None if whole.axis is None else 1 - whole.axis)
-
-    def _is_constant(self, value: str) -> bool:
-        node = self.graph.producer.get(value)
-        return value in self.graph.constants or (node is not None and all(map(self._is_constant, node.inputs)))
 
     def _is_zero(self, value: str | None) -> bool:
         if value is None:
