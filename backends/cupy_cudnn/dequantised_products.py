@@ -20,11 +20,11 @@ from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, access_width, k
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.reduction_kernels import WARP
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
-from iossim.backends.cupy_cudnn.views import KernelCall, View
+from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
 from iossim.ir.op import Array
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
+from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.types import DType, TensorType
 
 #: Columns of a block, the most sums that a thread keeps, and the most threads.
@@ -112,7 +112,8 @@ class _Stored:
         def form(name: str, columns: int, dtype: DType, make: Callable[[], Array]) -> View:
             return calls.weights.form(f"by column: {name}", TensorType((self.columns, columns), dtype), make)
 
-        self.weight = form(weight, self.inner * bits // 8, DType.UINT8, packed)
+        packed_columns = form(weight, self.inner * bits // 8, DType.UINT8, packed)
+        self.read: dict[str, Argument | int] = {"const unsigned char* w": packed_columns}
         blocks = -(-self.inner // op.block)
         self.parameters = {"scale": form(scale, blocks, calls.graph.types[scale].dtype, lambda: turned(scale))}
         if zero:
@@ -122,40 +123,36 @@ class _Stored:
 
     def few_rows(self, a: View, y: View, after: Computed, together: int) -> KernelCall:
         """``y [rows, columns] = after(a [rows, inner] weight)``, a block for so many columns ``together``."""
-        rows, columns = y.shape
-        threads = min(_MOST_THREADS, -(-self.inner // (self.width * WARP)) * WARP)
-        behind = {f"z{index}": view for index, view in enumerate(after.operands, 1)}
+        (rows, columns), behind = y.shape, {f"z{index}": view for index, view in enumerate(after.operands, 1)}
         views = {"y": y, "a": a, **self.parameters, **behind}
         named = " ".join(f"const {value_name(view.dtype)} a{name[1:]} = *(${name});" for name, view in behind.items())
-        strides = zip(*(view.strides for view in views.values()), strict=True)
+        threads = min(_MOST_THREADS, -(-self.inner // (self.width * WARP)) * WARP)
         return kernel(
             "few_rows",
-            self._text(_FEW_ROWS).replace("NAMED", named).replace("RESULT", after.expression),
+            _FEW_ROWS.replace("NAMED", named).replace("RESULT", after.expression).replace("ZERO", self.zero),
             views,
-            dict(zip(("row", "column"), strides, strict=True)),
+            {axis: [view.strides[at] for view in views.values()] for at, axis in enumerate(("row", "column"))},
             {"row": rows, "column": columns},
             constants={**self._constants(a), "R": rows, "C": together, "T": threads, "N": columns, "WARP": WARP},
             functions=_UNPACK + functions_of(after.expression),
-            more={"const unsigned char* w": self.weight},
+            more=self.read,
             grid=("", -(-columns // together), threads),
         )
 
     def dequantised(self, y: View) -> KernelCall:
         """The weight as ``y [columns, inner]``, which is dense."""
-        others = [0] * len(self.parameters)
+        views = {"y": y, **self.parameters}
+        steps = {"column": self.inner, "chunk": self.width}
         return kernel(
             "dequantise",
-            self._text(_DEQUANTISE),
-            {"y": y, **self.parameters},
-            {"column": (self.inner, *others), "chunk": (self.width, *others)},
+            _DEQUANTISE.replace("ZERO", self.zero),
+            views,
+            {axis: [step * (name == "y") for name in views] for axis, step in steps.items()},
             {"column": self.columns, "chunk": self.inner // self.width},
             constants=self._constants(y),
             functions=_UNPACK,
-            more={"const unsigned char* w": self.weight},
+            more=self.read,
         )
-
-    def _text(self, body: str) -> str:
-        return body.replace("ZERO", self.zero)
 
     def _constants(self, rows: View) -> dict[str, int]:
         """Sizes, and how many neighbours one access moves of ``rows``."""

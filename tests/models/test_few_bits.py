@@ -21,8 +21,8 @@ from iossim.base.errors import GraphError, ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx as write_network
@@ -66,8 +66,8 @@ def test_it_computes_and_is_written_as_onnx_says(
 @pytest.mark.parametrize(
     ("weight", "scale", "block", "message"),
     [
-        ("int4[8x4]", (2, 4), 8, "is not \\[1, 4\\], as blocks of int4"), ("fp32[8x4]", (2, 4), 4, "no matrix of 4 or 8"),
-        ("int4[8x4]", (2, 4), 0, "blocks have 0"), ("int4[9x4]", (3, 4), 4, "do not multiply"),
+        ("int4[8x4]", (2, 4), 8, "is not one for each block of 8 along axis 0 of int4"), ("fp32[8x4]", (2, 4), 4, "no matrix of 4 or 8"),
+        ("int4[8x4]", (2, 4), 0, "in blocks of 1 or more"), ("int4[9x4]", (3, 4), 4, "do not multiply"),
     ],
 )  # fmt: skip
 def test_operands_that_do_not_fit_are_refused(weight: str, scale: tuple[int, ...], block: int, message: str) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.quantize import (
     Dequantize,
+    DequantizedMatMul,
     DynamicQuantize,
     IntegerConv,
     IntegerMatMul,

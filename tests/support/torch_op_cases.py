@@ -13,7 +13,6 @@ from ml_dtypes import int4, uint4
 from iossim.ir.op import Array, Op
 from iossim.ir.ops import functions, reduce
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.grid_sample import GridSample
@@ -22,6 +21,7 @@ from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsN
 from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.quantize import (
     Dequantize,
+    DequantizedMatMul,
     DynamicQuantize,
     IntegerConv,
     IntegerMatMul,

@@ -13,9 +13,16 @@ from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply,
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.matmul import Gemm, MatMul, folded_shapes
-from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DequantizedMatMul,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.types import DType, TensorType
 

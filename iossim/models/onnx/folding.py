@@ -26,8 +26,8 @@ from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
 from iossim.ir.onnx_node import NONSENSE, canonical, compute, nodes_within, operands
 from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
 from iossim.ir.op import Array, onnx_class
-from iossim.ir.ops.dequantized_matmul import OF_FEW_BITS
 from iossim.ir.ops.foreign import Foreign, recorded_type
+from iossim.ir.ops.quantize import OF_FEW_BITS
 from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, constant_node, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard

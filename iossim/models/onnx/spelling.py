@@ -23,12 +23,12 @@ from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.channels_last import ChannelsLast
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
+from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
-from iossim.ir.ops.dequantized_matmul import OF_FEW_BITS, DequantizedMatMul
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add
-from iossim.ir.ops.quantize import Dequantize
+from iossim.ir.ops.quantize import OF_FEW_BITS, Dequantize, DequantizedMatMul
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast
 from iossim.models.passes.graph_pass import LocalPass

@@ -10,7 +10,7 @@ from quantised_networks import dequantised
 from iossim.backends.cupy_cudnn.views import View
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.dequantized_matmul import DequantizedMatMul
+from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.types import DType, Precision
 
 FP32, FP16, BF16 = Precision.FP32, Precision.FP16, Precision.BF16

@@ -11,7 +11,6 @@ No measurement of such a kernel stands behind these prices. Instructions are cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.lowering.gpu.families.matrix_product import matrix_product
@@ -19,7 +18,6 @@ from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
 from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.types import TensorType
 
 #: A kernel on FP32 lanes: columns of a block, the most sums (by rows) of a thread, threads and registers.
 _COLUMNS, _MOST_SUMS, _THREADS, _REGISTERS = (2, 8), 32, 128, 64
@@ -33,51 +31,33 @@ _FUSED_ARITHMETIC = 1.25
 
 def dequantised_product(step: Step) -> list[Candidate]:
     """The weight dequantised before the product, on the way to tensor cores, and on FP32 lanes for few rows."""
-    return [*_dequantised(step), *_fused(step), *_few_rows(step)]
-
-
-def _as_product(step: Step) -> Step:
-    flops = step.flops - 2 * step.operands[1].type.elements
-    return replace(step, op=MatMul(), flops=flops)
-
-
-def _wide(step: Step) -> TensorType:
-    """The weight in the type of the activations."""
-    return TensorType(step.operands[1].type.shape, step.operands[0].type.dtype)
-
-
-def _dequantised(step: Step) -> Iterator[Candidate]:
-    wide, (a, *_) = _wide(step), step.operands
-    count = wide.elements
-    first = stream_kernel("dequantise", count, 2 * count, read=0, weights=step.weight_bytes, written=wide.bytes)
-    for one in matrix_product(replace(_as_product(step), operands=(a, Operand(wide)))):
-        yield replace(
-            one,
-            algorithm=f"dequantised_{one.algorithm}",
-            kernels=(first, *one.kernels),
-            workspace_bytes=wide.bytes + one.workspace_bytes,
-        )
-
-
-def _fused(step: Step) -> Iterator[Candidate]:
-    saved_bytes = _wide(step).bytes - step.weight_bytes
-    for one in matrix_product(_as_product(step)):
+    a, weight = (operand.type for operand in step.operands[:2])
+    count, columns, stored_bytes, wide = (
+        weight.elements,
+        weight.shape[1],
+        step.weight_bytes,
+        replace(weight, dtype=a.dtype),
+    )
+    plain = replace(step, op=MatMul(), flops=step.flops - 2 * count)
+    found = []
+    first = stream_kernel("dequantise", count, 2 * count, read=0, weights=stored_bytes, written=wide.bytes)
+    for one in matrix_product(replace(plain, operands=(step.operands[0], Operand(wide)))):
+        kernels, workspace_bytes = (first, *one.kernels), wide.bytes + one.workspace_bytes
+        name = f"dequantised_{one.algorithm}"
+        found.append(replace(one, algorithm=name, kernels=kernels, workspace_bytes=workspace_bytes))
+    for one in matrix_product(plain):
         product, *rest = one.kernels
         if product.steps:
-            l2_bytes, flops = product.l2_bytes - saved_bytes, round(_FUSED_ARITHMETIC * product.flops)
-            fused = replace(product, name=f"fused_{product.name}", flops=flops, l2_bytes=l2_bytes)
-            yield replace(one, algorithm=fused.name, kernels=(fused, *rest), libraries=OF_FRAMEWORKS)
-
-
-def _few_rows(step: Step) -> Iterator[Candidate]:
-    columns = step.operands[1].type.shape[1]
-    read_bytes, weight_bytes, written = step.activation_bytes, step.weight_bytes, step.bytes_written
-    flops = step.flops + _UNPACKING_FLOPS * step.operands[1].type.elements
+            name, flops = f"fused_{product.name}", round(_FUSED_ARITHMETIC * product.flops)
+            fused = replace(product, name=name, flops=flops, l2_bytes=product.l2_bytes - wide.bytes + stored_bytes)
+            found.append(replace(one, algorithm=name, kernels=(fused, *rest), libraries=OF_FRAMEWORKS))
     for together in _COLUMNS:
-        if together * step.outputs[0].elements > _MOST_SUMS * columns:
-            continue
-        blocks = ceil_div(columns, together)
-        moved = read_bytes, weight_bytes, written, blocks * read_bytes + weight_bytes + written
-        name = f"few_rows{together}"
-        kernel = Kernel(name, WorkClass.STREAM, blocks, _THREADS, _REGISTERS, 0, flops, *moved, step.precision)
-        yield Candidate(name, (kernel,), is_library_call=False)
+        if together * step.outputs[0].elements <= _MOST_SUMS * columns:
+            name, blocks = f"few_rows{together}", ceil_div(columns, together)
+            l2_bytes = blocks * step.activation_bytes + stored_bytes + step.bytes_written
+            moved = step.activation_bytes, stored_bytes, step.bytes_written, l2_bytes
+            block = blocks, _THREADS, _REGISTERS, 0
+            work = step.flops + _UNPACKING_FLOPS * count
+            kernel = Kernel(name, WorkClass.STREAM, *block, work, *moved, step.precision)
+            found.append(Candidate(name, (kernel,), is_library_call=False))
+    return found
