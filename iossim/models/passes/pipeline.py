@@ -9,7 +9,6 @@ from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding, PadFolding
-from iossim.models.passes.dequantised_products import DequantisedProducts
 from iossim.models.passes.function_recognition import FUNCTIONS, FunctionRecognition
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.group_norms import GroupNormRecognition
@@ -47,13 +46,12 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     simplified = (IdentityElimination(), DeadOpElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            DelayedDequantisation(), IntegerProducts(), GatherSlicing(), FlatProductRecognition(),
-            DequantisedProducts(), ConstantFolding(), ScatterElimination(), SoftmaxRecognition(), MaskRecognition(),
-            ScoreScaleHoisting(), NormRecognition(), GroupNormRecognition(), RotationRecognition(),
-            PartialRotationRecognition(), SplitHoisting(), ReductionHoisting(), *simplified, AdvancedQuantisation(),
-            DelayedDequantisation(), TransposeSinking(), ExpandElimination(), MaskJoining(), CheckElimination(),
-            FunctionRecognition(), LayerScaleFolding(), PadFolding(), CommonSubexpressionElimination(),
-            BatchNormFolding(),
+            DelayedDequantisation(), FlatProductRecognition(), IntegerProducts(), GatherSlicing(), ConstantFolding(),
+            ScatterElimination(), SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(),
+            GroupNormRecognition(), RotationRecognition(), PartialRotationRecognition(), SplitHoisting(),
+            ReductionHoisting(), *simplified, AdvancedQuantisation(), DelayedDequantisation(), TransposeSinking(),
+            ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(),
+            PadFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from iossim.hardware.lowering.gpu.families.matrix_product import matrix_product
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
-from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.matmul import MatMul
 
@@ -50,7 +50,7 @@ def dequantised_product(step: Step) -> list[Candidate]:
         if product.steps:
             name, flops = f"fused_{product.name}", round(_FUSED_ARITHMETIC * product.flops)
             fused = replace(product, name=name, flops=flops, l2_bytes=product.l2_bytes - wide.bytes + stored_bytes)
-            found.append(replace(one, algorithm=name, kernels=(fused, *rest), libraries=OF_FRAMEWORKS))
+            found.append(replace(one, algorithm=name, kernels=(fused, *rest)))
     for together in _COLUMNS:
         if together * step.outputs[0].elements <= _MOST_SUMS * columns:
             name, blocks = f"few_rows{together}", ceil_div(columns, together)
