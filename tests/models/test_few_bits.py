@@ -147,6 +147,25 @@ def test_other_dequantised_weights_are_folded(
     same_as_onnxruntime(network, path)
 
 
+def test_a_block_is_no_longer_than_its_column(tmp_path: Path) -> None:
+    nodes = f"w = DequantizeLinear <axis=0, block_size={2**62}> (q, s); y = MatMul(x, w)"
+    path = written(tmp_path, nodes, INT4, (64, 6), (1, 6))
+    assert load(path).graph.of_kind["dequantized_matmul"][0].op == DequantizedMatMul(64)
+    same_as_onnxruntime(load(path), path)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "more"),
+    [(f"N=6, K={2**40}", ""), (f"N=6, K={2**40}", ", , g"), ("N=-6, K=-64", ""), ("N=5, K=64", ""), ("N=6, K=65", "")],
+)
+def test_sizes_that_a_file_says_are_those_of_its_weights(attributes: str, more: str, tmp_path: Path) -> None:
+    weights = {"p": whole(np.uint8, 6, 2, 16), "s": steps(6, 2), "g": np.zeros(64, np.int32)}
+    nodes = f"y = com.microsoft.MatMulNBits <{attributes}, bits=4, block_size=32> (x, p, s{more})"
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (3, 64)}, weights, opset=21, domains=["com.microsoft"])
+    with pytest.raises(ModelError, match="MatMulNBits"):
+        load(path)
+
+
 def test_external_weights_of_four_bits_must_be_whole(tmp_path: Path) -> None:
     network = load(written(tmp_path, *next((nodes, *stored[:-1]) for nodes, stored in SPELT.items())))
     model, weights = write_network(network.graph, tmp_path / "again.onnx", network=network, largest_inside_bytes=0)

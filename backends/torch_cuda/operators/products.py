@@ -138,7 +138,7 @@ def _quantize(op: Quantize, types: Types, x: Operand, *parameters: Operand) -> O
 def _dequantize(op: Dequantize, types: Types, x: Operand, *parameters: Operand) -> Operand:
     if op.block:
         size = types[0].shape[op.axis]
-        every = [torch.repeat_interleave(each, op.block, op.axis) for each in parameters]
+        every = [torch.repeat_interleave(each, min(op.block, size), op.axis) for each in parameters]
         parameters = tuple(torch.narrow(each, op.axis, 0, size) for each in every)
     scale, *zero = parameters if op.block else _along(op.axis, parameters, types)
     if zero:

@@ -78,8 +78,9 @@ class Dequantize(
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, *parameters = inputs
         if self.block:
-            each = (np.repeat(one, self.block, self.axis) for one in parameters)
-            scale, *zero = (one.take(range(x.shape[self.axis]), self.axis) for one in each)
+            size = x.shape[self.axis]
+            each = (np.repeat(one, min(self.block, size), self.axis) for one in parameters)
+            scale, *zero = (one.take(range(size), self.axis) for one in each)
         else:
             scale, *zero = (along(one, self.axis, x.ndim) for one in parameters)
         whole = x.astype(np.int32)
@@ -90,8 +91,8 @@ class Dequantize(
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x, block = node.input_type(0), int(node.attribute("block_size", 0))
-        if x.dtype not in (*QUANTISED, *OF_FEW_BITS, DType.INT32):
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}")
+        if x.dtype not in (*QUANTISED, *OF_FEW_BITS, DType.INT32) or block < 0:
+            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}, or blocks of {block}")
         if node.attribute("output_dtype", 0):
             raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
         axis = normal_axis(int(node.attribute("axis", 1)), len(x.shape)) if block else _axis(node)

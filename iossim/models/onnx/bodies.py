@@ -56,7 +56,8 @@ class Call:
     def unpacked(self, own: str, name: str, bits: int, rows: int, columns: int, dtype: DType) -> bool:
         """True if an operand is constant bytes, whose numbers ``[rows, columns]`` then are the constant ``own``."""
         packed = self.constants.get(self.operands[name])
-        if packed is None or packed.type.dtype is not DType.UINT8 or rows * columns * bits > 8 * packed.type.elements:
+        each, rest = divmod(packed.type.elements, rows) if packed and packed.type.dtype is DType.UINT8 else (0, 0)
+        if packed is None or rest or columns * bits > 8 * each:
             return False
         self.hold(own, UnpackedConstant(TensorType((rows, columns), dtype), packed, bits))
         return True

@@ -156,12 +156,13 @@ def _group_norm(call: Call) -> str:
 
 def _dequantised(call: Call, packed: str, bits: int, block: int, rows: int, columns: int) -> str:
     """Text that makes ``D``, ``[rows, columns]``, of packed blocks with scales and zero points; none for others."""
+    if bits not in (2, 4, 8) or min(block, rows, columns) < 1:
+        return ""
     signed, unsigned = (DType.INT8, DType.UINT8) if bits == 8 else (DType.INT4, DType.UINT4)
     has_zeros, blocks = call.has("zero_points"), -(-columns // block)
     are_whole = has_zeros and not call.type("zero_points").dtype.is_floating
-    if bits not in (2, 4, 8) or not call.unpacked("W", packed, bits, rows, columns, unsigned if has_zeros else signed):
-        return ""
-    if are_whole and not call.unpacked("Z", "zero_points", bits, rows, blocks, unsigned):
+    is_known = call.unpacked("W", packed, bits, rows, columns, unsigned if has_zeros else signed)
+    if not is_known or (are_whole and not call.unpacked("Z", "zero_points", bits, rows, blocks, unsigned)):
         return ""
     text = f"{integers('each', (rows, blocks))} S = Reshape(scales, each) "
     in_blocks = f"DequantizeLinear <axis = 1, block_size = {block}>"
@@ -175,9 +176,10 @@ def _dequantised(call: Call, packed: str, bits: int, block: int, rows: int, colu
 def _product_with_few_bits(call: Call) -> str:
     """The product with a dequantised weight. Raises NotCoveredError for columns in groups of another order."""
     bits, block, k, n = (call.get(name) for name in ("bits", "block_size", "K", "N"))
-    if call.has("g_idx") and (call.node.constant(4, "g_idx") != np.arange(k) // max(1, block)).any():
+    order = call.node.constant(4, "g_idx") if call.has("g_idx") else np.zeros(0)
+    if order.size and (order.size != k or (order != np.arange(k) // max(1, block)).any()):
         raise NotCoveredError("its g_idx orders columns by their activation; quantise without (desc_act=False)")
-    text = block and _dequantised(call, "B", bits, block, n, k)
+    text = _dequantised(call, "B", bits, block, n, k)
     rest = "P = MatMul(A, weight) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A, weight)"
     return text and f"{text} T = Transpose <perm = [1, 0]> (D) weight = CastLike(T, A) {rest}"
 

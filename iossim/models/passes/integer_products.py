@@ -269,10 +269,10 @@ class _Rewriting:
             return self._transposed(before) if before and isinstance(node.op, Transpose) else before
         if node is None or not isinstance(node.op, Dequantize) or types[node.inputs[0]].dtype not in OF_FEW_BITS:
             return None
-        whole, scale, *zero = node.inputs
+        (whole, scale), zero = node.inputs[:2], (*node.inputs, None)[2]
         is_single = types[scale].elements == 1 and not node.op.block
         axis = None if is_single else node.op.axis % len(types[whole].shape)
-        return _Whole(whole, types[whole].dtype, scale, *zero or [None], axis, node.op.block, types[scale].dtype)
+        return _Whole(whole, types[whole].dtype, scale, zero, axis, node.op.block, types[scale].dtype)
 
     def _transposed(self, whole: _Whole) -> _Whole:
         def turned(value: str) -> str:
