@@ -74,7 +74,7 @@ def channels_last(step: Step) -> list[Candidate]:
     "integer_conv", "quantized_matmul", "integer_matmul", "dequantized_matmul", "lstm", "gru", "rnn",
 )  # fmt: skip
 def product(step: Step) -> list[Candidate]:
-    """A matrix product of any operands."""
+    """A matrix product of any operands; those of few bits are dequantised on the way, which was not measured."""
     return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
 
 

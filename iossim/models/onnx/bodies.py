@@ -31,9 +31,7 @@ class Call:
     node: OnnxNode
     operands: Mapping[str, str]
     results: Mapping[str, str]
-    constants: Mapping[str, Constant]
-    #: Gives the body a constant of its own, by name.
-    hold: Callable[[str, Constant], None]
+    known: Known
 
     def has(self, *names: str) -> bool:
         """True if any of these operands is given."""
@@ -53,9 +51,14 @@ class Call:
         """An attribute."""
         return self.node.attribute(name, default)
 
+    def hold(self, own: str, constant: Constant) -> None:
+        """Give the body a constant of its own, by name."""
+        assert self.known.add is not None, "nodes are decomposed as they are read"
+        self.known.add(f"{self.node.name}.{own}", constant)
+
     def unpacked(self, own: str, name: str, bits: int, rows: int, columns: int, dtype: DType) -> bool:
         """True if an operand is constant bytes, whose numbers ``[rows, columns]`` then are the constant ``own``."""
-        packed = self.constants.get(self.operands[name])
+        packed = self.known.constants.get(self.operands[name])
         each, rest = divmod(packed.type.elements, rows) if packed and packed.type.dtype is DType.UINT8 else (0, 0)
         if packed is None or rest or columns * bits > 8 * each:
             return False
@@ -73,18 +76,8 @@ class Call:
 Written = tuple[str, str | Callable[[Call], str]]
 
 
-def written_by(
-    bodies: Mapping[str, Written],
-    node: NodeProto,
-    name: str,
-    known: Known,
-    opset: int,
-    hold: Callable[[str, Constant], None],
-) -> list[NodeProto]:
-    """The nodes that replace a node; none if no body covers it. The one that makes the first result keeps its name.
-
-    ``hold`` is given the constants that they read besides.
-    """
+def written_by(bodies: Mapping[str, Written], node: NodeProto, name: str, known: Known, opset: int) -> list[NodeProto]:
+    """The nodes that replace a node; none if no body covers it. The one that makes the first result keeps its name."""
     if node.op_type not in bodies:
         return []
     signature, body = bodies[node.op_type]
@@ -95,9 +88,7 @@ def written_by(
         return []
     read = dict.fromkeys(operands, "") | dict(zip(operands, node.input, strict=False))
     made = dict(zip(results, node.output, strict=False))
-    view = node_view(node, name, known, opset)
-    call = Call(view, read, made, known.constants, lambda own, constant: hold(f"{name}.{own}", constant))
-    text = body if isinstance(body, str) else body(call)
+    text = body if isinstance(body, str) else body(Call(node_view(node, name, known, opset), read, made, known))
     names = read | {result: value for result, value in made.items() if value}
     nodes = list(parsed(text)) if text else []
     for each in nodes:

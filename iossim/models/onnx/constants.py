@@ -6,7 +6,7 @@ All constants are lazy: the array is created at each load, and not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,8 @@ class Known:
 
     types: Mapping[str, TensorType]
     constants: Mapping[str, Constant]
+    #: Adds a constant, by name.
+    add: Callable[[str, Constant], None] | None = None
 
     def types_of(self, names: Iterable[str]) -> list[TensorType]:
         return [self.types[name] for name in names]

@@ -105,7 +105,7 @@ class _Importer:
         #: Values that depend on the network's inputs; reshaped weights do not.
         self._varying: set[str] = set(self._inputs)
         self._constants = given
-        self._known = Known(self._types, self._constants)
+        self._known = Known(self._types, self._constants, self._add_constant)
         self._nodes: list[Node] = []
         self._sequences = Sequences()
         #: Number of conditional branches taken so far, used in their names.
@@ -225,9 +225,7 @@ class _Importer:
         if self._sequences.takes(node, inputs):
             return self._sequences.taken_apart(node, name, self._known, opset, where)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
-        written = written_by(bodies, node, name, self._known, opset, self._add_constant) or without_empty(
-            node, self._known
-        )
+        written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
         return written or einsum_written_out(node, name, self._known) or None
 
     def _body(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> list[NodeProto]:
