@@ -22,14 +22,14 @@ from iossim.backends.cupy_cudnn.reduction_kernels import WARP
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View
 from iossim.execution.backend import BackendError
+from iossim.hardware.lowering.gpu.families.dequantised_product import columns_together
 from iossim.ir.graph import Node
 from iossim.ir.op import Array
 from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.types import DType, TensorType
 
-#: Columns of a block, the most sums that a thread keeps, and the most threads.
-COLUMNS, _MOST_SUMS, _MOST_THREADS = (2, 8), 32, 128
-
+#: The most threads of a block.
+_MOST_THREADS = 128
 #: W numbers of BITS that one access moves, less a zero point: 2 ** 23 and a number are the bits of a float.
 _UNPACK = """static __device__ inline void unpack(float (&to)[W], const unsigned char* from, float zero) {
     const pack<unsigned char, W * BITS / 8> found = *(const pack<unsigned char, W * BITS / 8>*)from;
@@ -181,8 +181,7 @@ def dequantised_product(calls: UnitChains, node: Node, op: DequantizedMatMul) ->
         product = calls.calls.pop()
         ours = {
             f"few_rows{together}": (stored.few_rows(a, flat, epilogue.computed, together),)
-            for together in COLUMNS
-            if rows * together <= _MOST_SUMS
+            for together in columns_together(rows)
         }
         if isinstance(product, ConvolutionCall):
             after = {name: (first, *steps) for name, steps in product.ways.items()}

@@ -51,13 +51,16 @@ def dequantised_product(step: Step) -> list[Candidate]:
             name, flops = f"fused_{product.name}", round(_FUSED_ARITHMETIC * product.flops)
             fused = replace(product, name=name, flops=flops, l2_bytes=product.l2_bytes - wide.bytes + stored_bytes)
             found.append(replace(one, algorithm=name, kernels=(fused, *rest)))
-    for together in _COLUMNS:
-        if together * step.outputs[0].elements <= _MOST_SUMS * columns:
-            name, blocks = f"few_rows{together}", ceil_div(columns, together)
-            l2_bytes = blocks * step.activation_bytes + stored_bytes + step.bytes_written
-            moved = step.activation_bytes, stored_bytes, step.bytes_written, l2_bytes
-            block = blocks, _THREADS, _REGISTERS, 0
-            work = step.flops + _UNPACKING_FLOPS * count
-            kernel = Kernel(name, WorkClass.STREAM, *block, work, *moved, step.precision)
-            found.append(Candidate(name, (kernel,), is_library_call=False))
+    for together in columns_together(step.outputs[0].elements // columns):
+        name, blocks = f"few_rows{together}", ceil_div(columns, together)
+        l2_bytes = blocks * step.activation_bytes + stored_bytes + step.bytes_written
+        moved = step.activation_bytes, stored_bytes, step.bytes_written, l2_bytes
+        block, work = (blocks, _THREADS, _REGISTERS, 0), step.flops + _UNPACKING_FLOPS * count
+        kernel = Kernel(name, WorkClass.STREAM, *block, work, *moved, step.precision)
+        found.append(Candidate(name, (kernel,), is_library_call=False))
     return found
+
+
+def columns_together(rows: int) -> tuple[int, ...]:
+    """The columns that a block of the kernel for few rows may make, of which a thread has a sum for each row."""
+    return tuple(each for each in _COLUMNS if rows * each <= _MOST_SUMS)
