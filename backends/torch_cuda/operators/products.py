@@ -14,7 +14,15 @@ from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import Gemm, MatMul, folded_shapes
-from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DequantizedMatMul,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.types import DType, TensorType
 
@@ -128,10 +136,22 @@ def _quantize(op: Quantize, types: Types, x: Operand, *parameters: Operand) -> O
 
 @computes("dequantize")
 def _dequantize(op: Dequantize, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    scale, *zero = _along(op.axis, parameters, types)
-    x = x.to(torch.int64)
-    x = torch.sub(x, zero[0].to(torch.int64)) if zero else x
+    if op.block:
+        size = types[0].shape[op.axis]
+        every = [torch.repeat_interleave(each, min(op.block, size), op.axis) for each in parameters]
+        parameters = tuple(torch.narrow(each, op.axis, 0, size) for each in every)
+    scale, *zero = parameters if op.block else _along(op.axis, parameters, types)
+    if zero:
+        wide = torch.int64 if types[0].dtype is DType.INT32 else torch.int32
+        x = torch.sub(x.to(wide), zero[0].to(wide))
     return torch.mul(x.to(torch.float32), scale.to(torch.float32)).to(DTYPES[types[1].dtype])
+
+
+@computes("dequantized_matmul", refuses=floating_only)
+def _dequantized_matmul(op: DequantizedMatMul, types: Types, a: Operand, *stored: Operand) -> Operand:
+    (weight,) = apply(op.dequantisation, stored, types[1:])
+    (y,) = apply(MatMul(), [a, weight], [types[0], TensorType(types[1].shape, types[0].dtype)])
+    return y
 
 
 @computes("dynamic_quantize")

@@ -118,7 +118,7 @@ def export_graph(
     for node in graph.nodes:
         first = len(speller.nodes)
         speller.spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]])
-        names_of[node.name] = [each.name for each in speller.nodes[first:]]
+        names_of[node.name] = [each.name for each in speller.nodes[first:] if each.name]
     inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
@@ -217,9 +217,7 @@ def write_onnx(
 def _beside(name: str, constant: Constant, stream: BinaryIO) -> TensorProto:
     """The tensor of a constant whose elements are appended to an external file, little-endian."""
     stream.write(b"\0" * (-stream.tell() % _ALIGNMENT))
-    array = constant.load()
-    tensor = TensorProto(name=name, dims=array.shape, data_type=onnx_code(constant.type.dtype), raw_data=b"")
-    set_external_data(tensor, os.path.basename(stream.name), stream.tell(), array.nbytes)
+    tensor = _tensor(name, constant)
+    set_external_data(tensor, os.path.basename(stream.name), stream.tell(), stream.write(tensor.raw_data))
     tensor.ClearField("raw_data")
-    array.astype(array.dtype.newbyteorder("<"), copy=False).tofile(stream)
     return tensor

@@ -1,15 +1,19 @@
 """ONNX Runtime's fused operators, decomposed: what its graph and transformer optimisers make of ONNX's own.
 
 They are of its domain ``com.microsoft``, or, for one that ONNX did not have, of ONNX's (`ContribOperators.md`,
-microsoft/onnxruntime). Weights of a few bits are dequantised: products with them are priced and computed in the element
-type of their operands.
+microsoft/onnxruntime). Weights of a few bits become constants of whole numbers, which are dequantised; those of 2 bits
+are kept in 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iossim.ir.types import DType
+import numpy as np
+
+from iossim.ir.constants import FilledConstant
+from iossim.ir.onnx_spelling import NotCoveredError
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.bodies import Call, Written, counted, integers, number
 
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -150,43 +154,34 @@ def _group_norm(call: Call) -> str:
     return text + ("Y = Transpose <perm = [0, 2, 3, 1]> (N)" if last == "N" else "")
 
 
-def _digits(packed: str, bits: int, shape: Sequence[int]) -> str:
-    """Text that makes ``packed_d``: the numbers of ``bits`` in each byte, lowest first, as fp32 of a shape."""
-    text, rest = f"{packed}_0 = Cast <to = 1> ({packed}) ", f"{packed}_0"
-    text += f"{packed}_b = Constant <value_float = {2.0**bits}> () {integers(f'{packed}_e', (-1,))} "
-    parts: list[str] = []
-    for place in range(8 // bits):
-        name = f"{packed}_{place}"
-        text += f"{name}q = Div({rest}, {packed}_b) {name}h = Floor({name}q) {name}m = Mul({name}h, {packed}_b) "
-        text += f"{name}l = Sub({rest}, {name}m) {name}u = Unsqueeze({name}l, {packed}_e) "
-        parts, rest = [*parts, f"{name}u"], f"{name}h"
-    text += f"{packed}_a = Concat <axis = -1> ({', '.join(parts)}) {integers(f'{packed}_s', shape)} "
-    return f"{text} {packed}_d = Reshape({packed}_a, {packed}_s)"
-
-
-def _dequantised(call: Call, packed: str, bits: int, rows: int, blocks: int, size: int) -> str:
-    """Text that makes ``W``, ``[rows, blocks * size]`` in fp32, from packed blocks with scales and zero points."""
-    text = f"{_digits(packed, bits, (rows, blocks, size))} {integers('each', (rows, blocks, 1))} "
-    zero = f"Z = Constant <value_float = {2.0 ** (bits - 1)}> ()"
-    if call.has("zero_points") and call.type("zero_points").dtype is DType.UINT8:
-        per_row = -(-blocks * bits // 8) * 8 // bits
-        zero = f"{_digits('zero_points', bits, (rows, per_row))} {integers('low', (0,))} {integers('high', (blocks,))} "
-        zero += "along = Constant <value_ints = [1]> () kept = Slice(zero_points_d, low, high, along) "
-        zero += "Z = Reshape(kept, each)"
-    elif call.has("zero_points"):
-        zero = "zeros = Cast <to = 1> (zero_points) Z = Reshape(zeros, each)"
-    text += f"{zero} steps = Cast <to = 1> (scales) scale = Reshape(steps, each) {integers('flat', (rows, -1))} "
-    return f"{text} D = Sub({packed}_d, Z) E = Mul(D, scale) W = Reshape(E, flat)"
+def _dequantised(call: Call, packed: str, bits: int, block: int, rows: int, columns: int) -> str:
+    """Text that makes ``D``, ``[rows, columns]``, of packed blocks with scales and zero points; none for others."""
+    if bits not in (2, 4, 8) or min(block, rows, columns) < 1:
+        return ""
+    signed, unsigned = (DType.INT8, DType.UINT8) if bits == 8 else (DType.INT4, DType.UINT4)
+    has_zeros, blocks = call.has("zero_points"), -(-columns // block)
+    are_whole = has_zeros and not call.type("zero_points").dtype.is_floating
+    is_known = call.unpacked("W", packed, bits, rows, columns, unsigned if has_zeros else signed)
+    if not is_known or (are_whole and not call.unpacked("Z", "zero_points", bits, rows, blocks, unsigned)):
+        return ""
+    text = f"{integers('each', (rows, blocks))} S = Reshape(scales, each) "
+    in_blocks = f"DequantizeLinear <axis = 1, block_size = {block}>"
+    if not has_zeros or are_whole:
+        return f"{text} D = {in_blocks} (W, S{', Z' if has_zeros else ''})"
+    call.hold("ones", FilledConstant(TensorType((rows, columns), unsigned), 1))
+    text += "zeros = CastLike(zero_points, S) Z = Reshape(zeros, each) low = Mul(S, Z) "
+    return f"{text} E = {in_blocks} (W, S) R = {in_blocks} (ones, low) D = Sub(E, R)"
 
 
 def _product_with_few_bits(call: Call) -> str:
+    """The product with a dequantised weight. Raises NotCoveredError for columns in groups of another order."""
     bits, block, k, n = (call.get(name) for name in ("bits", "block_size", "K", "N"))
-    if bits not in (2, 4, 8) or not block or call.has("g_idx"):
-        return ""
-    text = _dequantised(call, "B", bits, n, -(-k // block), block)
-    whole = f"{integers('start', (0,))} {integers('end', (k,))} {integers('axis', (1,))} V = Slice(W, start, end, axis)"
-    text += f" {whole} T = Transpose <perm = [1, 0]> (V) weight = CastLike(T, A) "
-    return text + ("P = MatMul(A, weight) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A, weight)")
+    order = call.node.constant(4, "g_idx") if call.has("g_idx") else np.zeros(0)
+    if order.size and (order.size != k or (order != np.arange(k) // max(1, block)).any()):
+        raise NotCoveredError("its g_idx orders columns by their activation; quantise without (desc_act=False)")
+    text = _dequantised(call, "B", bits, block, n, k)
+    rest = "P = MatMul(A, weight) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A, weight)"
+    return text and f"{text} T = Transpose <perm = [1, 0]> (D) weight = CastLike(T, A) {rest}"
 
 
 def _rows_with_few_bits(call: Call) -> str:
@@ -196,8 +191,8 @@ def _rows_with_few_bits(call: Call) -> str:
     is_packed = call.type("data").dtype is DType.UINT8
     if not is_packed or call.get("gather_axis") or len(rest) != 1 or axis not in (1, -1) or rest[0] * 8 // bits % block:
         return ""
-    text = _dequantised(call, "data", bits, rows, rest[0] * 8 // bits // block, block)
-    return f"{text} table = CastLike(W, scales) output = Gather(table, indices)"
+    text = _dequantised(call, "data", bits, block, rows, rest[0] * 8 // bits)
+    return text and f"{text} output = Gather(D, indices)"
 
 
 #: By operator: of ONNX Runtime's domain, and of ONNX's own.

@@ -28,6 +28,7 @@ from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
+from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
@@ -73,6 +74,10 @@ class Speller:
             sigmoid = self.names.fresh(f"{name}.sigmoid")
             self._node("Sigmoid", inputs, [sigmoid], sigmoid)
             self._node("Mul", [*inputs, sigmoid], outputs, name)
+        elif isinstance(op, DequantizedMatMul):
+            weight = self.names.fresh(f"{name}.weight")
+            self._single(op, "", inputs[1:], [weight], x)
+            self._node("MatMul", [inputs[0], weight], outputs, name)
         elif isinstance(op, ConvBackwardData):
             self._backward_data(op, name, inputs, outputs[0], x)
         elif isinstance(op, ConvBackwardFilter):

@@ -56,9 +56,7 @@ class _OperatorSet:
 #: Remarks for the user on operators that are decomposed, by operator.
 _REMARKS = {
     "GroupQueryAttention": "Every sequence of a GroupQueryAttention is taken to fill its cache: lengths and masks of "
-    "padding are not read.",
-    "MatMulNBits": "Weights of a few bits (MatMulNBits) are dequantised once: products with them are priced, and run, "
-    "with weights of the network's element type.",
+    "padding are not read."
 }
 
 
@@ -110,7 +108,7 @@ class _Importer:
         #: Values that depend on the network's inputs; reshaped weights do not.
         self._varying: set[str] = set(self._inputs)
         self._constants = given
-        self._known = Known(self._types, self._constants)
+        self._known = Known(self._types, self._constants, self._add_constant)
         self._nodes: list[Node] = []
         self._sequences = Sequences()
         #: Number of conditional branches taken so far, used in their names.

@@ -16,6 +16,7 @@ FAMILIES = Places[Lower](
         "families.matrix_product:matrix_product": "gemm matmul",
         "families.matrix_product:integer_convolution": "integer_conv quantized_conv",
         "families.matrix_product:integer_product": "integer_matmul quantized_matmul",
+        "families.dequantised_product:dequantised_product": "dequantized_matmul",
         "families.pooling:pooling": "max_pool average_pool local_response_norm",
         "families.pooling:global_pooling": "global_average_pool global_max_pool",
         "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",
