@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, constant, floating_only
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
@@ -17,6 +18,11 @@ from iossim.ir.ops.matmul import Gemm, MatMul, folded_shapes
 from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.types import DType, TensorType
+
+#: Bytes of which a row of each operand of torch's grouped product is a multiple.
+_ALIGNMENT = 16
+#: From so many times fewer rows than experts on, a row's own weights are read for it.
+_FEW_ROWS = 3
 
 
 @computes("matmul", refuses=floating_only)
@@ -35,6 +41,30 @@ def _gemm(op: Gemm, types: Types, a: Operand, b: Operand, c: Operand | None = No
         return torch.addmm(c, a, b, beta=op.beta, alpha=op.alpha)
     product = torch.mm(a, b)
     return product if op.alpha == 1 else torch.mul(product, op.alpha)
+
+
+@computes("grouped_matmul", refuses=floating_only)
+def _grouped_matmul(op: Op, types: Types, x: Operand, weight: Operand, ends: Operand) -> Operand:
+    """torch's own grouped product, where it takes the operands and does not wait for the ends: in bf16 on CUDA.
+
+    Else each expert multiplies all rows, unless there are far fewer rows than experts.
+    """
+    (rows, inner), (experts, _, width) = types[0].shape, types[1].shape
+    number = constant(np.arange(rows)[:, None], x, DType.INT64)
+    on_host = isinstance(weight, torch.Tensor) and not weight.is_cuda
+    is_aligned = not any(size * types[0].dtype.bytes % _ALIGNMENT for size in (inner, width))
+    if is_aligned and types[0].dtype.bytes <= 4 and (on_host or types[0].dtype is DType.BFLOAT16):
+        product = torch._grouped_mm(x, weight, offs=ends.to(torch.int32))
+        return torch.where(number < ends[-1], product, 0.0)
+    expert = torch.sum(ends <= number, 1, keepdim=True)
+    if rows * _FEW_ROWS < experts:
+        own = torch.index_select(weight, 0, torch.clamp(torch.reshape(expert, (-1,)), max=experts - 1))
+        product = torch.reshape(torch.matmul(torch.reshape(x, (rows, 1, inner)), own), (rows, width))
+        return torch.where(expert < experts, product, 0.0)
+    total = x.new_zeros((rows, width))
+    for place in range(experts):
+        total = torch.where(expert == place, torch.matmul(x, torch.select(weight, 0, place)), total)
+    return total
 
 
 def _attention_refusal(op: Attention, types: Types) -> str:

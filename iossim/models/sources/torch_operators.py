@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, getitem
 from typing import Any
 
+import numpy as np
+
 from iossim.base.errors import ModelError
+from iossim.models.onnx.grouped_products import DOMAIN, call_of
 
 #: Libraries whose operators the exporter translates, or decomposes.
 _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "onnx", "onnx_symbolic")
@@ -20,8 +23,6 @@ _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 #: Arguments of an operator that is carried.
 _CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
-#: From so many times fewer rows than experts on, a row's own weights are read for it.
-_FEW_ROWS = 3
 
 
 def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
@@ -30,11 +31,18 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     Raises ModelError for an operator of another library that cannot be carried.
     """
     import torch
-    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d
+    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d, aten_index
 
     aten = torch.ops.aten
     found: dict[Any, Callable[..., Any]] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
-    found[aten.conv3d.default] = _biased(aten_conv3d)
+    found[aten.conv3d.default], found[aten.index.Tensor] = _biased(aten_conv3d), _looked_up(aten_index)
+    for operator, changed, fits, translation in (
+        (aten.index_put.default, aten.index_put_.default, _inverts, _inverse),
+        (aten.histc.default, None, lambda node: len(node.args) == 4 and node.args[2] < node.args[3], _counted),
+    ):
+        own = [node for node in graph.nodes if node.op == "call_function" and node.target in (operator, changed)]
+        if own and all(map(fits, own)):
+            found[operator] = translation
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
@@ -84,22 +92,13 @@ def carried(operator: Any) -> Callable[..., Any]:
 
     Raises ModelError for one that changes its arguments, or is of more than tensors, numbers and strings.
     """
-    from onnx.defs import OpSchema
-    from onnxscript import ir, values
+    from onnxscript import ir
 
     if reason := reason_against(operator):
         raise ModelError(f"operator {operator} {reason}")
     made = operator._schema
-    space, name = f"torch.{operator.namespace}", f"{made.name.rpartition('::')[2]}.{operator._overloadname}"
-    any_number = OpSchema.FormalParameterOption.Variadic
-    schema = OpSchema(
-        name,
-        space,
-        1,
-        inputs=[OpSchema.FormalParameter("x", "T", param_option=any_number, is_homogeneous=False)],
-        outputs=[OpSchema.FormalParameter(f"y{place}", "T") for place in range(len(made.returns))],
-        type_constraints=[("T", ["tensor(float)"], "")],
-        attributes=[OpSchema.Attribute("call", OpSchema.AttrType.STRING, required=True)],
+    node = _node(
+        f"torch.{operator.namespace}", f"{made.name.rpartition('::')[2]}.{operator._overloadname}", len(made.returns)
     )
 
     def translated(*arguments: Any, **keywords: Any) -> Any:
@@ -112,9 +111,28 @@ def carried(operator: Any) -> Callable[..., Any]:
             return [told(each) for each in value] if isinstance(value, list | tuple) else value
 
         call = [told(arguments), [*keywords], told([*keywords.values()])]
-        return values.Op(values.Opset(space, 1), name, schema)(*tensors, call=json.dumps(call))
+        return node(*tensors, call=json.dumps(call))
 
     return translated
+
+
+def _node(domain: str, name: str, outputs: int) -> Callable[..., Any]:
+    """Makes a node of another domain than ONNX's, of any tensors, and maybe of a string ``call``."""
+    from onnx.defs import OpSchema
+    from onnxscript import values
+
+    any_number = OpSchema.FormalParameterOption.Variadic
+    schema = OpSchema(
+        name,
+        domain,
+        1,
+        inputs=[OpSchema.FormalParameter("x", "T", param_option=any_number, is_homogeneous=False)],
+        outputs=[OpSchema.FormalParameter(f"y{place}", "T") for place in range(outputs)],
+        type_constraints=[("T", ["tensor(float)"], "")],
+        attributes=[OpSchema.Attribute("call", OpSchema.AttrType.STRING, required=False)],
+    )
+    made: Callable[..., Any] = values.Op(values.Opset(domain, 1), name, schema)
+    return made
 
 
 def _squeezed(x: Any, dim: Any) -> Any:
@@ -136,28 +154,56 @@ def _biased(convolution: Any) -> Callable[..., Any]:
     return translated
 
 
+def _looked_up(index: Any) -> Callable[..., Any]:
+    """``aten::index`` by one list of places as a lookup, else by the exporter's translation, of places of elements."""
+    from onnxscript import opset18 as op
+
+    def translated(x: Any, indices: Any) -> Any:
+        is_list = len(indices) == 1 and indices[0].dtype.name.startswith("INT")
+        return op.Gather(x, indices[0], axis=0) if is_list else index(x, indices)
+
+    return translated
+
+
+def _inverts(node: Any) -> bool:
+    """True if a node of a trace writes the number of each place of a sorted list there: ``y[order] = arange``."""
+    import torch
+
+    aten, (y, places, numbers) = torch.ops.aten, node.args[:3]
+    made = {getattr(place, "target", None): place.args for place in (*places, numbers)}
+    order, count = made.get(getitem, (None, 0)), made.get(aten.arange.default, ())
+    is_sorted = getattr(order[0], "target", None) is aten.sort.default and order[1] == 1
+    return len(places) == 1 and is_sorted and count == tuple(y.meta["val"].shape)
+
+
+def _inverse(y: Any, places: Any, numbers: Any) -> Any:
+    """The inverse of a permutation: the order that sorts it."""
+    from onnxscript import opset18 as op
+
+    _, order = op.TopK(places[0], op.Constant(value_ints=[numbers.shape[0]]), largest=0)
+    return order
+
+
+def _counted(x: Any, bins: int, low: float, high: float) -> Any:
+    """``aten::histc``: the numbers in each of ``bins`` equal parts of a range, which has both of its ends."""
+    from onnxscript import opset18 as op
+
+    ends = [low + (high - low) * place / bins for place in range(bins)]
+    one, all_of_it = op.Constant(value_ints=[1]), op.Constant(value_ints=[-1])
+    given = op.Cast(op.Reshape(x, all_of_it), to=1)
+    begin, end = (
+        op.Unsqueeze(op.Constant(value_floats=values), one)
+        for values in (ends, [*ends[1:], float(np.nextafter(np.float32(high), np.float32(np.inf)))])
+    )
+    is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
+    return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), one, keepdims=0), x)
+
+
 def _by_experts(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """A grouped product: rows ``x [rows, inner]``, ``weight [experts, inner, width]``, the end ``offs`` of each group.
 
-    Each expert multiplies all rows, and its own are taken: experts are branches, whatever the routing. Far fewer rows
-    than experts are multiplied each by the weights that are looked up for it. Rows after the last group are zero.
+    Rows after the last group, which torch leaves as they are, become zero.
     """
-    from onnxscript import opset18 as op
-
     if len(x.shape) != 2 or len(weight.shape) != 3 or bias is not None or out_dtype is not None:
         raise ModelError(f"a grouped product of {x.shape} and {weight.shape} has no form in ONNX; leave it out")
-    rows, experts = x.shape[0], weight.shape[0]
-    second = op.Constant(value_ints=[1])
-    ended = op.LessOrEqual(op.Cast(offs, to=7), op.Unsqueeze(op.Constant(value_ints=[*range(rows)]), second))
-    expert = op.ReduceSum(op.Cast(ended, to=7), second, keepdims=1)
-    zero = op.CastLike(op.Constant(value_float=0.0), x)
-    if rows * _FEW_ROWS < experts:
-        last = op.Constant(value_int=experts - 1)
-        own = op.Gather(weight, op.Squeeze(op.Min(expert, last), second))
-        product = op.Squeeze(op.MatMul(op.Unsqueeze(x, second), own), second)
-        return op.Where(op.LessOrEqual(expert, last), product, zero)
-    terms = []
-    for place in range(experts):
-        number = op.Constant(value_int=place)
-        terms.append(op.Where(op.Equal(expert, number), op.MatMul(x, op.Gather(weight, number, axis=0)), zero))
-    return op.Sum(*terms)
+    return _node(DOMAIN, call_of(weight.shape[0]), 1)(x, weight, offs)

@@ -14,6 +14,7 @@ FAMILIES = Places[Lower](
         "cudnn_algorithms:gradient_of_data": "conv_backward_data",
         "cudnn_algorithms:gradient_of_filter": "conv_backward_filter",
         "families.matrix_product:matrix_product": "gemm matmul",
+        "families.matrix_product:grouped_product": "grouped_matmul",
         "families.matrix_product:integer_convolution": "integer_conv quantized_conv",
         "families.matrix_product:integer_product": "integer_matmul quantized_matmul",
         "families.pooling:pooling": "max_pool average_pool local_response_norm",
