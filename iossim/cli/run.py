@@ -54,7 +54,7 @@ def run(
     from iossim.execution.measured_run import output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
-    from iossim.execution.tolerance import tolerance
+    from iossim.execution.tolerance import SWAPPED, ranked, tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
     from iossim.report.time_tables import median_stage_error_percent
@@ -92,6 +92,8 @@ def run(
         tell_written([plan])
     most = tolerance(network, Precision.named(saved.precision))
     is_finite = None if off is None else not isinf(off.relative)
+    if off is not None and off.relative > most and off.output in ranked(network.graph):
+        remarks.append(f"Outputs differ: {SWAPPED}.")
     document = {
         "model": saved.network,
         "batch": saved.source.batch,

@@ -1,0 +1,155 @@
+"""What ``iossim.torch.compile`` captures of a module: trees, parts of outputs and operators as they are; the rest is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
+pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[torch]'")
+
+import torch
+from compiled_modules import Returning, X, mixed
+from torch import Tensor, nn
+
+import iossim.torch
+from iossim.backends.torch_cuda.operators import covers
+from iossim.base.errors import ModelError
+from iossim.ir.ops.foreign import Foreign
+from iossim.ir.types import TensorType
+from iossim.models.sources import torch_operators
+
+pytestmark = pytest.mark.torch
+
+
+class Counting(nn.Module):
+    def __init__(self, calls: Any) -> None:
+        super().__init__()
+        self.register_buffer("calls", calls)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * 2
+
+
+class Listing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
+        return x * 2
+
+
+def hooked(module: nn.Module, hook: Callable[..., Any]) -> nn.Module:
+    module.register_forward_hook(hook)
+    return nn.Sequential(module)
+
+
+SEEN: list[Tensor] = []
+
+
+@torch.library.custom_op("iossim_tests::doubles", mutates_args=("x",))
+def doubles(x: Tensor) -> None:
+    x.mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "reason"),
+    [
+        (Returning(lambda x: x + torch.rand_like(x)), X, "Random"),
+        (Returning(lambda x: x * random.random()), X, "not a function of its inputs alone"),
+        (Returning(lambda x: doubles(y := x.clone()) or y), X, "operator iossim_tests.doubles.default changes its arg"),
+        (Counting(torch.zeros(())), X, "module Counting changes its calls when it is called"),
+        (Listing(), X, "module Listing changes its seen.0 when it is called"),
+        (nn.Sequential(nn.ReLU(inplace=True), nn.Sigmoid()), X, "changes its argument 'input' in place"),
+        (hooked(nn.Linear(4, 4), lambda *given: SEEN.append(given[-1])), X, "module Sequential changes its SEEN"),
+        (Returning(lambda x: (x * 2, 3)), X, "output 1 of module Returning is 3, no tensor; leave it out"),
+        (nn.Linear(4, 4).double(), X.double(), "'input' of module Linear is torch.float64, and its schedule computes"),
+        (Returning(lambda x: (x * 2, x.view(torch.int32))), X, "Returning"),
+        (nn.Linear(4, 4), (X, X), "the example inputs are no arguments of module Linear: too many"),
+        ("resnet18", X, "str is not a PyTorch module"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_what_cannot_be_captured_is_refused_by_name_and_left_as_it_was(module: Any, given: Any, reason: str) -> None:
+    chance = random.getstate(), torch.get_rng_state()
+    with pytest.raises(ModelError, match=reason):
+        iossim.torch.compile(module.eval() if isinstance(module, nn.Module) else module, given)
+    assert not getattr(module, "calls", 0)
+    assert not getattr(module, "seen", [])
+    assert torch.equal(X, torch.arange(8.0).view(2, 4))
+    assert random.getstate() == chance[0]
+    assert torch.equal(torch.get_rng_state(), chance[1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ((twice := x * 2), twice[:, 1:], twice[1:].t(), twice),
+        lambda x: ((twice := x * 2)[:, :3], None, twice[:, 1:]),
+        lambda x: ((twice := x * 2), twice[1:].expand(3, 4), (x + 1)[:, :1].expand(2, 5)),
+    ],
+)
+def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+    """As what a pooler returns beside the hidden states; whoever writes into one writes into the other."""
+    module = Returning(function).eval()
+    compiled = iossim.torch.compile(module, X)
+    for _ in range(2):
+        made, expected = compiled(X + 1), module(X + 1)
+        torch.testing.assert_close(made, expected, rtol=0, atol=0)
+        made[0].mul_(3)
+        expected[0].mul_(3)
+        torch.testing.assert_close(made, expected, rtol=0, atol=0)
+        for one, other in zip(made, expected, strict=True):
+            assert one is other is None or one.stride() == other.stride()
+        assert [each is made[0] for each in made] == [each is expected[0] for each in expected]
+
+
+ROUTED = torch.tensor([1, 1, 4, 6], dtype=torch.int32)
+
+
+EXPERTS = torch.rand(4, 8, 16, dtype=torch.bfloat16)
+
+
+def experts() -> nn.Module:
+    return Returning(lambda x: nn.functional.grouped_mm(x["rows"], EXPERTS, offs=x["ends"]))
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "kinds"),
+    [
+        (Returning(lambda x: x["a"] + x["b"][0]), {"x": {"a": X, "b": (X,)}}, "Add"),
+        (hooked(nn.ReLU(), lambda module, given, made: made + 1), X, "Relu Add"),
+        (
+            Returning(lambda x: mixed(mixed(x, [x, x], 0.5)[0], [x], 2.0, bias=x[:, 0])),
+            X,
+            "torch.iossim_tests.mixed.default torch.iossim_tests.mixed.default",
+        ),
+        (Returning(lambda x: torch.linalg.eigvalsh(x @ x.t())), X, "torch.aten._linalg_eigh.default"),
+        (Returning(lambda x: (x + 1).squeeze(1).squeeze((0, 1)) + x.squeeze(0)), X, "Add"),
+        (nn.Conv3d(1, 2, 1, bias=False).half().requires_grad_(False), X.view(1, 1, 2, 2, 2).half(), "Conv"),
+        (Returning(lambda x: x.scatter(1, x.argsort(), x * 2).scatter_add(0, x.long() % 2, x)), X, "ScatterElements"),
+        (Returning(lambda x: x.index_put((torch.tensor([1, 0]),), x * 2)), X, "ScatterND"),
+        (Returning(lambda x: x.scatter_reduce(1, x.argsort(), x, "amax")), X, "ScatterElements"),
+        (experts(), {"x": {"rows": EXPERTS[0, :6, :8] - 1, "ends": ROUTED}}, "Matmul Where"),
+        (experts(), {"x": {"rows": EXPERTS[0, :1, :8] - 1, "ends": ROUTED // 6}}, "Gather"),
+    ],
+)
+def test_what_onnx_has_no_form_for_runs_as_it_is(module: Any, given: Any, kinds: str) -> None:
+    """Trees of arguments, hooks, operators of other libraries, groups of rows, and axes that are not squeezed."""
+    compiled = iossim.torch.compile(module.eval(), given)
+    assert set(kinds.split()) <= {node.op.unit_kind for node in compiled.network.graph.nodes}
+    call = (given["x"] if isinstance(given, dict) else given,)
+    torch.testing.assert_close(compiled(*call), module(*call), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("path", ["load_library", "aten.from_file.default", "aten.add_.Tensor", "aten.none.default"])
+def test_a_file_can_name_no_function_but_those_from_tensors_to_tensors(path: str) -> None:
+    operator = torch_operators.named(path)
+    assert operator is None or torch_operators.reason_against(operator)
+    assert covers(Foreign(f"torch.{path}", 1, "", (), ()), [TensorType((2,))])
