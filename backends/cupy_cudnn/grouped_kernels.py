@@ -16,14 +16,14 @@ from iossim.backends.cupy_cudnn.views import KernelCall, View
 _COLUMNS, _ROWS, _INNER = 64, 8, 64
 _BODY = """__shared__ float part[ROWS][INNER];
 $places
-const int column = tile * blockDim.x + threadIdx.x, count_of = (int)(expert < EXPERTS ? e[expert * e_expert] : rows);
-for (int first = expert ? (int)e[(expert - 1) * e_expert] : 0; first < count_of; first += ROWS) {
+const int column = tile * blockDim.x + threadIdx.x, end = expert < experts ? (int)e[expert * e_expert] : rows;
+for (int first = expert ? (int)e[(expert - 1) * e_expert] : 0; first < end; first += ROWS) {
     float sums[ROWS] = {};
-    for (int k = 0; k < depth && expert < EXPERTS; k += INNER) {
+    for (int k = 0; k < depth && expert < experts; k += INNER) {
         __syncthreads();
         for (int i = threadIdx.x; i < ROWS * INNER; i += blockDim.x) {
             const int row = first + i / INNER, at = k + i % INNER;
-            const bool is_there = row < count_of && at < depth;
+            const bool is_there = row < end && at < depth;
             part[i / INNER][i % INNER] = is_there ? (float)x[(long long)row * x_row + (long long)at * x_inner] : 0.0f;
         }
         __syncthreads();
@@ -38,7 +38,7 @@ for (int first = expert ? (int)e[(expert - 1) * e_expert] : 0; first < count_of;
     #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         const int row = first + r;
-        if (row >= count_of || column >= width) continue;
+        if (row >= end || column >= width) continue;
         const float a0 = sums[r];
         NAMED
         y[(long long)row * y_row + (long long)column * y_column] = RESULT;
@@ -54,29 +54,24 @@ def grouped_product(x: View, weight: View, ends: View, y: View, after: Computed)
     elements than a kernel counts.
     """
     behind = {f"z{place}": view.broadcast(y.shape) for place, view in enumerate(after.operands, 1)}
-    ends_of = {"row": (0, None, None, 0), "column": (None, 2, None, 1), "inner": (1, 1, None, None)}
-    axes: dict[str, tuple[int | None, ...]] = {**ends_of, "expert": (None, 0, 0, None)}
+    axes = {"x": "row inner", "w": "expert inner column", "e": "expert"}
     views = {"x": x, "w": weight, "e": ends, "y": y, **behind}
     steps = {
-        name: tuple(
-            0 if axis is None else view.strides[axis]
-            for view, axis in zip(views.values(), (*own, *own[3:] * len(behind)), strict=True)
-        )
-        for name, own in axes.items()
+        f"{name}_{axis}": step
+        for name, view in views.items()
+        for axis, step in zip(axes.get(name, "row column").split(), view.strides, strict=True)
     }
     at = "[(long long)row * {0}_row + (long long)column * {0}_column]"
-    named = " ".join(
-        f"const {value_name(view.dtype)} a{name[1:]} = {name}{at.format(name)};" for name, view in behind.items()
-    )
-    tiles = -(-y.shape[1] // _COLUMNS)
+    named = (f"const {value_name(each.dtype)} a{name[1:]} = {name}{at.format(name)};" for name, each in behind.items())
+    experts, tiles = weight.shape[0], -(-y.shape[1] // _COLUMNS)
     return kernel(
         "grouped_product",
-        _BODY.replace("NAMED", named).replace("RESULT", after.expression),
+        _BODY.replace("NAMED", " ".join(named)).replace("RESULT", after.expression),
         views,
-        steps,
-        {"expert": weight.shape[0] + 1, "tile": tiles},
+        {},
+        {"expert": experts + 1, "tile": tiles},
         constants={"ROWS": _ROWS, "INNER": _INNER},
         functions=functions_of(after.expression),
-        more={"rows": y.shape[0], "width": y.shape[1], "depth": x.shape[1], "EXPERTS": weight.shape[0]},
-        grid=("blockIdx.x", (weight.shape[0] + 1) * tiles, _COLUMNS),
+        more={"rows": y.shape[0], "width": y.shape[1], "depth": x.shape[1], "experts": experts, **steps},
+        grid=("blockIdx.x", (experts + 1) * tiles, _COLUMNS),
     )

@@ -99,7 +99,7 @@ def arg_extreme(op: ArgExtreme, x: View, places: View) -> KernelCall:
 
 def _ordered(op: ArgExtreme | TopK, x: View) -> tuple[int, str]:
     """The axis along which numbers are compared, and the function by which; BackendError for those without one."""
-    if x.dtype in (DType.FLOAT64, DType.UINT64, DType.BOOL):
+    if x.dtype in (DType.FLOAT64, DType.UINT64, DType.BOOL) or x.dtype.bits < 8:
         raise BackendError(f"no kernel orders {x.dtype}")
     return normal_axis(op.axis, len(x.shape)), _KEY if x.dtype.is_floating else _WHOLE_KEY
 

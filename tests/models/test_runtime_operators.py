@@ -306,3 +306,11 @@ def test_a_length_in_a_file_of_a_few_bytes_is_not_counted_out(node: str, tmp_pat
     known = {name: array for name, array in known.items() if name not in inputs} | {"at": np.array([3])}
     path = write_onnx(tmp_path / "m.onnx", node, inputs, known, opset=17, domains=[RUNTIME])
     assert set(load(path).graph.inputs) == set(inputs)
+
+
+def test_places_of_one_number_are_a_lookup(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", "[t] y = GatherND(x, at)", {"x": (4, 3), "at": (7, (2, 5, 1))})
+    graph = load(path).graph
+    x, places = noise(4, 3), np.array([[[0], [-1], [2], [2], [3]], [[1], [0], [-4], [1], [2]]])
+    assert [node.op.kind for node in graph.nodes] == ["reshape", "gather"]
+    np.testing.assert_array_equal(evaluate_graph(graph, {"x": x, "at": places})["y"], x[places[..., 0]])

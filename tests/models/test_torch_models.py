@@ -14,7 +14,7 @@ from exported_networks import assert_equal_outputs
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
-import iossim
+import iossim.torch
 from iossim.api import optimize, search_options
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ModelError, OptionError
@@ -156,6 +156,62 @@ class Scaled(nn.Module):
 
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
+
+
+@torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+def grouped_mm_fallback(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    return torch._grouped_mm(input, weight, offs=offs)
+
+
+@grouped_mm_fallback.register_fake
+def _(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    return input.new_empty(input.shape[0], weight.shape[2])
+
+
+class Routed(nn.Module):
+    """Tokens to two of five experts each, with the operators of transformers' ``grouped_mm_experts_forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.up = nn.Linear(8, 5, bias=False), nn.Parameter(torch.randn(5, 24, 8))
+        self.down, self.bias = nn.Parameter(torch.randn(5, 8, 12)), nn.Parameter(torch.randn(5, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares, choice = torch.topk(torch.softmax(self.router(x), -1), 2)
+        experts, order = torch.sort(choice.reshape(-1))
+        ends = torch.cumsum(torch.histc(experts.float(), bins=5, min=0, max=4), dim=0, dtype=torch.int32)
+        gate, up = grouped_mm_fallback(x[order // 2], self.up.transpose(-2, -1), ends).chunk(2, dim=-1)
+        made = grouped_mm_fallback(nn.functional.silu(gate) * up, self.down.transpose(-2, -1), ends)
+        made = (made + self.bias[experts]) * shares.reshape(-1)[order].unsqueeze(-1)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(order.size(0))
+        return made[places].view(*shares.shape, 8).sum(1)
+
+
+def test_a_routed_layer_is_a_few_units_of_known_ops_and_its_file_runs(tmp_path: Path) -> None:
+    module, x, path = Routed().eval().requires_grad_(False), torch.randn(7, 8), tmp_path / "m.onnx"
+    network, kept = load(module, x), load(module, x, onnx_file=path)
+    kinds = [unit.kind for unit in network.units]
+    assert not network.foreign
+    assert len(kinds) == 18
+    assert [kind for kind in kinds if "Grouped" in kind] == ["Grouped-Matmul", "Grouped-Matmul-Add-Mul"]
+    assert kept.graph.hash == network.graph.hash
+    (expected,), (value,) = outputs_of(module, x), network.graph.outputs
+    for made in (evaluate_graph(network.graph, {"x": x.numpy()})[value], *run_onnxruntime(str(path), {"x": x.numpy()})):
+        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(iossim.torch.compile(module, x)(x), module(x))
+
+
+def test_other_histograms_and_writes_at_places_are_torchs() -> None:
+    """A histogram without whole edges; places that are no order of a list, and numbers that do not begin at 0."""
+    x, at = torch.rand(9), torch.tensor([2, 0, 1])
+    for function in (
+        lambda x: torch.histc(x, 7, -0.25, 0.75),
+        lambda x: torch.zeros_like(x).index_put((at,), x[:3]),
+        lambda x: torch.zeros(3, dtype=torch.int64).index_put((torch.sort(x[:3])[1],), torch.arange(1, 4)) + x[:3],
+    ):
+        module = Returning(function)
+        torch.testing.assert_close(iossim.torch.compile(module, x)(x), module(x))
 
 
 def test_inputs_are_called_as_arguments_and_outputs_as_keys() -> None:

@@ -5,6 +5,7 @@ Whole numbers are multiplied and summed in fp64, which holds them without roundi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -45,26 +46,24 @@ def _gemm(op: Gemm, types: Types, a: Operand, b: Operand, c: Operand | None = No
 
 @computes("grouped_matmul", refuses=floating_only)
 def _grouped_matmul(op: Op, types: Types, x: Operand, weight: Operand, ends: Operand) -> Operand:
-    """torch's own grouped product, where it takes the operands and does not wait for the ends: in bf16 on CUDA.
+    """torch's own where it takes the operands and does not wait for the ends, as on CUDA it does but in bf16.
 
-    Else each expert multiplies all rows, unless there are far fewer rows than experts.
+    Else each expert multiplies all rows, or far fewer rows than experts are multiplied by weights that are looked up.
     """
-    (rows, inner), (experts, _, width) = types[0].shape, types[1].shape
+    (rows, inner), (experts, _, width), dtype = types[0].shape, types[1].shape, types[0].dtype
     number = constant(np.arange(rows)[:, None], x, DType.INT64)
-    on_host = isinstance(weight, torch.Tensor) and not weight.is_cuda
-    is_aligned = not any(size * types[0].dtype.bytes % _ALIGNMENT for size in (inner, width))
-    if is_aligned and types[0].dtype.bytes <= 4 and (on_host or types[0].dtype is DType.BFLOAT16):
-        product = torch._grouped_mm(x, weight, offs=ends.to(torch.int32))
-        return torch.where(number < ends[-1], product, 0.0)
+    never_waits = dtype is DType.BFLOAT16 or (isinstance(weight, torch.Tensor) and not weight.is_cuda)
+    if never_waits and dtype.bytes <= 4 and math.gcd(inner, width) * dtype.bytes % _ALIGNMENT == 0:
+        return torch.where(number < ends[-1], torch._grouped_mm(x, weight, offs=ends.to(torch.int32)), 0.0)
     expert = torch.sum(ends <= number, 1, keepdim=True)
     if rows * _FEW_ROWS < experts:
         own = torch.index_select(weight, 0, torch.clamp(torch.reshape(expert, (-1,)), max=experts - 1))
-        product = torch.reshape(torch.matmul(torch.reshape(x, (rows, 1, inner)), own), (rows, width))
-        return torch.where(expert < experts, product, 0.0)
-    total = x.new_zeros((rows, width))
+        product = torch.matmul(torch.reshape(x, (rows, 1, inner)), own)
+        return torch.where(expert < experts, torch.reshape(product, (rows, width)), 0.0)
+    y = x.new_zeros((rows, width))
     for place in range(experts):
-        total = torch.where(expert == place, torch.matmul(x, torch.select(weight, 0, place)), total)
-    return total
+        y = torch.where(expert == place, torch.matmul(x, torch.select(weight, 0, place)), y)
+    return y
 
 
 def _attention_refusal(op: Attention, types: Types) -> str:

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onnx import FunctionProto, ModelProto, NodeProto, parser
+from onnx import FunctionProto, NodeProto, parser
 
 from iossim.base.errors import ModelError
 
-#: The domain of functions that stand for ops of iossim's, and its version.
-DOMAIN, VERSION = "iossim", 1
-#: The first operator set that has all operators of a body.
-LEAST_OPSET = 18
-_PREFIX = "GroupedMatMul"
+#: The domain of functions that stand for ops of iossim's, its version, and the first operator set that can be theirs.
+DOMAIN, VERSION, LEAST_OPSET = "iossim", 1, 18
 
 
 def call_of(experts: int) -> str:
     """The operator type of calls for so many experts."""
-    return f"{_PREFIX}.{experts}"
+    return f"GroupedMatMul.{experts}"
 
 
 def op_type(node: NodeProto) -> str:
@@ -36,27 +33,20 @@ def functions_for(nodes: Iterable[NodeProto], opset: int) -> list[FunctionProto]
     called = sorted({node.op_type for node in nodes if node.domain == DOMAIN})
     if called and opset < LEAST_OPSET:
         raise ModelError(f"operator set {opset} has no form of a grouped product; write {LEAST_OPSET} or a later one")
-    return [_function(name, int(name.removeprefix(f"{_PREFIX}.")), opset) for name in called]
-
-
-def without_functions(model: ModelProto) -> None:
-    """Remove these functions from a model, in which their calls stay."""
-    others = [function for function in model.functions if function.domain != DOMAIN]
-    del model.functions[:]
-    model.functions.extend(others)
+    return [_function(name, int(name.partition(".")[2]), opset) for name in called]
 
 
 def _function(name: str, experts: int, opset: int) -> FunctionProto:
     """Parts of rows ``x0``, ``x1``, ..., by their sizes; the last one, of rows after all groups, becomes zeros."""
     xs, ws, ys = ([f"{part}{expert}" for expert in range(experts)] for part in "xwy")
-    products = " ".join(f"{y} = MatMul ({x}, {w})" for x, w, y in zip(xs, ws, ys, strict=True))
     function = parser.parse_function(
-        f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> {_PREFIX} (x, weight, ends) => (y) {{'
+        f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]> named (x, weight, ends) => (y) {{'
         "first = Constant <value_ints = [0]> () one = Constant <value_ints = [1]> ()"
         "until = Cast <to = 7> (ends) rows = Shape <start = 0, end = 1> (x) width = Shape <start = 2> (weight)"
         "after = Concat <axis = 0> (until, rows) before = Concat <axis = 0> (first, until) sizes = Sub (after, before)"
         f"{', '.join(xs)}, rest = Split <axis = 0> (x, sizes)"
-        f"{', '.join(ws)} = Split <axis = 0, num_outputs = {experts}> (weight) {products}"
+        f"{', '.join(ws)} = Split <axis = 0, num_outputs = {experts}> (weight)"
+        f"{' '.join(f'{y} = MatMul ({x}, {w})' for x, w, y in zip(xs, ws, ys, strict=True))}"
         "left = Shape <start = 0, end = 1> (rest) shape = Concat <axis = 0> (one, left, width)"
         "none = ConstantOfShape (shape) zeros = CastLike (none, x)"
         f"all = Concat <axis = 1> ({', '.join(ys)}, zeros) y = Squeeze (all, first) }}"

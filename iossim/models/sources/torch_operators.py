@@ -31,18 +31,15 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     Raises ModelError for an operator of another library that cannot be carried.
     """
     import torch
-    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d, aten_index
+    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d
 
     aten = torch.ops.aten
     found: dict[Any, Callable[..., Any]] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
-    found[aten.conv3d.default], found[aten.index.Tensor] = _biased(aten_conv3d), _looked_up(aten_index)
-    for operator, changed, fits, translation in (
-        (aten.index_put.default, aten.index_put_.default, _inverts, _inverse),
-        (aten.histc.default, None, lambda node: len(node.args) == 4 and node.args[2] < node.args[3], _counted),
-    ):
-        own = [node for node in graph.nodes if node.op == "call_function" and node.target in (operator, changed)]
-        if own and all(map(fits, own)):
-            found[operator] = translation
+    found[aten.conv3d.default] = _biased(aten_conv3d)
+    if all(_inverts(node) for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)):
+        found[aten.index_put.default] = _inverse
+    if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
+        found[aten.histc.default] = _counted
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
@@ -154,49 +151,38 @@ def _biased(convolution: Any) -> Callable[..., Any]:
     return translated
 
 
-def _looked_up(index: Any) -> Callable[..., Any]:
-    """``aten::index`` by one list of places as a lookup, else by the exporter's translation, of places of elements."""
-    from onnxscript import opset18 as op
-
-    def translated(x: Any, indices: Any) -> Any:
-        is_list = len(indices) == 1 and indices[0].dtype.name.startswith("INT")
-        return op.Gather(x, indices[0], axis=0) if is_list else index(x, indices)
-
-    return translated
+def _is_ranged(node: Any) -> bool:
+    """True if a node of a trace is a histogram of a list of numbers in a range that is given."""
+    return len(node.args) == 4 and node.args[2] < node.args[3] and len(node.args[0].meta["val"].shape) == 1
 
 
 def _inverts(node: Any) -> bool:
     """True if a node of a trace writes the number of each place of a sorted list there: ``y[order] = arange``."""
     import torch
 
-    aten, (y, places, numbers) = torch.ops.aten, node.args[:3]
-    made = {getattr(place, "target", None): place.args for place in (*places, numbers)}
-    order, count = made.get(getitem, (None, 0)), made.get(aten.arange.default, ())
-    is_sorted = getattr(order[0], "target", None) is aten.sort.default and order[1] == 1
-    return len(places) == 1 and is_sorted and count == tuple(y.meta["val"].shape)
+    aten, (y, (places, *others), numbers) = torch.ops.aten, node.args[:3]
+    order = places.args if getattr(places, "target", None) is getitem else (y, 0)
+    is_sorted = order[0].target is aten.sort.default and order[1] == 1 and not others
+    return is_sorted and numbers.target is aten.arange.default and numbers.args == tuple(y.meta["val"].shape)
 
 
 def _inverse(y: Any, places: Any, numbers: Any) -> Any:
     """The inverse of a permutation: the order that sorts it."""
     from onnxscript import opset18 as op
 
-    _, order = op.TopK(places[0], op.Constant(value_ints=[numbers.shape[0]]), largest=0)
-    return order
+    return op.TopK(places[0], op.Constant(value_ints=[*numbers.shape]), largest=0)[1]
 
 
 def _counted(x: Any, bins: int, low: float, high: float) -> Any:
     """``aten::histc``: the numbers in each of ``bins`` equal parts of a range, which has both of its ends."""
+    from onnxscript import ir
     from onnxscript import opset18 as op
 
-    ends = [low + (high - low) * place / bins for place in range(bins)]
-    one, all_of_it = op.Constant(value_ints=[1]), op.Constant(value_ints=[-1])
-    given = op.Cast(op.Reshape(x, all_of_it), to=1)
-    begin, end = (
-        op.Unsqueeze(op.Constant(value_floats=values), one)
-        for values in (ends, [*ends[1:], float(np.nextafter(np.float32(high), np.float32(np.inf)))])
-    )
+    ends = [*(low + (high - low) * place / bins for place in range(bins)), np.nextafter(np.float32(high), np.inf)]
+    begin, end = (op.Constant(value=ir.tensor(np.array(part, np.float32)[:, None])) for part in (ends[:-1], ends[1:]))
+    given, along = op.Cast(x, to=1), op.Constant(value_ints=[1])
     is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
-    return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), one, keepdims=0), x)
+    return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), along, keepdims=0), x)
 
 
 def _by_experts(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
