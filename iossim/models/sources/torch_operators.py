@@ -160,10 +160,12 @@ def _inverts(node: Any) -> bool:
     """True if a node of a trace writes the number of each place of a sorted list there: ``y[order] = arange``."""
     import torch
 
-    aten, (y, (places, *others), numbers) = torch.ops.aten, node.args[:3]
-    order = places.args if getattr(places, "target", None) is getitem else (y, 0)
-    is_sorted = order[0].target is aten.sort.default and order[1] == 1 and not others
-    return is_sorted and numbers.target is aten.arange.default and numbers.args == tuple(y.meta["val"].shape)
+    aten, (y, (places, *others), numbers, *accumulates) = torch.ops.aten, node.args
+    if others or accumulates or getattr(places, "target", None) is not getitem or y.meta["val"].dtype != torch.int64:
+        return False
+    (order, output), sizes = places.args, [tuple(each.meta["val"].shape) for each in (y, places)]
+    is_order = order.target is aten.sort.default and output == 1 and numbers.target is aten.arange.default
+    return is_order and sizes == [numbers.args] * 2
 
 
 def _inverse(y: Any, places: Any, numbers: Any) -> Any:

@@ -38,7 +38,7 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.op import Op
-from iossim.ir.ops.grouped_matmul import balanced
+from iossim.ir.ops.grouped_matmul import GroupedMatMul, balanced
 from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
 from iossim.ir.ops.quantize import IntegerConv, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.recurrent import Recurrent
@@ -60,6 +60,7 @@ _TILES = {
 
 def matrix_product(step: Step) -> list[Candidate]:
     """Candidates for every tile and split; a stack of several products is one batched launch."""
+    step = _evenly(step) if isinstance(step.op, GroupedMatMul) else step
     y = step.outputs[0]
     a, b = (operand.type.shape for operand in step.operands[:2])
     trans_a, trans_b = (step.op.trans_a, step.op.trans_b) if isinstance(step.op, Gemm) else (False, False)
@@ -101,8 +102,8 @@ def matrix_product(step: Step) -> list[Candidate]:
     return on_lanes + on_tensor_cores
 
 
-def grouped_product(step: Step) -> list[Candidate]:
-    """One batched launch, of as many rows for each expert, as if routing were balanced.
+def _evenly(step: Step) -> Step:
+    """A grouped product as a batched one of as many rows for each expert, as if routing were balanced.
 
     ``evidence/concurrency/grouped_experts.py`` compares layers that are priced so with published measurements.
     """
@@ -111,7 +112,7 @@ def grouped_product(step: Step) -> list[Candidate]:
     (x, weight), (made,) = types, step.outputs
     y = TensorType((*x.shape[:2], weight.shape[2]), made.dtype)
     flops = step.flops + 2 * (y.elements - made.elements) * x.shape[2]
-    return matrix_product(replace(step, op=MatMul(), operands=operands, outputs=(y,), flops=flops))
+    return replace(step, op=MatMul(), operands=operands, outputs=(y,), flops=flops)
 
 
 def _candidate(
