@@ -207,8 +207,9 @@ def test_gates_of_experts_that_onnxruntime_has_on_gpus_alone(
     given = {name: weights[name] for name in re.findall(r"\w+", operands)}
     nodes = f"[op] y = {RUNTIME}.MoE <k=3, activation_type={attributes}> (x, router, {operands})"
     path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (4, 8), "router": (4, 3)}, given, domains=[RUNTIME])
-    x, router = noise(4, 8), noise(4, 3)
-    (made,) = evaluate_graph(load(path).graph, {"x": x, "router": router}).values()
+    x, router, network = noise(4, 8), noise(4, 3), load(path)
+    assert any("routed evenly" in remark for remark in network.reading)
+    (made,) = evaluate_graph(network.graph, {"x": x, "router": router}).values()
     shares = np.exp(router) / np.exp(router).sum(1, keepdims=True)
     first = [np.einsum("th,eih->tei", x, array) for name, array in given.items() if name != "down"]
     np.testing.assert_allclose(

@@ -54,7 +54,9 @@ def _grouped_matmul(op: Op, types: Types, x: Operand, weight: Operand, ends: Ope
     number = constant(np.arange(rows)[:, None], x, DType.INT64)
     never_waits = dtype is DType.BFLOAT16 or (isinstance(weight, torch.Tensor) and not weight.is_cuda)
     if never_waits and dtype.bytes <= 4 and math.gcd(inner, width) * dtype.bytes % _ALIGNMENT == 0:
-        return torch.where(number < ends[-1], torch._grouped_mm(x, weight, offs=ends.to(torch.int32)), 0.0)
+        dense = x.contiguous() if rows > 1 else torch.reshape(torch.clone(x), (1, inner))  # aligned, as it asks for
+        product = torch._grouped_mm(dense, weight, offs=ends.to(torch.int32))
+        return torch.where(number < ends[-1], product, 0.0)
     expert = torch.sum(ends <= number, 1, keepdim=True)
     if rows * _FEW_ROWS < experts:
         own = torch.index_select(weight, 0, torch.clamp(torch.reshape(expert, (-1,)), max=experts - 1))

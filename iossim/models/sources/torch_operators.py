@@ -180,8 +180,9 @@ def _counted(x: Any, bins: int, low: float, high: float) -> Any:
     from onnxscript import ir
     from onnxscript import opset18 as op
 
-    ends = [*(low + (high - low) * place / bins for place in range(bins)), np.nextafter(np.float32(high), np.inf)]
-    begin, end = (op.Constant(value=ir.tensor(np.array(part, np.float32)[:, None])) for part in (ends[:-1], ends[1:]))
+    ends = np.array([[low + (high - low) * place / bins] for place in range(bins + 1)], np.float32)
+    ends[-1] = np.nextafter(ends[-1], np.float32(np.inf))
+    begin, end = (op.Constant(value=ir.tensor(part)) for part in (ends[:-1], ends[1:]))
     given, along = op.Cast(x, to=1), op.Constant(value_ints=[1])
     is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
     return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), along, keepdims=0), x)
