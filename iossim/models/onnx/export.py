@@ -29,6 +29,7 @@ from iossim.base.user_files import check_file
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Names
 from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
+from iossim.ir.onnx_node import nodes_within
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
@@ -121,7 +122,7 @@ def export_graph(
         speller.spell(node.op, node.name, node.inputs, node.outputs, *graph.input_types(node))
         names_of[node.name] = [each.name for each in speller.nodes[first:]]
     inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
-    functions = functions_for(speller.nodes, opset)
+    functions = functions_for(nodes_within(speller.nodes), opset)
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
     domains |= {each.domain: VERSION for each in functions}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]

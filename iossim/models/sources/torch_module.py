@@ -79,7 +79,8 @@ def save_module(module: Any, example_inputs: Any, path: Path) -> None:
     from onnxscript import ir
 
     program = _exported(module, example_inputs)
-    for function in functions_for(program.model.graph, program.model.opset_imports[""]):
+    nodes = ir.traversal.RecursiveGraphIterator(program.model.graph)
+    for function in functions_for(nodes, program.model.opset_imports[""]):
         made = ir.from_proto(function)
         program.model.functions[made.identifier()] = made
     try:
