@@ -15,7 +15,7 @@ from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule
 from iossim.schedule.schedule_file import read_schedule as read_any
 from iossim.schedule.schedule_file import read_stages
 from iossim.search.assemble import reprice_any
@@ -218,6 +218,8 @@ def with_network(saved: AnySchedule | str | Path, network: Network | None) -> tu
     from iossim.transforms.replay import in_units_of
 
     read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
+    if not isinstance(read, SavedSchedule):
+        raise OptionError(f"{read!r} is no schedule; give one of optimize, or the file that it was saved to")
     return read, in_units_of(read, network)
 
 

@@ -127,7 +127,8 @@ class SimulatorCostModel:
             return []
         place = self.units.placed.placement(network)
         copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
-        said = f"lie in place, with {copies or 'no'} copies" if self.in_place else "launch a kernel a term"
+        placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
+        said = placed if self.in_place else "launch a kernel a term"
         other = COPIES if self.in_place else IN_PLACE
         return [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] if place.moves else []
 

@@ -116,7 +116,7 @@ def stream_files(
     if outputs.plot is not False:
         from iossim.report.schedule_page import schedule_page
 
-        sequential_us = in_sequence(network, prices, found.schedule).latency_us
+        sequential_us = in_sequence(network.given or network, prices, found.schedule).latency_us
         files[PAGE] = text_file(schedule_page(network, found.schedule, found.spans, said, found, sequential_us))
     if outputs.draws:
         from iossim.report.figures.stream_timeline import stream_figure

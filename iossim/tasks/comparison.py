@@ -129,8 +129,8 @@ class OtherEngine:
 
     def sentence(self) -> str:
         return (
-            f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
-            f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
+            f"With `engine` {self.engine} it takes {self.same_schedule_us / 1e3:.3f} ms; the best there: "
+            f"{self.best_us / 1e3:.3f} ms, speed-up {self.sequential_us / self.best_us:.2f}x"
         )
 
 

@@ -40,7 +40,7 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path) -> None:
     assert lead[0].endswith(
         f"{len(schedule.launches)} launches, {_waits(schedule)} waits · {len(schedule.streams)} streams"
     )
-    assert lead[1].startswith("With --engine paper: ")
+    assert lead[1].startswith("With --engine paper it takes ")
     assert "Critical path: " in page
     assert "Critical path: " in printed(f"explain {out}/schedule.json")
     document = printed_json(f"explain {out}/schedule.json --json")

@@ -31,7 +31,12 @@ from iossim.models.passes.softmax_recognition import (
     ScoreScaleHoisting,
     SoftmaxRecognition,
 )
-from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
+from iossim.models.passes.spelt_layers import (
+    ConcatNesting,
+    FlatProductRecognition,
+    PartialRotationRecognition,
+    RotationRecognition,
+)
 from iossim.models.passes.transpose_sinking import ReductionHoisting, SplitHoisting, TransposeSinking
 
 
@@ -51,7 +56,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
             GroupNormRecognition(), RotationRecognition(), PartialRotationRecognition(), SplitHoisting(),
             ReductionHoisting(), *simplified, AdvancedQuantisation(), DelayedDequantisation(), TransposeSinking(),
             ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(),
-            PadFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
+            PadFolding(), CommonSubexpressionElimination(), ConcatNesting(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()

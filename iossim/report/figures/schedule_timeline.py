@@ -22,7 +22,7 @@ from iossim.schedule.schedule import Schedule
 
 #: The width; rows are added until each has at most about this many stages, and kernels.
 _WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 80, 12
-#: Names of blocks that would need more lines are shortened.
+#: Names of blocks that would need more lines, or end beyond the right margin, are shortened.
 _MOST_LINES = 3
 
 
@@ -121,10 +121,16 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
     """Start of each block of a row, and the height of its name above the lanes, in pixels: above all numbers."""
     starts_ms = {block: next(iter(group)).start_us / 1e3 for block, group in groupby(row, key=lambda one: one.block)}
     lefts = [start_ms * _WIDTH_PIXELS / row_ms for start_ms in starts_ms.values()]
-    names = list(starts_ms)
-    for texts in (names, [short_name(name) for name in names]):
-        widths = (timeline.text_pixels(text, timeline.BLOCK_PIXELS * 1.05) + 8 for text in texts)
-        lines = timeline.staggered([(left, left + width) for left, width in zip(lefts, widths, strict=True)])
+
+    def end(left: float, text: str) -> float:
+        return left + timeline.text_pixels(text, timeline.BLOCK_PIXELS * 1.05) + 8
+
+    margin = lefts[0] + _WIDTH_PIXELS
+    short = [short_name(name) for name in starts_ms]
+    for names in (starts_ms, short):
+        every = zip(lefts, names, short, strict=True)
+        texts = [name if end(left, name) <= margin else shorter for left, name, shorter in every]
+        lines = timeline.staggered([(left, end(left, text)) for left, text in zip(lefts, texts, strict=True)])
         if max(lines) <= _MOST_LINES:
             break
     lowest = max(_numbers_above(row, row_ms)) + timeline.LINE_PIXELS * timeline.NUMBER_PIXELS
