@@ -29,9 +29,11 @@ from iossim.base.user_files import check_file
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Names
 from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
+from iossim.ir.onnx_node import nodes_within
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
+from iossim.models.onnx.grouped_products import VERSION, functions_for
 from iossim.models.onnx.spelling import IR_VERSION, Speller, fitting_opset, imported_domains
 
 #: The metadata key.
@@ -117,16 +119,19 @@ def export_graph(
     names_of: dict[str, list[str]] = {}
     for node in graph.nodes:
         first = len(speller.nodes)
-        speller.spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]])
+        speller.spell(node.op, node.name, node.inputs, node.outputs, *graph.input_types(node))
         names_of[node.name] = [each.name for each in speller.nodes[first:] if each.name]
     inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
+    functions = functions_for(nodes_within(speller.nodes), opset)
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
+    domains |= {each.domain: VERSION for each in functions}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(
         helper.make_graph(speller.nodes, name, inputs, outputs, [*weights, *speller.tensors]),
         opset_imports=imports,
         ir_version=IR_VERSION,
         producer_name="iossim",
+        functions=functions,
     )
     if network is not None:
         note_units(model, network, names_of)

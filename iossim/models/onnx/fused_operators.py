@@ -46,6 +46,14 @@ def _reversed(call: Call) -> str:
     )
 
 
+def _looked_up(call: Call) -> str:
+    """A lookup of rows by places of one number each, as exporters write ``x[places]``; none of other places."""
+    *places, numbers = call.shape("indices")
+    if numbers != 1 or not places or call.get("batch_dims"):
+        return ""
+    return f"{integers('list', places)} places = Reshape (indices, list) output = Gather (data, places)"
+
+
 def _convolution(call: Call) -> str:
     activation = _activation(call.get("activation", ""), call.get("activation_params", ()), "S")
     term = "S = Add(C, Z)" if call.has("Z") else "S = Identity(C)"
@@ -195,6 +203,71 @@ def _rows_with_few_bits(call: Call) -> str:
     return text and f"{text} output = Gather(D, indices)"
 
 
+#: Functions of experts, of their inner values ``h``.
+_OF_EXPERTS = {
+    **{"relu": "Relu (h)", "gelu": 'Gelu <approximate = "tanh"> (h)', "silu": "Swish (h)", "identity": "Identity (h)"},
+    "swiglu": "",
+}
+
+
+def _grouped(made: str, rows: str, name: str, call: Call) -> str:
+    """Text that makes the products of rows with the weights of their experts, and adds the bias of these."""
+    text = f"{made}_w = Transpose <perm = [0, 2, 1]> ({name}_weights) "
+    if not call.has(f"{name}_bias"):
+        return f"{text} {made} = iossim.GroupedMatMul ({rows}, {made}_w, ends) "
+    text += f"{made}_p = iossim.GroupedMatMul ({rows}, {made}_w, ends) {made}_b = Gather ({name}_bias, expert) "
+    return f"{text} {made} = Add ({made}_p, {made}_b) "
+
+
+def _inside_experts(call: Call, kind: str, fusion: int) -> str:
+    """Text that makes ``inside`` of ``h``, and of the other half ``up`` where the activation has a gate."""
+    if kind != "swiglu":
+        text = f"active = {_OF_EXPERTS[kind]} inside = "
+        return text + ("Mul (active, up)" if call.has("fc3_experts_weights") else "Identity (active)")
+    text = ""
+    if fusion:  # halves beside each other, or (1) interleaved
+        width = call.shape("fc1_experts_weights")[1]
+        numbers = (0, width, 2, 1, width) if fusion == 1 else (0, width // 2, 1, width // 2, width)
+        names = ("begin", "end", "step", "next", "last")
+        text += " ".join(integers(name, [each]) for name, each in zip(names, numbers, strict=True))
+        text += f"{integers('inner', (-1,))} gate = Slice (h, begin, end, inner, step) "
+        text += "up = Slice (h, next, last, inner, step) "
+    gate, up, limit = "gate" if fusion else "h", "up", call.get("swiglu_limit", None)
+    if limit is not None:
+        text += f"{number('most', limit, 'h')} {number('least', -limit, 'h')} "
+        text += f"low = Min ({gate}, most) near = Clip ({up}, least, most) "
+        gate, up = "low", "near"
+    text += f"{number('beta', call.get('activation_beta'), 'h')} more = Add ({up}, beta) "
+    return f"{text} active = Swish <alpha = {call.get('activation_alpha', 1.0)}> ({gate}) inside = Mul (active, more)"
+
+
+def _mixture(call: Call) -> str:
+    """Experts of each token: its rows, sorted by expert, through the products of groups, and back in their order."""
+    (tokens, experts), width = call.shape("router_probs"), call.shape("input")[-1]
+    chosen, kind, fusion = call.get("k", 1), call.get("activation_type", "relu"), call.get("swiglu_fusion")
+    differs = call.get("use_sparse_mixer") or call.get("swiglu_limit_after_activation") or kind not in _OF_EXPERTS
+    if differs or (kind == "swiglu" and not fusion and not call.has("fc3_experts_weights")):
+        return ""
+    lists = {"flat": (-1,), "axis": (1,), "some": (chosen,), "every": (tokens * chosen,), "rows": (-1, width)}
+    lists |= {"choices": (tokens, chosen, width), "shape": call.shape("input")}
+    text = " ".join(integers(name, values) for name, values in lists.items())
+    text += "x = Reshape (input, rows) shares = Softmax (router_probs) best, choice = TopK (shares, some) "
+    normal = "total = ReduceSum (best, axis) weights = Div (best, total) "
+    text += normal if call.get("normalize_routing_weights") else "weights = Identity (best) "
+    text += "experts = Reshape (choice, flat) expert, order = TopK <axis = 0, largest = 0> (experts, every) "
+    text += f"{counted('number', 0, experts)} numbers = Unsqueeze (number, axis) below = LessOrEqual (expert, numbers) "
+    text += "ones = Cast <to = 1> (below) count = ReduceSum <keepdims = 0> (ones, axis) ends = Cast <to = 7> (count) "
+    text += f"token = Div (order, some) sent = Gather (x, token) {_grouped('h', 'sent', 'fc1_experts', call)}"
+    text += _grouped("up", "sent", "fc3_experts", call) if call.has("fc3_experts_weights") else ""
+    return (
+        f"{text} {_inside_experts(call, kind, fusion)} {_grouped('made', 'inside', 'fc2_experts', call)}"
+        "weight = Reshape (weights, flat) own = Gather (weight, order) share = Unsqueeze (own, axis) "
+        "weighed = Mul (made, share) again, place = TopK <axis = 0, largest = 0> (order, every) "
+        "back = Gather (weighed, place) parts = Reshape (back, choices) "
+        "sum = ReduceSum <keepdims = 0> (parts, axis) output = Reshape (sum, shape)"
+    )
+
+
 #: By operator: of ONNX Runtime's domain, and of ONNX's own.
 RUNTIME: dict[str, Written] = {
     "FusedConv": ("X W B Z -> Y", _convolution),
@@ -223,6 +296,11 @@ RUNTIME: dict[str, Written] = {
         "-> output mask_index embedding_sum",
         _embedding_norm,
     ),
+    "MoE": (
+        "input router_probs fc1_experts_weights fc1_experts_bias fc2_experts_weights fc2_experts_bias "
+        "fc3_experts_weights fc3_experts_bias -> output",
+        _mixture,
+    ),
     "GroupNorm": ("X gamma beta -> Y", _group_norm),
     "SkipGroupNorm": ("X gamma beta skip bias -> Y S", _group_norm),
     "SimplifiedLayerNormalization": (
@@ -232,5 +310,6 @@ RUNTIME: dict[str, Written] = {
 }
 STANDARD = {
     "SimplifiedLayerNormalization": RUNTIME["SimplifiedLayerNormalization"],
+    "GatherND": ("data indices -> output", _looked_up),
     "ReverseSequence": ("input sequence_lens -> Y", _reversed),
 }

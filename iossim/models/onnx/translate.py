@@ -29,6 +29,7 @@ from iossim.models.onnx.constants import Known, check_numbers, node_view, op_nam
 from iossim.models.onnx.einsum import einsum_written_out
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
+from iossim.models.onnx.grouped_products import DOMAIN, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
@@ -53,10 +54,13 @@ class _OperatorSet:
     checker: Any
 
 
+_ROUTING = "Rows are priced as if they were routed evenly: as many for each expert, of as many experts as have a row."
 #: Remarks for the user on operators that are decomposed, by operator.
 _REMARKS = {
     "GroupQueryAttention": "Every sequence of a GroupQueryAttention is taken to fill its cache: lengths and masks of "
-    "padding are not read."
+    "padding are not read.",
+    "GroupedMatMul": _ROUTING,
+    "MoE": _ROUTING,
 }
 
 
@@ -76,8 +80,9 @@ def translate(bound: BoundModel, kept: frozenset[str] = frozenset(), static_part
 
 def decomposition_remarks(model: onnx.ModelProto) -> tuple[str, ...]:
     """Remarks on decomposed operators of a model, a sentence each."""
-    kinds = {node.op_type for node in nodes_within(model.graph.node) if node.domain == RUNTIME_DOMAIN}
-    return tuple(remark for op_type, remark in _REMARKS.items() if op_type in kinds)
+    domains = RUNTIME_DOMAIN, DOMAIN
+    kinds = {op_type(node) for node in nodes_within(model.graph.node) if node.domain in domains}
+    return tuple(remark for kind, remark in _REMARKS.items() if kind in kinds)
 
 
 class _Importer:
@@ -191,7 +196,8 @@ class _Importer:
 
     def _read_valid(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> None:
         check_numbers(node, where)
-        op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
+        is_own = is_standard(node.domain) or node.domain == DOMAIN
+        op_class = onnx_class(op_type(node)) if is_own else None
         inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only nodes that surely would not are unknown too.

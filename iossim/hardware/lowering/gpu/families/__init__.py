@@ -13,7 +13,7 @@ FAMILIES = Places[Lower](
         "families.convolution:convolution": "conv",
         "cudnn_algorithms:gradient_of_data": "conv_backward_data",
         "cudnn_algorithms:gradient_of_filter": "conv_backward_filter",
-        "families.matrix_product:matrix_product": "gemm matmul",
+        "families.matrix_product:matrix_product": "gemm matmul grouped_matmul",
         "families.matrix_product:integer_convolution": "integer_conv quantized_conv",
         "families.matrix_product:integer_product": "integer_matmul quantized_matmul",
         "families.dequantised_product:dequantised_product": "dequantized_matmul",
