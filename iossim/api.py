@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError, public
+from iossim.base.errors import OptionError, public, takes
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
 from iossim.hardware.profile import DeviceProfile
@@ -22,15 +22,18 @@ from iossim.search.assemble import reprice_any
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
 from iossim.tasks.own_prices import own_prices
-from iossim.tasks.requests import compare, cost_model, limit_bytes, network_of, prices_of, search_options, task
+from iossim.tasks.requests import (
+    ChangeOptions,
+    TaskOptions,
+    compare,
+    cost_model,
+    limit_bytes,
+    network_of,
+    prices_of,
+    search_options,
+    task,
+)
 from iossim.tasks.task import judged
-from iossim.transforms.transform import SearchOrder
-
-if TYPE_CHECKING:  # most calls need none of these; those that do import them
-    from iossim.search.measured import Budget
-    from iossim.transforms.rewriting.backtracking import RewriteBudget
-    from iossim.transforms.rewriting.rule import Rule
-    from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 __all__ = [
     "compare",
@@ -52,25 +55,14 @@ __all__ = [
 
 
 @public
+@takes(TaskOptions, task)
 def optimize(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
-    scheduler: str = "ios-both",
-    engine: str = AUTO,
-    cost_model: str | CostModel = "simulator",
-    options: SearchOptions | None = None,
-    budget: Budget | str | None = None,
-    rewrite: str | Sequence[Rule] | None = None,
-    rewrite_search: RewriteSearch = "joint",
-    alpha: float = 1.05,
-    rewrite_budget: RewriteBudget | str = "200",
-    unproved: bool = False,
-    micro_batch: int | str | None = None,
-    search: SearchOrder = "in-turn",
-    choose_joins: bool | None = None,
     progress: StartProgress = silent,
     measuring: MeasuredProgress = ignore_measuring,
+    **asked: Unpack[TaskOptions],
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
@@ -79,39 +71,18 @@ def optimize(
 
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    asked = task(
-        model,
-        device,
-        scheduler=scheduler,
-        engine=engine,
-        cost_model=cost_model,
-        options=options,
-        budget=budget,
-        rewrite=rewrite,
-        rewrite_search=rewrite_search,
-        alpha=alpha,
-        rewrite_budget=rewrite_budget,
-        unproved=unproved,
-        micro_batch=micro_batch,
-        search=search,
-        choose_joins=choose_joins,
-    )
-    return asked.run(progress, measuring).schedule
+    return task(model, device, **asked).run(progress, measuring).schedule
 
 
 @public
+@takes(ChangeOptions, task)
 def optimize_streams(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
     scheduler: str = "ios-streams",
-    engine: str = AUTO,
-    cost_model: str | CostModel = "simulator",
-    options: SearchOptions | None = None,
-    rewrite: str | Sequence[Rule] | None = None,
-    rewrite_budget: RewriteBudget | str = "200",
-    search: SearchOrder = "in-turn",
     progress: StartProgress = silent,
+    **asked: Unpack[ChangeOptions],
 ) -> AnySchedule:
     """The stream schedule that a scheduler finds, or the stages that it started from if no streams are faster.
 
@@ -120,20 +91,11 @@ def optimize_streams(
     unknown scheduler.
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    asked = task(
-        model,
-        device,
-        engine=engine,
-        cost_model=cost_model,
-        options=options,
-        rewrite=rewrite,
-        rewrite_budget=rewrite_budget,
-        search=search,
-        choose_joins=False,
-    )
     from iossim.tasks.stream_explain import judged_beside_sequence, search_streams  # loaded for streams only
 
-    return judged_beside_sequence(*search_streams(asked, scheduler, progress), asked.prices)
+    asked.setdefault("choose_joins", False)
+    whole = task(model, device, **asked)
+    return judged_beside_sequence(*search_streams(whole, scheduler, progress), whole.prices)
 
 
 def optimize_any(
