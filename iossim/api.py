@@ -6,7 +6,6 @@ Networks and devices may be given as values or by name. Every function raises a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
@@ -19,7 +18,6 @@ from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule_file import read_schedule as read_any
 from iossim.schedule.schedule_file import read_stages
 from iossim.search.assemble import reprice_any
-from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
 from iossim.tasks.own_prices import own_prices
 from iossim.tasks.requests import (

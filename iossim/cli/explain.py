@@ -13,12 +13,12 @@ from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions,
 from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files, schedule_or_network, stream_files
+from iossim.cli.schedule_files import schedule_files, schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+    from iossim.schedule.schedule import AnySchedule, StreamSchedule
     from iossim.search.options import SearchOptions
     from iossim.tasks.explain import Explanation
     from iossim.tasks.explain_rewriting import ExplainedStep
@@ -78,18 +78,18 @@ def explain(
         found, network, prices = _searched(network, device, scheduler, pricing, search, asked, as_json)
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
-    under = engine or found.engine or "auto"
     code = ExitCode.INCOMPLETE if saved is None and not found.complete else ExitCode.DONE
-    if isinstance(found, StreamSchedule):
-        if stage:
-            raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
-        if prices is None:
-            found, prices = _priced_streams(found, network, device, under)
-        _explain_streams(found, network, prices, outputs, all_stages, as_json, code)
+    priced, of_streams = found, isinstance(found, StreamSchedule)
+    if of_streams and stage:
+        raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
+    if saved is not None:
+        prices = _prices_of(saved, network, cost_model, device, engine or saved.engine or "auto", store)
+    if prices is not None and saved is not None and not (of_streams and prices.identity.to_json() == saved.cost_model):
+        priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
+    if isinstance(priced, StreamSchedule):
+        assert prices is not None, "streams have a price"
+        _explain_streams(priced, network, prices, outputs, all_stages, as_json, code)
         return
-    priced = found
-    if saved is not None and (prices := _stage_prices(found, network, cost_model, device, under, store)) is not None:
-        priced = api.simulate(found, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         explained = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(found, prices, model)
@@ -144,30 +144,18 @@ def _searched(
         return done.schedule, done.network, prices
 
 
-def _priced_streams(
-    found: StreamSchedule, network: Network, device: str | None, engine: str
-) -> tuple[StreamSchedule, CostModel]:
-    """A saved schedule of streams at its own prices, or those of the simulator for a device; and these prices."""
-    from iossim import api
-    from iossim.search.assemble import reprice_streams
-    from iossim.tasks.own_prices import own_prices
-    from iossim.tasks.task import judged
-
-    prices = own_prices(found, device, engine) or api.cost_model("simulator", device, network.precision, engine)
-    if prices.identity.to_json() != found.cost_model:
-        (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
-    return found, prices
-
-
-def _stage_prices(
-    saved: Schedule, network: Network, cost_model: str | None, device: str | None, engine: str, store: Path | None
+def _prices_of(
+    saved: AnySchedule, network: Network, cost_model: str | None, device: str | None, engine: str, store: Path | None
 ) -> CostModel | None:
-    """Prices of a saved schedule: those of the cost model that is named, else its own, else the simulator's."""
+    """Prices of a saved schedule: those of the cost model that is named, else its own, else the simulator's; None for
+    stages that none of these can price.
+    """
     from iossim import api
+    from iossim.schedule.schedule import Schedule
     from iossim.tasks.own_prices import own_prices
 
     prices = own_prices(saved, device, engine)
-    if cost_model is None and (prices is not None or device is None):
+    if cost_model is None and (prices is not None or (device is None and isinstance(saved, Schedule))):
         return prices
     named = cost_model or "simulator"
     of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
@@ -185,16 +173,17 @@ def _explain_streams(
     code: ExitCode,
 ) -> None:
     """Show the critical path, and its launches, or all, with their last waits and their slack."""
-    from iossim.report.schedule_tables import launches_table, path_lines, stream_summary
+    from iossim.report.schedule_tables import launches_table, path_lines
+    from iossim.report.schedule_tables import said as lines_of
     from iossim.tasks.stream_explain import explain_streams
 
     ran = explain_streams(found, network, prices)
     shown = list(ran.launches) if all_launches else ran.critical[:_FEW]
-    said = with_flags(stream_summary(found))
-    parts: list[Part] = [wrapped(said), *path_lines(ran), launches_table(shown)]
+    said = list(map(with_flags, lines_of(found)))
+    parts: list[Part] = [*map(wrapped, said), *path_lines(ran), launches_table(shown)]
     if len(shown) < len(ran.launches):
         parts.append(f"{len(ran.launches) - len(shown)} more launches (--all shows them)")
-    files = partial(stream_files, outputs, network, ran, prices, said=said.split("\n"))
+    files = partial(schedule_files, outputs, network, found, prices, said=said, explanation=ran)
     present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), code=code)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iossim.cost.model import CostModel
     from iossim.report.figures.figure import Figure
-    from iossim.schedule.schedule import AnySchedule, Schedule
+    from iossim.schedule.schedule import AnySchedule
 
 
 class ExitCode(IntEnum):
@@ -182,12 +182,12 @@ def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:
     return {SCHEDULE: found.save} if found.complete else None
 
 
-def schedule_parts(found: Schedule) -> Iterator[Part]:
-    """A schedule's stages, its latency with its proof, and notes."""
+def schedule_parts(found: AnySchedule) -> Iterator[Part]:
+    """A schedule's stages or streams, its latency with its proof, and notes."""
     from iossim.report.schedule_tables import schedule_table, summary
 
     yield schedule_table(found)
-    yield wrapped(summary(found))
+    yield wrapped(with_flags(summary(found)))
     yield from notes(found.remarks)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, pictures, present, wrapped
-from iossim.cli.schedule_files import schedule_files, stream_files
+from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -56,12 +56,15 @@ def simulate(
     said = _said(saved, priced, execution)
 
     def files() -> Mapping[str, Writer]:
-        if not isinstance(priced, StreamSchedule):
-            made = schedule_files(outputs, network, priced, prices, execution=execution, said=said)
-        else:
-            spans = None if execution is None else execution.spans
-            ran = explain_streams(priced, network, prices, spans)
-            made = stream_files(outputs, network, ran, prices, execution=execution, said=said)
+        made = schedule_files(
+            outputs,
+            network,
+            priced,
+            prices,
+            execution=execution,
+            said=said,
+            explanation=None if execution else explained,
+        )
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
@@ -88,13 +91,9 @@ def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) 
 def _parts(priced: AnySchedule, explained: StreamExplanation | None, said: list[str]) -> Iterator[Part]:
     from iossim.report.schedule_tables import launches_table, path_lines, schedule_table
     from iossim.report.schedule_words import heading
-    from iossim.schedule.schedule import Schedule
 
-    if isinstance(priced, Schedule):
-        yield schedule_table(priced)
-    elif explained is not None:
-        yield launches_table(explained.launches, heading(priced))
-        yield from path_lines(explained)
+    yield schedule_table(priced) if explained is None else launches_table(explained.launches, heading(priced))
+    yield from path_lines(explained)
     yield from map(wrapped, said)
 
 

@@ -15,7 +15,7 @@ from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_words import expectation_lines, heading
 from iossim.report.search_words import INTERRUPTED, optimality
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
 
 if TYPE_CHECKING:
     from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
@@ -25,8 +25,12 @@ _NUMBER = re.compile(r"\d+")
 _LONGEST_LAYER, _FEWEST_REPEATS = 6, 2
 
 
-def schedule_table(schedule: Schedule) -> Table:
-    """A schedule stage by stage: what runs concurrently (one line per group), and its cost; repeats in one row."""
+def schedule_table(schedule: AnySchedule) -> Table:
+    """A schedule stage by stage: what runs concurrently (one line per group), and its cost; repeats in one row. One of
+    streams has a row for each: its launches in order, each with the events that it waits for in brackets.
+    """
+    if isinstance(schedule, StreamSchedule):
+        return described_table(__package__, "streams", heading(schedule), _stream_rows(schedule))
     rows: list[dict[str, Cell]] = []
     blocks = [(block.name, index == 0) for block in schedule.blocks for index in range(len(block.stages))]
     folds = {fold.first: fold for fold in repeats(schedule)}
@@ -117,8 +121,20 @@ def _span_words(first: str, last: str) -> str:
     return f"{first} to {last}" if one is None or other is None else f"{first[: one.end()]}-{other[0]}"
 
 
-def summary(found: Schedule) -> str:
-    """A schedule in a few words: latency, stages, gap to the bound, and notes."""
+def summary(found: AnySchedule) -> str:
+    """A schedule in a few words: latency, stages or streams, gap to the bound, and notes."""
+    lines = _of_stages(found) if isinstance(found, Schedule) else _of_streams(found)
+    lines += [*expectation_lines(found), *(f"note: {note}" for note in found.notes)]
+    claim = optimality(found) if isinstance(found, Schedule) else None if found.complete else INTERRUPTED
+    return "\n".join([*lines, claim] if claim else lines)
+
+
+def said(found: AnySchedule) -> list[str]:
+    """The lines of :func:`summary`, and the remarks."""
+    return [*summary(found).split("\n"), *(f"note: {remark}" for remark in found.remarks)]
+
+
+def _of_stages(found: Schedule) -> list[str]:
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
@@ -131,10 +147,19 @@ def summary(found: Schedule) -> str:
     elif found.lower_bound_us is not None and found.gap is not None:
         bound = f"Lower bound: {found.lower_bound_us / 1e3:.3f} ms"
         lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
-    lines += [*_measured_summary(found), *expectation_lines(found)]
-    lines += [f"note: {note}" for note in found.notes]
-    claim = optimality(found)
-    return "\n".join([*lines, claim] if claim else lines)
+    return [*lines, *_measured_summary(found)]
+
+
+def _of_streams(found: StreamSchedule) -> list[str]:
+    waits = sum(len(launch.after) for launch in found.launches)
+    waited = "1 wait for an event" if waits == 1 else f"{waits} waits for events"
+    several = f"{len(found.streams)} streams; {waited} of other streams, and no barriers"
+    lines = [f"{found.latency_us / 1e3:.3f} ms in {several if len(found.streams) > 1 else 'one stream'}"]
+    if found.relaxed_bound_us:
+        gap = found.latency_us / found.relaxed_bound_us - 1
+        bound = f"Lower bound of all streams: {found.relaxed_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound}; this schedule is {gap:.1%} above it")
+    return lines
 
 
 def _measured_summary(found: Schedule) -> list[str]:
@@ -155,9 +180,8 @@ def _measured_summary(found: Schedule) -> list[str]:
     ]
 
 
-def stream_table(schedule: StreamSchedule) -> Table:
-    """One row per stream: its launches in order, each with the events that it waits for in brackets."""
-    rows: list[dict[str, Cell]] = [
+def _stream_rows(schedule: StreamSchedule) -> list[dict[str, Cell]]:
+    return [
         {
             "stream": number,
             "launches": len(own),
@@ -166,7 +190,6 @@ def stream_table(schedule: StreamSchedule) -> Table:
         }
         for number, own in enumerate(schedule.streams)
     ]
-    return described_table(__package__, "streams", heading(schedule), rows)
 
 
 def _launch(launch: StreamLaunch) -> str:
@@ -174,24 +197,9 @@ def _launch(launch: StreamLaunch) -> str:
     return waits + " + ".join(launch.units)
 
 
-def stream_summary(schedule: StreamSchedule) -> str:
-    """Latency, streams and waits, gap to the bound, interval, and notes."""
-    waits = sum(len(launch.after) for launch in schedule.launches)
-    waited = "1 wait for an event" if waits == 1 else f"{waits} waits for events"
-    several = f"{len(schedule.streams)} streams; {waited} of other streams, and no barriers"
-    lines = [f"{schedule.latency_us / 1e3:.3f} ms in {several if len(schedule.streams) > 1 else 'one stream'}"]
-    if schedule.relaxed_bound_us:
-        gap = schedule.latency_us / schedule.relaxed_bound_us - 1
-        bound = f"Lower bound of all streams: {schedule.relaxed_bound_us / 1e3:.3f} ms"
-        lines.append(f"{bound}; this schedule is {gap:.1%} above it")
-    lines += expectation_lines(schedule)
-    lines += [f"note: {note}" for note in (*schedule.notes, *schedule.remarks)]
-    return "\n".join(lines if schedule.complete else [*lines, INTERRUPTED])
-
-
-def path_lines(found: StreamExplanation) -> Iterator[str]:
-    """The critical path and its parts."""
-    if found.critical:
+def path_lines(found: StreamExplanation | None) -> Iterator[str]:
+    """The critical path and its parts; none of stages, which have no explanation as streams."""
+    if found is not None and found.critical:
         yield f"Critical path: {path_words(found)}"
 
 

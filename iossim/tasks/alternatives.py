@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
 from iossim.search.counting import more_transitions_than
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
@@ -41,7 +41,7 @@ class Space:
     merge: bool = True
 
     @staticmethod
-    def of(schedule: Schedule) -> Space:
+    def of(schedule: SavedSchedule) -> Space:
         """The space of a schedule's search; all stages if its scheduler does not search."""
         options = schedule.options
         if "stages" not in options:

@@ -23,7 +23,7 @@ from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.graph import NAME_PARTS, WAIT, unit_names
 from iossim.report.figures.schedule_timeline import unit_labels
-from iossim.report.schedule_tables import path_words, stream_summary
+from iossim.report.schedule_tables import path_words, summary
 from iossim.tasks.stream_explain import StreamExplanation
 
 #: The width; rows are added until the fullest lane has at most about this many launches in each.
@@ -38,7 +38,7 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
         for one in found.launches
         for units in (found.units_of[one.unit],)
     ]
-    said = stream_summary(found.schedule).splitlines()[0]
+    said = summary(found.schedule).splitlines()[0]
     if not math.isclose(found.latency_us, found.schedule.latency_us, rel_tol=1e-6):
         said += f"; drawn as another run: {found.latency_us / 1e3:.3f} ms"
     title = f"{found.schedule.network} on {found.schedule.device}"
