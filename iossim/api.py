@@ -6,49 +6,59 @@ Networks and devices may be given as values or by name. Every function raises a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from iossim.base.errors import OptionError, public, takes
-from iossim.cost.model import CostModel
-from iossim.execution.engine import AUTO
+from iossim.cost.model import CostModel, problems_of
+from iossim.execution.engine import AUTO, Engine
+from iossim.hardware.load import device as load_device
+from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.prediction.network_table import NetworkTable, predict_network
+from iossim.schedule.fit import OwnStage, fit_stages
+from iossim.schedule.planned_stage import planned
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.schedule.schedule_file import read_schedule as read_any
-from iossim.schedule.schedule_file import read_stages
-from iossim.search.assemble import reprice_any
+from iossim.schedule.schedule_file import read_schedule
+from iossim.search.assemble import build_schedule, reprice_any
+from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
+from iossim.tasks.explain import Explanation
+from iossim.tasks.explain import explain as explain_schedule
 from iossim.tasks.own_prices import own_prices
 from iossim.tasks.requests import (
     ChangeOptions,
     TaskOptions,
     compare,
     cost_model,
-    limit_bytes,
     network_of,
     prices_of,
     search_options,
     task,
 )
 from iossim.tasks.task import judged
+from iossim.transforms.replay import at_batch, in_units_of
+from iossim.transforms.replay import network_of as network_of_schedule
+
+if TYPE_CHECKING:  # each function loads what it needs
+    from iossim.execution.execution import Execution
 
 __all__ = [
     "compare",
     "cost_model",
-    "limit_bytes",
-    "network_of",
+    "explain",
     "optimize",
     "optimize_any",
     "optimize_streams",
-    "own_device",
-    "prices_of",
+    "predict",
+    "price",
     "read_any_schedule",
-    "read_schedule",
     "search_options",
     "simulate",
+    "simulate_events",
     "task",
-    "with_network",
 ]
 
 
@@ -146,9 +156,9 @@ def simulate(
     The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
     ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
     """
-    read, network = with_network(saved, network)
+    read, network = _with_network(saved, network)
     if device is None and cost_model == "simulator":
-        device = own_device(read)
+        device = _own_device(read)
     prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
     return judged(network, [reprice_any(read, network, prices)], prices)[0]
 
@@ -157,31 +167,117 @@ def read_any_schedule(
     path: str | Path, model: str | None = None, batch: int | None = None
 ) -> tuple[AnySchedule, Network]:
     """A saved schedule of stages or streams, and its network; both for another ``batch`` size, if given."""
-    from iossim.transforms.replay import at_batch, network_of
-
-    read = read_any(Path(path))
-    return (read, network_of(read, model)) if batch is None else at_batch(read, batch, model)
+    read = read_schedule(Path(path))
+    return (read, network_of_schedule(read, model)) if batch is None else at_batch(read, batch, model)
 
 
-def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:
-    """A saved schedule of stages and the network that it fits; ``model`` is the model's present path if its file has
-    moved. Raises ScheduleError for a schedule of streams.
+@public
+def price(
+    model: Network | str | Path,
+    stages: Iterable[OwnStage],
+    device: DeviceProfile | str | Path | None,
+    *,
+    scheduler: str = "own",
+    engine: str = AUTO,
+    cost_model: str | CostModel = "simulator",
+) -> Schedule:
+    """The schedule of ``stages`` of one's own, in execution order, at the prices of a device or cost model.
+
+    A stage is a list of unit names (``unit.name for unit in network.units``): units that read each other run in order
+    as one group, and the groups run concurrently. A list of such lists gives the groups, which are then checked;
+    ``{"merge": names}`` runs convolutions of one input as one; a stage of another schedule is taken without its price.
+    Every unit is in one stage, and a stage within one block. ``scheduler`` is the name that the result carries.
+
+    Raises ScheduleError, naming the stage (counted from 0) and the unit, for stages that are no schedule of the
+    network, and where the cost model has no price for one.
     """
-    from iossim.transforms.replay import network_of
+    network = network_of(model)
+    prices = prices_of(cost_model, device, network, engine)
+    problems = problems_of(network, prices)
+    blocks = fit_stages(network, problems, stages)
+    plans = [planned(problem, block) for problem, block in zip(problems, blocks, strict=True)]
+    return judged(network, [build_schedule(network, problems, plans, prices, scheduler)], prices)[0]
 
-    read = read_stages(Path(path))
-    return read, network_of(read, model)
+
+@public
+def explain(
+    schedule: Schedule | Network | str | Path,
+    network: Network | DeviceProfile | str | Path | None = None,
+    device: DeviceProfile | str | Path | None = None,
+    *,
+    stages: Sequence[int] | None = None,
+    scheduler: str = "ios-both",
+    engine: str = AUTO,
+    options: SearchOptions | None = None,
+) -> Explanation:
+    """Why each stage of a ``schedule`` is as it is, and what its alternatives cost; by default on the schedule's own
+    device and network.
+
+    Given a model and a device, ``explain("squeezenet", "t4")``, it explains the schedule that :func:`iossim.optimize`
+    finds with this ``scheduler``, ``engine`` and ``options``.
+
+    ``stages`` are the numbers of the stages to explain in full. Raises OptionError for a number that no stage has, and
+    for a measured schedule if no device is given.
+    """
+    if not isinstance(schedule, Schedule):
+        if network is None or isinstance(network, Network):
+            raise OptionError("of a model, explain takes the device as second argument; of a schedule, the network")
+        asked = task(schedule, network, scheduler=scheduler, engine=engine, options=options)
+        done = asked.run()
+        return explain_schedule(done.schedule, done.network, asked.prices, stages)
+    if network is not None and not isinstance(network, Network):
+        raise OptionError("of a schedule, explain takes its network as second argument, or none, and `device` by name")
+    network = in_units_of(schedule, network)
+    prices: CostModel | None = own_prices(schedule, device)
+    if prices is None:
+        if device is None:
+            raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
+        prices = cost_model("simulator", device, network.precision, schedule.engine or AUTO)
+    return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 
-def with_network(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
+@public
+def simulate_events(
+    saved: AnySchedule | str | Path,
+    device: DeviceProfile | str | Path | None = None,
+    *,
+    network: Network | None = None,
+    engine: str | None = None,
+) -> Execution:
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
+
+    The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
+    ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
+    """
+    from iossim.backends.simulator.events import run_schedule
+
+    read, network = _with_network(saved, network)
+    profile = load_device(_own_device(read) if device is None else device)
+    return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
+
+
+@public
+def predict(
+    model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO, weights: str = Weights.AUTO
+) -> NetworkTable:
+    """GPU time of each unit of a network alone, with its interval; of each op if the network is a name or file.
+
+    ``weights``: where kernels find theirs, ``warm`` (in L2, as far as they fit), ``cold`` (in DRAM) or ``auto`` (by
+    the network's sizes). Raises DeviceError for a precision that the device lacks, OptionError for other ``weights``.
+    """
+    profile = load_device(device)
+    network = network_of(model, units="none")
+    profile.require(network.precision)
+    return predict_network(network, profile, Engine.named(engine, profile), Weights.named(weights))
+
+
+def _with_network(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
     """A schedule, read if given as a file, and its network, loaded unless given; the two fit."""
-    from iossim.transforms.replay import in_units_of
-
-    read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
+    read = read_schedule(Path(saved)) if isinstance(saved, str | Path) else saved
     return read, in_units_of(read, network)
 
 
-def own_device(read: AnySchedule) -> str:
+def _own_device(read: AnySchedule) -> str:
     """The device that a schedule was priced for; raises OptionError if there is none."""
     if own_prices(read) is None:
         reason = f"the schedule was priced by {read.cost_model.get('name')!r}, not for a device"

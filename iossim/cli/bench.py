@@ -39,12 +39,7 @@ def bench(
     plot: bool | None = None,
     as_json: bool = False,
 ) -> None:
-    """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
-
-    Schedulers of IOS measure at most --budget stages per network, proposed by the simulator of --device (by default of
-    the device that the backend runs on); ios-streams searches at its prices, and is measured as a whole. With --out,
-    networks.jsonl holds every run with its schedule, as 'iossim validate' reads it, and bench.svg shows them.
-    """
+    """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds."""
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.execution.backend import context_of

@@ -42,11 +42,7 @@ def compare(
     as_csv: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model as well.
-
-    On several devices, print one row each: the best schedule, its speed-up, its 90% interval and the board's power, and
-    the fastest device; with --max-latency-ms, those that are fast enough.
-    """
+    """Schedule a model by every scheduler, side by side; on several devices, show the best schedule on each."""
     from iossim.report.search_words import comparison_lines
     from iossim.search.scheduler import scheduler_names
     from iossim.tasks import requests

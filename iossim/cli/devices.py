@@ -78,10 +78,7 @@ def _facts(known: Device) -> dict[str, Any]:
 
 @command
 def show_device(name: str, whole: bool = False, as_json: bool = False) -> None:
-    """Show a device: its facts, parameters and errors.
-
-    With --all or --json the whole profile, which is again a profile: saved to a file, it is the same device.
-    """
+    """Show a device: its facts, parameters and errors; with --all or --json the profile, which can be read again."""
     import yaml
 
     from iossim.hardware.edge import edge_device
@@ -112,11 +109,7 @@ def derive(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices.
-
-    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it
-    with a handful of measurements.
-    """
+    """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices."""
     from iossim.base.errors import OptionError
     from iossim.base.registry import needed_part
     from iossim.hardware.derive import derive as derive_profile

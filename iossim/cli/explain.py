@@ -46,12 +46,7 @@ def explain(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds for a model;
-    --out writes the page, pictures, graph and trace that optimize writes.
-
-    A plan.json of 'iossim dataflow optimize' is explained operator by operator. For a rewritten network each
-    substitution is shown: its change, and the network's latency before and after it.
-    """
+    """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds."""
     from iossim import api
     from iossim.report.explanation import overview, rewriting_dot
     from iossim.report.schedule_formats import dot

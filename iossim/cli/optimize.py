@@ -41,20 +41,7 @@ def optimize(
     outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
-    """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
-    and a trace.
-
-    With --micro-batch blocks run in micro-batches, which overlap as far as that is faster; after --rewrite.
-
-    With --search joint rewritings, joins, micro-batches, kernels and (--scheduler ios-streams) streams are searched
-    together with the schedule, and a note says what each brought.
-
-    With --onnx the scheduled network, after --rewrite and --micro-batch, is also written as a model for any runtime.
-
-    The simulator proposes what a backend as --cost-model measures: at most --budget stages that can change the result.
-
-    With --scheduler ios-streams the best stages are the start of a search for streams without barriers.
-    """
+    """Schedule a model, print the stages or streams, and write schedule.json, its page, pictures and trace to --out."""
     from iossim import api
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx

@@ -35,7 +35,7 @@ def simulate(
 ) -> None:
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
-    from iossim.inquiries import simulate_events
+    from iossim.api import simulate_events
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
 
@@ -101,7 +101,7 @@ def _active_warps(
     network: Network, priced: AnySchedule, device: str, prices: CostModel, execution: Execution
 ) -> dict[str, Writer]:
     """Picture of active warps over time: the sequential schedule above this one."""
-    from iossim.inquiries import simulate_events
+    from iossim.api import simulate_events
     from iossim.report.figures.timeline import active_warps_figure
     from iossim.search.scheduler import schedule
 

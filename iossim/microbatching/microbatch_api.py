@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iossim.api import limit_bytes, network_of, prices_of
 from iossim.base.errors import OptionError, did_you_mean, public
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
@@ -15,6 +14,7 @@ from iossim.microbatching.convolutions_in_micro_batches import benchmarks, read_
 from iossim.microbatching.kernels_under_limits import Benchmarks, Memory, MicroBatching
 from iossim.microbatching.network_kernels import FORWARD, KernelName, kernel_name
 from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.tasks.requests import limit_bytes, network_of, prices_of
 
 __all__ = ["microbatch", "microbatch_table"]
 
