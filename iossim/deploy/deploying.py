@@ -42,7 +42,7 @@ from iossim.ir.network import Network
 from iossim.models.onnx.export import check_exportable
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.stream_timeline import beside_figure
+from iossim.report.figures.schedule_timeline import beside_figure
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule

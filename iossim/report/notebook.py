@@ -28,8 +28,7 @@ from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.figures.stream_timeline import stream_figure
+from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
 from iossim.report.schedule_tables import said, schedule_table, summary
 from iossim.report.schedule_words import heading, run_words

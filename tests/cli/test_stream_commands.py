@@ -12,7 +12,7 @@ from command_line import printed, printed_json, refused, run
 import iossim
 from iossim.execution.backends import create_backend
 from iossim.models.random_graphs import seeded_network
-from iossim.report.figures.stream_timeline import stream_figure
+from iossim.report.figures.schedule_timeline import stream_figure
 from iossim.schedule.schedule import StreamSchedule
 from iossim.schedule.schedule_file import read_schedule
 from iossim.schedule.streams import as_streams
