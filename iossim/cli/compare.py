@@ -77,7 +77,7 @@ def compare(
             choose_joins=reading.units is None,
             **vars(transforms),
         )
-        best, its_network = comparison.best, comparison.best_network
+        best, its_network = comparison.best, comparison.best_of_stages.network
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))

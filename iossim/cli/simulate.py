@@ -79,7 +79,7 @@ def simulate(
 
 def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) -> list[str]:
     """The latency beside that of the saved schedule, and the run event by event."""
-    from iossim.report.schedule_words import expectation_lines, run_words
+    from iossim.report.schedule_tables import expectation_lines, run_words
 
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
     own = "" if priced.source.batch == saved.source.batch else f", batch {saved.source.batch}"
@@ -89,8 +89,7 @@ def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) 
 
 
 def _parts(priced: AnySchedule, explained: StreamExplanation | None, said: list[str]) -> Iterator[Part]:
-    from iossim.report.schedule_tables import launches_table, path_lines, schedule_table
-    from iossim.report.schedule_words import heading
+    from iossim.report.schedule_tables import heading, launches_table, path_lines, schedule_table
 
     yield schedule_table(priced) if explained is None else launches_table(explained.launches, heading(priced))
     yield from path_lines(explained)

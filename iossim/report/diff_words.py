@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
-from iossim.report.schedule_tables import path_words, stage_words
-from iossim.report.schedule_words import heading
+from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 
 if TYPE_CHECKING:

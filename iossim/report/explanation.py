@@ -12,8 +12,7 @@ from rich.table import Table
 from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
 from iossim.report.schedule_formats import quoted
-from iossim.report.schedule_tables import stage_words
-from iossim.report.schedule_words import heading, number_words, speedup_words
+from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
 from iossim.tasks.explain import Choice, Explanation, StageExplanation

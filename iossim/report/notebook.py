@@ -30,8 +30,7 @@ from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.schedule_tables import said, schedule_table, summary
-from iossim.report.schedule_words import heading, run_words
+from iossim.report.schedule_tables import heading, run_words, said, schedule_table, summary
 from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, Stage, StreamSchedule

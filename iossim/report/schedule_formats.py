@@ -11,7 +11,7 @@ from itertools import pairwise
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.network import Network, Unit
-from iossim.report.schedule_words import heading
+from iossim.report.schedule_tables import heading
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 

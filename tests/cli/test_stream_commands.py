@@ -90,7 +90,7 @@ def test_streams_and_stages_have_latencies_of_one_meaning(seed: int, engine: str
     assert rows["ios-streams"].latency_us <= rows["ios-both"].latency_us * (1 + 1e-9)
     for one in found.schedules if found.plans_us or engine == "graph" else ():
         assert rows[one.scheduler].latency_us == pytest.approx(plan_us(one, network, prices))
-    assert found.best_us == rows[found.best_label].latency_us
+    assert found.best_us == rows[found.best_of_all.label].latency_us
     assert found.best_us == pytest.approx(min(row.latency_us for row in rows.values()))
     told = {one["scheduler"]: one for key in ("schedules", "streams") for one in found.to_json()[key]}
     for name, row in rows.items():

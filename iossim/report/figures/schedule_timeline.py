@@ -25,8 +25,7 @@ from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
 from iossim.report.figures.graph import NAME_PARTS, WAIT, short_name, unit_names
-from iossim.report.schedule_tables import path_words, summary
-from iossim.report.schedule_words import headline, schedule_facts
+from iossim.report.schedule_tables import headline, path_words, schedule_facts, summary
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.stream_explain import StreamExplanation
