@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from iossim.base.errors import OptionError, public, takes
 from iossim.cost.model import CostModel, problems_of
@@ -38,23 +38,24 @@ from iossim.tasks.requests import (
     search_options,
     task,
 )
-from iossim.tasks.task import judged
+from iossim.tasks.task import Scheduled, judged
 from iossim.transforms.replay import at_batch, in_units_of
 from iossim.transforms.replay import network_of as network_of_schedule
 
 if TYPE_CHECKING:  # each function loads what it needs
     from iossim.execution.execution import Execution
+    from iossim.search.measured import Budget
 
 __all__ = [
     "compare",
     "cost_model",
     "explain",
     "optimize",
-    "optimize_any",
     "optimize_streams",
     "predict",
     "price",
     "read_any_schedule",
+    "scheduled",
     "search_options",
     "simulate",
     "simulate_events",
@@ -99,27 +100,32 @@ def optimize_streams(
     unknown scheduler.
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams  # loaded for streams only
-
-    asked.setdefault("choose_joins", False)
-    whole = task(model, device, **asked)
-    return judged_beside_sequence(*search_streams(whole, scheduler, progress), whole.prices)
+    return scheduled(model, device, scheduler=scheduler, progress=progress, **asked).schedule
 
 
-def optimize_any(
+def scheduled(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
     scheduler: str = "ios-both",
-    **options: Any,
-) -> AnySchedule:
-    """:func:`optimize_streams` if the scheduler is one of streams, else :func:`optimize`; both also take ``engine``,
-    ``cost_model``, ``options`` and ``progress``, and the latter ``choose_joins``.
+    progress: StartProgress = silent,
+    measuring: MeasuredProgress = ignore_measuring,
+    budget: Budget | str | None = None,
+    **asked: Unpack[ChangeOptions],
+) -> Scheduled[AnySchedule]:
+    """The schedule by any scheduler, of stages or of streams, and its network, as :func:`task` with these options runs.
+
+    Streams are searched for the network that is changed for ``ios-both``; raises OptionError for a budget of theirs.
     """
-    if scheduler in stream_scheduler_names():
-        options.pop("choose_joins", None)
-        return optimize_streams(model, device, scheduler=scheduler, **options)
-    return optimize(model, device, scheduler=scheduler, **options)
+    if scheduler not in stream_scheduler_names():
+        return task(model, device, scheduler=scheduler, budget=budget, **asked).run(progress, measuring)
+    from iossim.tasks.stream_explain import run_streams  # loaded for streams only
+
+    if budget is not None:
+        reason = "searches at prices that are known, and measures none"
+        raise OptionError(f"`scheduler` {scheduler} {reason}; leave `budget` out, and a `cost_model` that measures")
+    asked["choose_joins"] = False
+    return run_streams(task(model, device, **asked), scheduler, progress)
 
 
 class _SimulateOptions(TypedDict, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule, StreamSchedule
-    from iossim.search.options import SearchOptions
     from iossim.tasks.explain import Explanation
     from iossim.tasks.explain_rewriting import ExplainedStep
 
@@ -48,6 +47,7 @@ def explain(
 ) -> None:
     """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds."""
     from iossim import api
+    from iossim.cost.create import measures
     from iossim.report.explanation import overview, rewriting_dot
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
@@ -55,7 +55,6 @@ def explain(
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
 
-    prices: CostModel | None = None
     # Files of other commands, such as a plan.json, are explained by these.
     explainers = (guest_part("command", name, "explain_file") for name in guest_modules("command"))
     if any(each(Path(target), device, model, all_stages, as_json) for each in explainers if each is not None):
@@ -63,26 +62,26 @@ def explain(
     outputs = TimelineOutputs(out=out)
     outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
-    found = saved
-    if found is None:
-        pricing = PricingOptions(
-            **vars(space), engine=engine or "auto", cost_model=cost_model or "simulator", store=store
-        )
-        search = streams.of(space.search, [scheduler])
-        asked = {"choose_joins": reading.units is None, **vars(transforms)}
-        found, network, prices = _searched(network, device, scheduler, pricing, search, asked, as_json)
+    prices: CostModel | None
+    if saved is None:
+        named, search = cost_model or "simulator", streams.of(space.search, [scheduler])
+        if measures(named):
+            raise OptionError(f"--cost-model {named} measures; run optimize, and explain its schedule.json")
+        pricing = PricingOptions(**vars(space), engine=engine or "auto", cost_model=named, store=store)
+        prices = pricing.prices(network, device)
+        asked = {"cost_model": prices, "options": search, "choose_joins": reading.units is None, **vars(transforms)}
+        with progress_bars(quiet=as_json) as progress, interruptible():
+            done = api.scheduled(network, None, scheduler=scheduler, progress=progress, **asked)
+        found, priced, network = done.schedule, done.schedule, done.network
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
+    else:
+        found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
     code = ExitCode.INCOMPLETE if saved is None and not found.complete else ExitCode.DONE
-    priced, of_streams = found, isinstance(found, StreamSchedule)
-    if of_streams and stage:
-        raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
-    if saved is not None:
-        prices = _prices_of(saved, network, cost_model, device, engine or saved.engine or "auto", store)
-    if prices is not None and saved is not None and not (of_streams and prices.identity.to_json() == saved.cost_model):
-        priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     if isinstance(priced, StreamSchedule):
         assert prices is not None, "streams have a price"
+        if stage:
+            raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
         _explain_streams(priced, network, prices, outputs, all_stages, as_json, code)
         return
     with progress_bars(quiet=as_json, unit="blocks") as progress:
@@ -108,54 +107,31 @@ def _drawings(files: Mapping[str, Writer]) -> dict[str, Writer]:
     return {name: writer for name, writer in files.items() if name != SCHEDULE}
 
 
-def _searched(
+def _priced(
+    saved: AnySchedule,
     network: Network,
+    cost_model: str | None,
     device: str | None,
-    scheduler: str,
-    pricing: PricingOptions,
-    search: SearchOptions,
-    transforms: Mapping[str, Any],
-    as_json: bool,
-) -> tuple[AnySchedule, Network, CostModel]:
-    """Schedule that a scheduler finds for a model, with its network and the prices."""
-    from iossim import api
-    from iossim.cost.create import measures
-    from iossim.search.scheduler import stream_scheduler_names
-    from iossim.tasks.stream_explain import search_streams
-
-    if measures(pricing.cost_model):
-        raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
-    prices = pricing.prices(network, device)
-    of_streams, given = scheduler in stream_scheduler_names(), {"cost_model": prices, "options": search, **transforms}
-    if of_streams:
-        given["choose_joins"] = False
-        if transforms["search"] != "joint" and given != {**given, **vars(TransformOptions())}:
-            raise OptionError(f"--scheduler {scheduler}: --rewrite and --micro-batch need --search joint")
-    with progress_bars(quiet=as_json) as progress, interruptible():
-        if of_streams:
-            network, streams = search_streams(api.task(network, None, **given), scheduler, progress)
-            return streams, network, prices
-        done = api.task(network, None, scheduler=scheduler, **given).run(progress)
-        return done.schedule, done.network, prices
-
-
-def _prices_of(
-    saved: AnySchedule, network: Network, cost_model: str | None, device: str | None, engine: str, store: Path | None
-) -> CostModel | None:
-    """Prices of a saved schedule: those of the cost model that is named, else its own, else the simulator's; None for
-    stages that none of these can price.
+    engine: str | None,
+    store: Path | None,
+) -> tuple[AnySchedule, CostModel | None]:
+    """A saved schedule at the prices of the cost model that is named, else its own, else the simulator's for a device,
+    and these prices; stages as they were saved, and None, where there are none.
     """
     from iossim import api
     from iossim.schedule.schedule import Schedule
     from iossim.tasks.own_prices import own_prices
 
-    prices = own_prices(saved, device, engine)
-    if cost_model is None and (prices is not None or (device is None and isinstance(saved, Schedule))):
-        return prices
-    named = cost_model or "simulator"
-    of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
-    own = saved.device if named.partition(":")[0] in of_devices else None
-    return api.cost_model(named, device or own, network.precision, engine, store)
+    under = engine or saved.engine or "auto"
+    prices: CostModel | None = own_prices(saved, device, under)
+    if cost_model is not None or (prices is None and not (device is None and isinstance(saved, Schedule))):
+        named = cost_model or "simulator"
+        of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
+        own = saved.device if named.partition(":")[0] in of_devices else None
+        prices = api.cost_model(named, device or own, network.precision, under, store)
+    if prices is None or (not isinstance(saved, Schedule) and prices.identity.to_json() == saved.cost_model):
+        return saved, prices
+    return api.simulate(saved, None, network=network, engine=engine, cost_model=prices), prices
 
 
 def _explain_streams(

@@ -25,7 +25,7 @@ _UNMEASURED = "Errors: unknown; no measurement of this device was compared with 
 
 
 def device_summary(device: Device) -> RenderableType:
-    """The facts of a device; of a profile also its parameters and errors. Bands and resampled parameters are left out."""
+    """The facts of a device; of a profile also its parameters and errors. Its bands are left out."""
     parts: list[RenderableType] = [Text(f"{device.name}: {device.title}", style="bold"), Text("")]
     facts = _datasheet(device.datasheet) if isinstance(device, DeviceProfile) else device.facts()
     parts += [

@@ -1,5 +1,5 @@
-"""Schedules as tables and sentences, for terminal, pages and notebooks: of stages, where equal layers are folded, and of
-streams, with the waits of each and the critical path.
+"""Schedules as tables and sentences: of stages, where equal layers are folded, and of streams, with their waits and the
+critical path.
 """
 
 from __future__ import annotations
