@@ -53,12 +53,11 @@ def compare(
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     search = streams.of(pricing.search, asked or scheduler_names())
     network = reading.network(model)
-    devices = options.several_devices(device)
+    devices, joins = options.several_devices(device), reading.units is None
+    given: dict[str, Any] = {"schedulers": asked, "options": search, "choose_joins": joins, **vars(transforms)}
     if len(devices) > 1 or as_csv:
         from iossim.cli.compare_devices import compare_devices
 
-        given = {"schedulers": asked, "engine": pricing.engine, "options": search, **vars(transforms)}
-        given["choose_joins"] = reading.units is None
         compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, max_latency_ms, **given)
         return
     if max_latency_ms is not None:
@@ -66,17 +65,7 @@ def compare(
     prices = pricing.prices(network, devices[0] if devices else None)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        comparison = requests.compare(
-            network,
-            None,
-            schedulers=asked,
-            engine=pricing.engine,
-            cost_model=prices,
-            options=search,
-            progress=progress,
-            choose_joins=reading.units is None,
-            **vars(transforms),
-        )
+        comparison = requests.compare(network, None, cost_model=prices, progress=progress, **given)
         best, its_network = comparison.best, comparison.best_of_stages.network
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))

@@ -71,8 +71,12 @@ def search_options(
     ``workspace_limit``: total workspace of the kernels that run concurrently, in bytes or as ``64MiB``. ``company``
     chooses each unit's kernel for the stage that the unit is in. Raises OptionError for other values.
     """
-    limit = limit_bytes(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
+    limit = None
+    if workspace_limit is not None:
+        from iossim.base.memory import limit_bytes  # few searches have one
+
+        limit = limit_bytes(workspace_limit, "workspace_limit")
     return SearchOptions(space, workspace_limit_bytes=limit, company=company)
 
 
@@ -228,15 +232,6 @@ def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
         return other
     known = ", ".join(("sequential", *STRATEGIES))
     raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
-
-
-def limit_bytes(given: int | str | None, name: str) -> int | None:
-    """A memory limit in bytes, given as a number or as text (``64MiB``); raises OptionError for any other text."""
-    if not isinstance(given, str):
-        return given
-    from iossim.base.memory import size_bytes
-
-    return size_bytes(given, name)
 
 
 def network_of(given: Network | str | Path, units: str = MODEL) -> Network:
