@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
+from iossim.cli.outputs import Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def bench(
                 break
             if not found[-1].complete:
                 break
-    is_complete = len(found) == len(networks) and found[-1].complete
     document = [
         {
             "model": one.network.name,
@@ -95,7 +94,7 @@ def bench(
         as_json,
         out=out,
         files=lambda: _files(found, runner.context, plot),
-        code=ExitCode.DONE if is_complete else ExitCode.INCOMPLETE,
+        complete=len(found) == len(networks) and found[-1].complete,
     )
 
 

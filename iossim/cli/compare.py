@@ -10,17 +10,7 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import (
-    ExitCode,
-    Part,
-    TimelineOutputs,
-    Writer,
-    json_file,
-    kept_schedule,
-    pictures,
-    present,
-    wrapped,
-)
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, kept_schedule, pictures, present, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -92,9 +82,9 @@ def compare(
             made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
         return made
 
-    code = ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE
     kept = kept_schedule(best) if comparison.complete else None
-    present(document, _parts(comparison, said), as_json, out=outputs.out, files=files, kept=kept, code=code)
+    shown = document, _parts(comparison, said), as_json
+    present(*shown, out=outputs.out, files=files, kept=kept, complete=comparison.complete)
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

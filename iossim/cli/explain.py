@@ -11,7 +11,7 @@ from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
 from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
+from iossim.cli.outputs import SCHEDULE, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_files, schedule_or_network
 
@@ -77,12 +77,12 @@ def explain(
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
     else:
         found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
-    code = ExitCode.INCOMPLETE if saved is None and not found.complete else ExitCode.DONE
+    complete = saved is not None or found.complete
     if isinstance(priced, StreamSchedule):
         assert prices is not None, "streams have a price"
         if stage:
             raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
-        _explain_streams(priced, network, prices, outputs, all_stages, as_json, code)
+        _explain_streams(priced, network, prices, outputs, all_stages, as_json, complete)
         return
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         explained = explain_schedule(priced, network, prices, stage or None, progress("explain"))
@@ -98,8 +98,8 @@ def explain(
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps], **joint_search}
     joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
     shown = _in_full(explained) if stage else _in_short(explained, steps, all_stages)
-    parts = [*overview(explained), *joint, *shown, *([wrapped(INTERRUPTED)] if code else [])]
-    present(document, parts, as_json, out=out, files=drawings, code=code)
+    parts = [*overview(explained), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
+    present(document, parts, as_json, out=out, files=drawings, complete=complete)
 
 
 def _drawings(files: Mapping[str, Writer]) -> dict[str, Writer]:
@@ -141,7 +141,7 @@ def _explain_streams(
     outputs: TimelineOutputs,
     all_launches: bool,
     as_json: bool,
-    code: ExitCode,
+    complete: bool,
 ) -> None:
     """Show the critical path, and its launches, or all, with their last waits and their slack."""
     from iossim.report.schedule_tables import launches_table, path_lines
@@ -155,7 +155,7 @@ def _explain_streams(
     if len(shown) < len(ran.launches):
         parts.append(f"{len(ran.launches) - len(shown)} more launches (--all shows them)")
     files = partial(schedule_files, outputs, network, found, prices, said=said, explanation=ran)
-    present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), code=code)
+    present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), complete=complete)
 
 
 def _in_short(found: Explanation, steps: Sequence[ExplainedStep], all_stages: bool) -> Iterator[Part]:

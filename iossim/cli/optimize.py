@@ -157,4 +157,4 @@ def check(
     }
     code = ExitCode.DONE if holds else ExitCode.DOES_NOT_HOLD
     said = [*map(str, made), *([] if found.complete else [wrapped(INTERRUPTED)])]
-    present(document, said, as_json, code=code if found.complete else ExitCode.INCOMPLETE)
+    present(document, said, as_json, complete=found.complete, code=code)

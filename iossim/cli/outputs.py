@@ -128,9 +128,11 @@ def present(
     out: Path | None = None,
     files: Callable[[], Mapping[str, Writer]] = dict,
     kept: Mapping[str, Writer] | None = None,
+    complete: bool = True,
     code: ExitCode = ExitCode.DONE,
 ) -> None:
-    """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code.
+    """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code: that
+    of an interrupted search if it is not ``complete``.
 
     The ``document`` is a value, or a function that makes it, or text that is JSON already. Strings among ``parts`` are
     printed as lines that do not wrap, and others as the console lays them out. Parts are made only where they are
@@ -144,9 +146,9 @@ def present(
         if out is None or kept is None:
             raise
         write_files(out, kept)
-        code = ExitCode.INCOMPLETE
-    if code:
-        raise typer.Exit(code)
+        complete = False
+    if code or not complete:
+        raise typer.Exit(code if complete else ExitCode.INCOMPLETE)
 
 
 def _print(document: Any, parts: Iterable[Part], as_json: bool) -> None:
