@@ -54,10 +54,23 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path) -> None:
     assert sum(record["what"] == "wait" for record in records) == _waits(schedule)
     assert "<svg" in schedule.plot().svg
     assert "is of streams, and has no stages" in refused(f"explain {out}/schedule.json --stage 1")
+    assert "prices stages alone" in refused(f"explain {out}/schedule.json --cost-model random:1")
     printed(f"explain {out}/schedule.json --out {tmp_path}/drawn")
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == FILES - {"schedule.json"}
     for name in ("graph.dot", "graph.svg"):
         assert (tmp_path / "drawn" / name).read_text() == (out / name).read_text()
+
+
+def test_streams_of_a_rewritten_network_are_found_exported_and_priced_again(tmp_path: Path) -> None:
+    """Changes in turn are those for the best stages."""
+    changes = "--engine graph --rewrite --rewrite-budget 3 --micro-batch 2 --batch 2"
+    line = f"optimize ios_sample {SEARCHED} {changes} --onnx {tmp_path}/o.onnx --out {tmp_path} --no-plot"
+    assert "substitution" in printed(line)
+    saved, network = iossim.api.read_any_schedule(tmp_path / "schedule.json")
+    assert isinstance(saved, StreamSchedule)
+    assert iossim.simulate(saved, network=network).latency_us == pytest.approx(saved.latency_us)
+    assert {"rewriting", "micro_batches"} & dict(network.source.options).keys()
+    assert len(iossim.load(tmp_path / "o.onnx").units) == len(network.units)
 
 
 def _waits(schedule: StreamSchedule) -> int:
