@@ -1,9 +1,9 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
 They are made from the classes that read the files, and those of outputs from the short form of ``outputs.yaml`` in each
-room; an entry of a room's ``schemas.yaml`` with a title is a schema as it is. A test holds the copies in ``docs/schemas``
-to them. Conditions on several fields at once (facts that agree, a schedule that fits its network) are checked by the
-reader alone.
+room; an entry of a room's ``schemas.yaml`` with a title is a schema as it is. A test holds the copies of all of them in
+``docs/schemas``. Conditions on several fields at once (facts that agree, a schedule that fits its network) are checked
+by the reader alone.
 
 In ``outputs.yaml`` a command's entry (its words joined by hyphens) has ``about`` and ``json``. The latter is ``text``,
 ``int``, ``number``, ``bool``, ``us`` (microseconds, not negative), ``object`` or ``any``, each with ``~`` if it may be
