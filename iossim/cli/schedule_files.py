@@ -75,7 +75,7 @@ def schedule_files(
     from iossim.report.figures.graph import graph_svg
     from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
     from iossim.report.schedule_formats import dot
-    from iossim.report.schedule_page import schedule_page
+    from iossim.report.schedule_page.page import schedule_page
     from iossim.report.traces import perfetto_trace, stream_trace
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import Explanation, explain

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
-from iossim.report.schedule_formats import quoted
+from iossim.report.schedule_formats import digraph, quoted
 from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
@@ -230,7 +230,7 @@ def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str
 
 def rewriting_dot(name: str, steps: Sequence[ExplainedStep]) -> str:
     """DOT text: the change of each step, before and after, side by side. Equal arguments give equal text."""
-    return "\n".join(_dot_lines(name, steps)) + "\n"
+    return digraph(name, f"{name}, {rewritten_by(len(steps))}", _changes(steps))
 
 
 def _step_worth(step: ExplainedStep) -> str:
@@ -240,11 +240,7 @@ def _step_worth(step: ExplainedStep) -> str:
     return f": {step.before_us:.1f} -> {step.after_us:.1f} us, {verb} {abs(step.saves_us):.1f} us"
 
 
-def _dot_lines(name: str, steps: Sequence[ExplainedStep]) -> Iterator[str]:
-    yield f"digraph {quoted(name)} {{"
-    yield f"  label={quoted(f'{name}, {rewritten_by(len(steps))}')}; labelloc=t; fontname=Helvetica;"
-    yield '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
-    yield "  edge [arrowsize=0.6, color=gray40];"
+def _changes(steps: Sequence[ExplainedStep]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
         yield f"  subgraph cluster_step{number} {{"
         yield f'    label={quoted(f"{number}. {step.rule}{_step_worth(step)}")}; style="rounded"; color=gray50;'
@@ -254,7 +250,6 @@ def _dot_lines(name: str, steps: Sequence[ExplainedStep]) -> Iterator[str]:
             yield from (f"      {line}" for line in _part_lines(f"s{number}{side}", part, colour))
             yield "    }"
         yield "  }"
-    yield "}"
 
 
 def _part_lines(prefix: str, part: Part, colour: str) -> Iterator[str]:
