@@ -74,8 +74,6 @@ def _parts(compared: DeviceComparison) -> Iterator[Part]:
     yield compared.table()
     every = [one for each in compared.comparisons for one in (*each.schedules, *each.streams)]
     yield from notes(dict.fromkeys(note for one in every for note in (*one.notes, *one.remarks)))
-    yield wrapped(compared.sentence())
-    if compared.limit_ms is not None:
-        yield wrapped(compared.limit_sentence())
+    yield from map(wrapped, compared.sentences())
     if not compared.complete:
         yield wrapped("Interrupted: devices are missing, or schedulers of the last one")

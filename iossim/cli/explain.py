@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.ir.network import Network
     from iossim.schedule.schedule import AnySchedule, StreamSchedule
-    from iossim.tasks.explain import Explanation
-    from iossim.tasks.explain_rewriting import ExplainedStep
 
 #: Most launches shown, unless all are asked for.
 _FEW = 20
@@ -48,7 +46,7 @@ def explain(
     """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds."""
     from iossim import api
     from iossim.cost.create import measures
-    from iossim.report.explanation import overview, rewriting_dot
+    from iossim.report.explanation import in_full, in_short, overview, rewriting_dot
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
@@ -97,7 +95,7 @@ def explain(
     joint_search = {key: value for key, value in found.options.items() if key == "joint"}
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps], **joint_search}
     joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
-    shown = _in_full(explained) if stage else _in_short(explained, steps, all_stages)
+    shown = in_full(explained) if stage else in_short(explained, steps, all_stages)
     parts = [*overview(explained), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
     present(document, parts, as_json, out=out, files=drawings, complete=complete)
 
@@ -156,24 +154,3 @@ def _explain_streams(
         parts.append(f"{len(ran.launches) - len(shown)} more launches (--all shows them)")
     files = partial(schedule_files, outputs, network, found, prices, said=said, explanation=ran)
     present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), complete=complete)
-
-
-def _in_short(found: Explanation, steps: Sequence[ExplainedStep], all_stages: bool) -> Iterator[Part]:
-    """The substitutions that made the network, and the slowest stages."""
-    from iossim.report.explanation import rewriting_lines, slowest_lines
-
-    if steps:
-        yield from ("", *rewriting_lines(steps, all_stages))
-    yield from slowest_lines(found, "" if all_stages else "--all shows them; --stage N shows more of one")
-
-
-def _in_full(found: Explanation) -> Iterator[Part]:
-    """Every stage with its choices and kernels."""
-    from iossim.report.explanation import choices_table, kernels_table, long_lines
-
-    for one in found.stages:
-        yield from ("", *long_lines(one))
-        if one.facts is not None and one.facts.kernels:
-            yield kernels_table(one)
-        if one.next_best or one.own or one.beside:
-            yield choices_table(one)

@@ -77,6 +77,23 @@ def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
         yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} ({all_by})"
 
 
+def in_short(found: Explanation, steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
+    """The substitutions that made the network, and the slowest stages, or all (``whole``)."""
+    if steps:
+        yield from ("", *rewriting_lines(steps, whole))
+    yield from slowest_lines(found, "" if whole else "--all shows them; --stage N shows more of one")
+
+
+def in_full(found: Explanation) -> Iterator[str | Table]:
+    """Every stage with its choices and kernels."""
+    for one in found.stages:
+        yield from ("", *long_lines(one))
+        if one.facts is not None and one.facts.kernels:
+            yield kernels_table(one)
+        if one.next_best or one.own or one.beside:
+            yield choices_table(one)
+
+
 def long_lines(one: StageExplanation) -> list[str]:
     """All that is known of a stage, apart from tables."""
     lines = [_heading(one), f"  {stage_words(one.stage, one.block)}"]

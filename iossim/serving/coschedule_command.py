@@ -89,17 +89,11 @@ def coschedule(
         steps = Steps(interrupted=not found.complete)
         if arrivals is not None:
             steps.take(lambda: serve(arrivals), None)
-    document = {**found.to_json(), "complete": not steps.interrupted, "served": [one.to_json() for one in served]}
-
+    complete = not steps.interrupted
+    document = {**found.to_json(), "complete": complete, "served": [one.to_json() for one in served]}
     files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}
-    present(
-        document,
-        _told(found, served, steps.interrupted),
-        as_json,
-        out=out,
-        files=lambda: files,
-        complete=not steps.interrupted,
-    )
+    parts = _told(found, served, steps.interrupted)
+    present(document, parts, as_json, out=out, files=lambda: files, complete=complete)
 
 
 def _told(found: Coschedule, served: Sequence[Served], interrupted: bool) -> Iterator[Part]:
