@@ -40,12 +40,7 @@ def run(
     plan: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
-
-    The model is read as when the schedule was made (shapes, dimensions, passes).
-
-    Predictions are the schedule's own if it is for this device, or those of the simulator for --device.
-    """
+    """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds."""
     from iossim import api
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.base.user_files import check_file, write_atomically

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from iossim.api import network_of
 from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
 from iossim.edge.collectives import SYNCHRONISATIONS
 from iossim.edge.distribution import MIXES, Boxes, Distribution, Price, Pricer, distribute
@@ -20,6 +19,7 @@ from iossim.edge.splitting import Even
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice, Link, edge_device
 from iossim.ir.network import Network
+from iossim.tasks.requests import network_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from iossim.api import network_of
 from iossim.base.errors import PlanError, public
 from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
@@ -33,6 +32,7 @@ from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.schedule.schedule import ModelReference
 from iossim.search.scheduler import StartProgress, ignore
+from iossim.tasks.requests import network_of
 
 
 @dataclass(frozen=True, slots=True)

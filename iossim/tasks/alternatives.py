@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
 from iossim.search.counting import more_transitions_than
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
@@ -32,7 +32,7 @@ from iossim.search.options import SearchOptions, StageSpace
 Plan = tuple[PlannedStage, ...]
 
 
-def space_of(schedule: Schedule) -> StageSpace:
+def space_of(schedule: SavedSchedule) -> StageSpace:
     """The stages of which the alternatives of a schedule may consist: those that its own search could form, or all if
     its scheduler does not search.
     """

@@ -280,7 +280,7 @@ def test_a_schedule_of_a_module_asks_for_the_network_and_takes_a_file_of_it(tmp_
     assert kept.graph.hash == network.graph.hash
     assert kept.source.model == str(path)
     assert [found.name for found in tmp_path.iterdir() if found != saved] == ["mobilenet.onnx"]
-    read, found = iossim.api.read_schedule(saved, str(path))  # as the commands do for --model
+    read, found = iossim.api.read_any_schedule(saved, str(path))  # as the commands do for --model
     assert found.graph.hash == network.graph.hash
     assert len(read.stages) == len(schedule.stages)
 
