@@ -176,12 +176,11 @@ def _timed(
     shares = [found.share(each) for each in range(found.devices)]
     plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
     times = [simulate(each).steps for each in plans]
-    types = found.network.graph.types
     times_us = [max(end - start for start, end in each) for each in zip(*times, strict=True)]
     *waits_us, gather_us = found.waits_us(times_us)
     rows: list[DistributedRow] = []
     for step, wait_us, us in zip(found.steps, waits_us, times_us, strict=True):
-        sent = sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges)
+        sent = sum(one.bytes for one in step.exchanges)
         operator, mode = step.operator, str(step.mode)
         rows.append(DistributedRow(operator.name, operator.kind, mode, sent, step.exchange_us, wait_us, us))
     return tuple(plans), tuple(rows), gather_us

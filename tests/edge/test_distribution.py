@@ -62,7 +62,7 @@ def test_no_choice_of_modes_takes_less(seed: int, devices: int, way: str) -> Non
 
 def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) -> float:
     """Latency of a choice of modes, found by tracking every element that a device has."""
-    types, ring = network.graph.types, SYNCHRONISATIONS[way]
+    types = network.graph.types
     has = {name: [np.ones(types[name].shape, bool) for _ in range(devices)] for name in network.graph.inputs}
     parts: dict[str, Boxes] = {}
     total, made, before = 0.0, (), Price(0.0)
@@ -86,7 +86,7 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
         if not sent:
             return 0.0, 0.0
         whole = [Box.whole(types[value].shape)] * devices
-        collective = ring.all_gather(parts[value]) if wanted == whole else ring.exchange(sent, parts[value])
+        collective = SYNCHRONISATIONS[way](parts[value], None if wanted == whole else sent)
         share = 0.0
         for device, part in enumerate(parts[value]):
             has[value][device] |= marked(value, (b for m in collective.messages if m.target == device for b in m.boxes))
@@ -178,7 +178,7 @@ def after(collective: Collective, parts: list[Box], whole: np.ndarray) -> list[n
 @given(st.integers(1, 9), st.integers(0, 40), ways)
 def test_every_device_has_all_parts(devices: int, elements: int, name: str) -> None:
     whole, parts = np.arange(elements), parts_of(devices, elements)
-    for each in after(SYNCHRONISATIONS[name].all_gather(parts), parts, whole):
+    for each in after(SYNCHRONISATIONS[name](parts, None), parts, whole):
         np.testing.assert_array_equal(each, whole)
 
 
@@ -187,7 +187,7 @@ def test_what_is_wanted_arrives(devices: int, data: st.DataObject, name: str) ->
     whole, parts = np.arange(24), parts_of(devices, 24)
     pairs = st.permutations(range(devices)).map(lambda order: tuple(order[:2]))
     wanted = [(source, target, parts[source]) for source, target in data.draw(st.lists(pairs, unique=True))]
-    held = after(SYNCHRONISATIONS[name].exchange(wanted, parts), parts, whole)
+    held = after(SYNCHRONISATIONS[name](parts, wanted), parts, whole)
     for _, target, box in wanted:
         np.testing.assert_array_equal(held[target][box.selection], whole[box.selection])
 
@@ -206,7 +206,7 @@ def test_all_gathers_take_what_their_closed_forms_say(
         ("ring", (devices - 1) * (latency_us + whole_us / devices)),
         ("server", (devices - 1) * (2 * latency_us + whole_us)),
     ):
-        collective = SYNCHRONISATIONS[name].all_gather(parts_of(devices, elements))
+        collective = SYNCHRONISATIONS[name](parts_of(devices, elements), None)
         assert collective.us(FLOAT_BYTES, link(bandwidth_gbps, latency_us)) == pytest.approx(expected_us, rel=0.01)
 
 
