@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edge_devices import made
+from edge_devices import made, outputs_equal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,9 +87,27 @@ def test_parameters_are_cut_along_filters_first_then_into_partial_sums() -> None
     assert all(chunk.part is None and chunk.parameter_bytes <= whole // 2 for chunk in cut)
     partial = chunks(operator, box, 400)
     assert max(chunk.parameter_bytes for chunk in partial) <= 200
-    assert {chunk.part.channels[1] for chunk in partial if chunk.part} == {4}
+    assert {chunk.part[0][1] for chunk in partial if chunk.part} == {4}
     assert [chunk.first for chunk in partial[:4]] == [True, False, False, False]
     assert sum(chunk.demand.multiply_adds for chunk in partial) == 8 * 16 * 9 * 36
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "groups"), [((1, 8, 5, 5), (3, 3), 2), ((1, 16, 9), (5,), 1), ((1, 4, 3, 4, 3), (2, 2, 2), 1)]
+)
+def test_filters_of_groups_and_of_any_rank_are_cut_into_partial_sums(
+    shape: tuple[int, ...], kernel: tuple[int, ...], groups: int
+) -> None:
+    """Once only plain convolutions of images were: of groups a part was left out, and signals were a crash."""
+    b = GraphBuilder("net")
+    pads = tuple(size // 2 for size in kernel)
+    op = Conv((1,) * len(kernel), (*pads, *pads), (1,) * len(kernel), groups)
+    weight = b.constant("weight", (4, shape[1] // groups, *kernel))
+    y = b.add(op, b.input("x", shape), weight, b.constant("bias", (4,)))
+    found = plan(b.network([y]), made(units=2, private_bytes=120), Variant.HORIZONTAL)
+    (step,) = found.steps
+    assert any(work.chunk.part is not None for work in unit_work(found, replace(step, is_cut=True), step.slices[0], 0))
+    outputs_equal(replace(found, steps=(replace(step, is_cut=True),)))
 
 
 SHAPE = (1, 64, 28, 28)
