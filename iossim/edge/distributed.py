@@ -11,7 +11,7 @@ from typing import Any
 from iossim.api import network_of
 from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
 from iossim.edge.collectives import SYNCHRONISATIONS
-from iossim.edge.distribution import MIXES, Boxes, Distribution, Price, Pricer, distribute
+from iossim.edge.distribution import MIXES, Boxes, Distribution, ModeSearch, Price, Pricer
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
@@ -120,11 +120,8 @@ def distributed(
     whole = plan(network, device, Variant.FULL, policy)
     one_us = simulate(whole).total_us
     start = time.perf_counter()
-    pricer = _pricer(network, device, devices, policy)
-    candidates = {
-        each: distribute(network, devices, joined, SYNCHRONISATIONS[sync], pricer, MIXES[each])
-        for each in (MIXES if mix == "mix" else [mix])
-    }
+    search = ModeSearch(network, devices, joined, SYNCHRONISATIONS[sync], _pricer(network, device, devices, policy))
+    candidates = {each: search.best(MIXES[each]) for each in (MIXES if mix == "mix" else [mix])}
     optimise_s = time.perf_counter() - start
     distinct = {
         found: Distributed(found, *_timed(found, device, policy), device, name, sync, mix, one_us)

@@ -181,33 +181,14 @@ class _State(NamedTuple):
         return tuple(reversed(found))
 
 
-def distribute(
-    network: Network,
-    devices: int,
-    link: Link,
-    way: Synchronisation,
-    pricer: Pricer,
-    modes: Sequence[Mode] = MIXES["mix"],
-) -> Distribution:
-    """Modes with the least latency of the whole network, among those that ``modes`` allows.
+class ModeSearch:
+    """Search for modes with the least latency of the whole network; choices and exchanges are found once.
 
     Inputs and parameters are on every device from the start, and the outputs must be in the end. A state is which
     device holds what of the values still read; this determines how the previous operator was divided, and so the wait
-    for an exchange. Each mode alone is tried first: states that cannot beat the best of those, however little the
-    remaining operators take, are pruned. If more than :data:`MOST_STATES` remain after an operator, only the cheapest
-    are kept, and the answer is not called exact.
+    for an exchange. If more than :data:`MOST_STATES` remain after an operator, only the cheapest are kept, and the
+    answer is not called exact.
     """
-    search = _Search(network, devices, link, way, pricer)
-    best = None
-    for mode in modes if len(modes) > 1 else ():
-        best = search.run((mode,), best) or best
-    found = search.run(tuple(modes), best) or best
-    assert found is not None
-    return found
-
-
-class _Search:
-    """Steps from each state; choices and exchanges are found once."""
 
     def __init__(self, network: Network, devices: int, link: Link, way: Synchronisation, pricer: Pricer) -> None:
         self.network, self.devices, self.link, self.way, self.pricer = network, devices, link, way, pricer
@@ -217,7 +198,18 @@ class _Search:
         self.hold = cache(_Held)
         self.divided, self.exchanged = cache(self._divided), cache(self._exchanged)
 
-    def run(self, modes: tuple[Mode, ...], best: Distribution | None) -> Distribution | None:
+    def best(self, modes: Sequence[Mode] = MIXES["mix"]) -> Distribution:
+        """The best distribution with these modes. Each alone is tried first: states that cannot beat the best of those,
+        however little the remaining operators take, are pruned.
+        """
+        best = None
+        for mode in modes if len(modes) > 1 else ():
+            best = self._run((mode,), best) or best
+        found = self._run(modes, best) or best
+        assert found is not None
+        return found
+
+    def _run(self, modes: Sequence[Mode], best: Distribution | None) -> Distribution | None:
         """Best distribution with these modes; None if none is better than ``best``, which is then as exact as this."""
         limit_us = best.latency_us if best is not None else inf
         least_us = (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
@@ -269,7 +261,7 @@ class _Search:
         found = (self._exchange(each, self.everywhere(each.value)) for each in held)
         return tuple(each for each in found if each is not None)
 
-    def choices(self, operator: Operator, modes: tuple[Mode, ...]) -> list[DistributedStep]:
+    def choices(self, operator: Operator, modes: Sequence[Mode]) -> list[DistributedStep]:
         """Choices for ``modes`` that split the operator; if none does, every device computes all of it."""
         found = self.divided(operator)
         return [each for each in found if each.mode in modes] or [one for one in found if one.mode is Mode.REPLICATED]

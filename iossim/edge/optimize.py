@@ -8,19 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
-from iossim.edge.linking import (
-    ALIGNMENT,
-    AS_MADE,
-    Layout,
-    LinkedMap,
-    MemoryKind,
-    PlacedMap,
-    aligned,
-    gaps,
-    place,
-    visit,
-    wanted,
-)
+from iossim.edge.linking import ALIGNMENT, AS_MADE, Layout, LinkedMap, MemoryKind, aligned, gaps, place, wanted
 from iossim.edge.operators import Operator, Read, operators
 from iossim.edge.plan import (
     EdgePlan,
@@ -168,7 +156,7 @@ def _placed(bare: EdgePlan, layouts: Mapping[str, Layout], share: DeviceShare) -
         lives.append((value, size, first, last.get(value, first), layout))
     buffers = place(lives, device.shared.bytes.value, address)
     outside = [each for each in buffers.values() if each.memory is MemoryKind.EXTERNAL]
-    end = max((each.address + each.bytes for each in outside), default=address)
+    end = max((each.end for each in outside), default=address)
     if end > device.external.bytes.value:
         raise DeviceError(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
@@ -292,22 +280,11 @@ def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> lis
     for value, part in (demand.read_boxes | {operator.outputs[0]: box}).items():
         buffer = placed.buffers[value]
         if buffer.memory is MemoryKind.EXTERNAL:
-            copies = _copies(placed, buffer, part)
+            copies = buffer.layout.copies(part, placed.network.graph.types[value].shape)
             size = round(operator.bytes_of(value, part) * copies)
             found.append(Staged(value, part, address, size))
             address += aligned(size)
     return found
-
-
-def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
-    """Average number of copies of each element of a box in its layout."""
-    if buffer.layout.bands is None:
-        return 1.0
-    bands = buffer.layout.bands
-    height = placed.network.graph.types[buffer.value].shape[2]
-    low, high = part.starts[2], part.starts[2] + part.shape[2]
-    rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
-    return rows / part.shape[2]
 
 
 def _links(found: EdgePlan) -> Iterator[LinkedMap]:
@@ -323,7 +300,7 @@ def _links(found: EdgePlan) -> Iterator[LinkedMap]:
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
     """Cost of each layout of the feature maps that operators make: bytes of readers' busiest units, and of writing."""
-    device, types = found.device, found.network.graph.types
+    types, cache_bytes = found.network.graph.types, found.device.cache_bytes.value
     reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:
         for part in step.slices if not step.whole else ():
@@ -332,20 +309,18 @@ def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
                 for read in work.chunk.demand.reads:
                     where = MemoryKind.SHARED if read.value in staged else found.buffers[read.value].memory
                     reads.setdefault(read.value, []).append((read, where))
-    cache = device.cache_bytes.value
-    lines = {MemoryKind.SHARED: device.shared.line_bytes.value, MemoryKind.EXTERNAL: device.external.line_bytes.value}
     makers = {value: index for index, unit in enumerate(found.network.units) for value in unit.outputs}
     for value, maker in makers.items():
         kind, buffer = types[value], found.buffers[value]
         item = kind.dtype.bytes
         seen = reads.get(value, [])
-        layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache) for read, _ in seen)])
+        layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache_bytes) for read, _ in seen)])
         if len(layouts) == 1:
             continue
         # External data are written and read by DMA, which all units share.
         sharing = found.places[maker][1].units if buffer.memory is MemoryKind.SHARED else 1
         costs = {}
         for layout in layouts:
-            visits = (visit(read.box, read.order, layout, kind.shape, item, lines[at], cache) for read, at in seen)
+            visits = (found.visit(read, memory, layout) for read, memory in seen)
             costs[layout] = layout.elements(kind.shape) * item // sharing + sum(each.bytes for each in visits)
         yield value, costs

@@ -192,7 +192,7 @@ def _layout(full: EdgePlan, step: OperatorStep) -> str:
         if link.value in step.operator.outputs:
             readers = [full.network.unit_index[name] for name in link.readers]
             form = linked_form(full.network, step.operator.index, readers)
-            return form + (f", bands of {link.layout.bands.rows}" if link.layout.bands else "")
+            return form + (f", bands of {link.layout.rows}" if link.layout.rows else "")
     return ""
 
 
@@ -214,8 +214,8 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
                 **_fields(each, "value", "memory", "address", "bytes"),
                 "first_stage": each.first,
                 "last_stage": each.last,
-                "axes": each.layout.axes,
-                "rows_per_band": each.layout.bands and each.layout.bands.rows,
+                "axes": each.layout.order.axes,
+                "rows_per_band": each.layout.rows or None,
             }
             for each in plan.buffers.values()
         ],

@@ -23,11 +23,15 @@ from iossim.execution.box import Box
 MOST_PARTS = 32_768
 
 
+@dataclass(frozen=True)
 class Partition(ABC):
-    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they cover it once."""
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``, divided along ``axes``; together they
+    cover it once.
+    """
 
     space: Box
     units: int
+    axes: tuple[int, ...]
 
     @abstractmethod
     def boxes(self, unit: int) -> tuple[Box, ...]:
@@ -50,10 +54,6 @@ class Even(Partition):
     Pieces that no axis divides any more have equal size: dealing them from unit 0 on is the longest-processing-time
     rule.
     """
-
-    space: Box
-    units: int
-    axes: tuple[int, ...]
 
     def boxes(self, unit: int) -> tuple[Box, ...]:
         found: list[Box] = []
@@ -116,9 +116,6 @@ def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int,
 class Grid(Partition):
     """``parts[i]`` parts along ``axes[i]``, as equal as possible, one block per unit; the largest comes first."""
 
-    space: Box
-    units: int
-    axes: tuple[int, ...]
     parts: tuple[int, ...]
 
     def boxes(self, unit: int) -> tuple[Box, ...]:

@@ -17,7 +17,7 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError, OptionError
 from iossim.edge.collectives import SYNCHRONISATIONS, Collective, Message, apply
 from iossim.edge.distributed import distributed
-from iossim.edge.distribution import MIXES, Boxes, Mode, Price, boxes_of, distribute
+from iossim.edge.distribution import MIXES, Boxes, Mode, ModeSearch, Price, boxes_of
 from iossim.edge.operators import Operator, operators
 from iossim.edge.runs import run_devices
 from iossim.execution.box import Box
@@ -40,7 +40,7 @@ def made_up(operator: Operator, boxes: Boxes) -> Price:
 @given(st.integers(0, 10_000), st.integers(2, 4), ways, st.sampled_from(sorted(MIXES)))
 def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: str) -> None:
     network = random_network(seed, blocks=1, movers=True)
-    found = distribute(network, devices, LINK, SYNCHRONISATIONS[way], made_up, MIXES[mix])
+    found = ModeSearch(network, devices, LINK, SYNCHRONISATIONS[way], made_up).best(MIXES[mix])
     inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)
     for outputs in run_devices(found, inputs, range(devices)):
@@ -53,7 +53,7 @@ def test_every_device_has_the_outputs(seed: int, devices: int, way: str, mix: st
 @example(37, 3, "ring")  # a wait that depends on the number of passes
 def test_no_choice_of_modes_takes_less(seed: int, devices: int, way: str) -> None:
     network = random_network(seed, blocks=1, units=4)
-    found = distribute(network, devices, LINK, SYNCHRONISATIONS[way], made_up)
+    found = ModeSearch(network, devices, LINK, SYNCHRONISATIONS[way], made_up).best()
     assert found.exact
     each = [[mode for mode in Mode if boxes_of(one, mode, devices) is not None] for one in operators(network)]
     least_us = min(taken_us(network, devices, way, modes) for modes in product(*each))

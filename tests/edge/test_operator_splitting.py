@@ -16,7 +16,7 @@ from iossim import related
 from iossim.base.errors import DeviceError
 from iossim.edge import optimize
 from iossim.edge.access import AS_IT_LIES, Order
-from iossim.edge.linking import AS_MADE, Bands, Layout, Visit, visit, wanted
+from iossim.edge.linking import AS_MADE, Layout, Visit, visit, wanted
 from iossim.edge.operators import operators
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.plan import EdgePlan, Load, OperatorStep, OutputSlice, Variant, slice_load, unit_work
@@ -120,19 +120,19 @@ def test_a_pixel_by_pixel_reader_pays_a_line_for_each_element_beyond_the_cache()
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 64, 32768) == Visit(16 * BYTES, False)
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 64, BYTES) == Visit(BYTES, True)
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 4, 0) == Visit(BYTES, True)  # words of their own
-    assert visit(whole, CHANNELS, Layout((0, 2, 3, 1)), SHAPE, 4, 64, 32768) == Visit(BYTES, True)
+    assert visit(whole, CHANNELS, Layout(CHANNELS), SHAPE, 4, 64, 32768) == Visit(BYTES, True)
     assert visit(whole, AS_IT_LIES, AS_MADE, SHAPE, 4, 64, 32768) == Visit(BYTES, True)
 
 
 def test_a_linked_window_reads_its_halo_again() -> None:
     order = Order((0, 2, 3, 1), 3, 1, 1)
     layout = wanted(order, SHAPE, 4, 0)
-    assert layout.bands == Bands(1, 3, 1, 1)
+    assert layout == Layout(order, 1)
     rows = 3 * 28 - 2  # the first and the last row lack one
     assert layout.elements(SHAPE) == rows * 64 * 28
     assert visit(Box.whole(SHAPE), order, layout, SHAPE, 4, 64, 0) == Visit(rows * 64 * 28 * 4, True)
     # A cache of ten rows lets a band have eight of the output.
-    assert wanted(order, SHAPE, 4, 10 * 64 * 28 * 4).bands == Bands(8, 3, 1, 1)
+    assert wanted(order, SHAPE, 4, 10 * 64 * 28 * 4) == Layout(order, 8)
     assert wanted(AS_IT_LIES, SHAPE, 4, 0) == AS_MADE
 
 
@@ -143,16 +143,16 @@ def test_every_row_is_in_a_band_and_every_window_in_one(
     before = min(before, window - 1)
     window = min(window, height + 2 * before)
     stride = min(stride, window)
-    bands = Bands(rows, window, stride, before)
-    ranges = bands.of(height)
+    layout, shape = Layout(Order((0, 2, 3, 1), window, stride, before), rows), (1, 1, height, 1)
+    ranges = layout.bands(height)
     assert {row for low, size in ranges for row in range(low, low + size)} == set(range(height))
     made = (height + 2 * before - window) // stride + 1
     for out in range(made):
         low, size = ranges[out // rows]
         first, last = max(0, out * stride - before), min(height, out * stride - before + window)
         assert low <= first <= last <= low + size
-    seen = bands.read(0, height, height, Order(None, 1))
-    assert sorted(row for _, start, size in seen for row in range(start, start + size)) == list(range(height))
+    seen = [part for _, part in layout.read(Box.whole(shape), shape, AS_IT_LIES)]
+    assert sorted(row for part in seen for row in range(part.starts[2], part.ends[2])) == list(range(height))
 
 
 @pytest.mark.parametrize(("model", "device", "every"), [("squeezenet", "c6678", 3), ("ios_sample", "zcu102", 400)])
