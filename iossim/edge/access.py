@@ -107,10 +107,10 @@ def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: 
 def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
     """Part of an input of that shape that is broadcast over the box."""
     skipped = len(box.shape) - len(shape)
-    pairs = list(zip(box.starts, box.shape, strict=True))[skipped:]
+    starts, sizes = zip(shape, box.starts[skipped:], strict=True), zip(shape, box.shape[skipped:], strict=True)
     return Box(
-        tuple(0 if size == 1 else start for size, (start, _) in zip(shape, pairs, strict=True)),
-        tuple(1 if size == 1 else length for size, (_, length) in zip(shape, pairs, strict=True)),
+        tuple([0 if size == 1 else start for size, start in starts]),
+        tuple([1 if size == 1 else length for size, length in sizes]),
     )
 
 
@@ -133,7 +133,7 @@ def _windowed(
 
 
 def _whole(sizes: Sequence[int]) -> ParameterPart:
-    return tuple((0, size) for size in sizes)
+    return tuple([(0, size) for size in sizes])
 
 
 def channels_first(rank: int) -> tuple[int, ...]:

@@ -83,8 +83,11 @@ class Layout:
 
     def copies(self, box: Box, shape: tuple[int, ...]) -> float:
         """Average number of copies of each element of a box."""
-        parts = [block.common(box) for block in self.blocks(shape)]
-        return sum(math.prod(part.shape) for part in parts if part is not None) / math.prod(box.shape)
+        if not self.rows:
+            return 1.0
+        low, high = box.starts[_ROWS], box.starts[_ROWS] + box.shape[_ROWS]
+        bands = self.bands(shape[_ROWS])
+        return sum(max(0, min(high, start + rows) - max(low, start)) for start, rows in bands) / (high - low)
 
 
 AS_MADE = Layout()
@@ -101,10 +104,12 @@ def visit(
     box: Box, order: Order, layout: Layout, shape: tuple[int, ...], item_bytes: int, line_bytes: int, cache_bytes: int
 ) -> Visit:
     """Cost of reading a box in an order, for a value in a layout."""
+    elements = math.prod(box.shape)
     if layout.order.axes == order.axes:
-        elements = sum(math.prod(part.shape) for _, part in layout.read(box, shape, order))
+        if layout.rows:
+            elements = sum(math.prod(part.shape) for _, part in layout.read(box, shape, order))
         return Visit(elements * item_bytes, True)
-    size = math.prod(box.shape) * item_bytes
+    size = elements * item_bytes
     run_bytes = _run(box, order, layout, shape) * item_bytes
     lines = -(-run_bytes // line_bytes) * line_bytes
     if size <= cache_bytes or lines == run_bytes:

@@ -163,7 +163,7 @@ class Operator:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
 
     def parameter_bytes(self, demand: Demand) -> int:
-        return sum(self.bytes_of(name, box) for name, box in demand.parameters.items())
+        return sum([self.bytes_of(name, box) for name, box in demand.parameters.items()])
 
 
 @lru_cache(maxsize=16)

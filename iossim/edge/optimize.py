@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
+from operator import itemgetter
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
 from iossim.edge.linking import ALIGNMENT, AS_MADE, Layout, LinkedMap, MemoryKind, aligned, gaps, place, wanted
@@ -76,9 +77,9 @@ class SplitSearch:
         each_us = (demand.multiply_adds + demand.other_flops) / rate / prod(space.shape)
         try:
             best_us = price_us(best)
-            ordered = sorted(grids(space, units, operator.axes), key=lambda grid: grid.elements(0))
-            for grid in ordered[: MOST_TRIED - 1]:
-                if each_us * grid.elements(0) >= best_us:
+            sized = [(grid.elements(0), grid) for grid in grids(space, units, operator.axes)]
+            for elements, grid in sorted(sized, key=itemgetter(0))[: MOST_TRIED - 1]:
+                if each_us * elements >= best_us:
                     break
                 if (grid_us := price_us(grid)) < best_us:
                     best, best_us = grid, grid_us

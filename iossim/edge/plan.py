@@ -221,7 +221,7 @@ def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk)
         memory = MemoryKind.SHARED if part.output is not None else buffer.memory
         address = part.output.address if part.output is not None else buffer.address
         shape = plan.network.graph.types[value].shape
-        copies = buffer.layout.copies(Box.whole(shape), shape) if chunk.last else 1
+        copies = buffer.layout.copies(Box.whole(shape), shape) if chunk.last and buffer.layout.rows else 1
         yield Transfer(value, memory, address, size, round(size * copies) + (0 if chunk.first else size))
 
 

@@ -29,7 +29,6 @@ from iossim.execution.backend import BackendError
 from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs, made_arrays
 from iossim.execution.measured_run import largest_error
-from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
 
@@ -175,33 +174,23 @@ class DataflowRun:
         return words + "."
 
 
-def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
-    """Run one device's plan by NumPy, byte by byte in the memories that it names, on generated inputs."""
-    inputs = _inputs(plan.network, seed)
-    error = largest_error(execute.run(plan, inputs), evaluate_graph(plan.network.graph, inputs))
-    return DataflowRun(_model(plan.network), plan.device.name, 1, False, error, 0)
-
-
-def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> DataflowRun:
-    """Run a divided network on generated inputs: by NumPy, each device with its own arrays, or each in its own process.
-    Raises BackendError if processes are requested without PyTorch, or one fails.
+def run(found: EdgePlan | Distributed, in_processes: bool = False, seed: int = 0) -> DataflowRun:
+    """Run on generated inputs, by NumPy: a plan byte by byte in the memories that it names, or a divided network, each
+    device with its own arrays, or each in its own process. Raises BackendError if processes are requested without
+    PyTorch, or one fails.
     """
-    distribution = found.distribution
-    inputs, devices = _inputs(distribution.network, seed), distribution.devices
-    sent: tuple[int, ...] = ()
-    if in_processes:
-        outputs, sent = run_in_processes(distribution, inputs)
+    planned, sent = found if isinstance(found, EdgePlan) else found.distribution, tuple[int, ...]()
+    network, devices, planned_bytes = planned.network, 1, 0
+    inputs = made_arrays(network.graph.inputs, network.graph.types, seed)
+    if isinstance(planned, EdgePlan):
+        outputs = [execute.run(planned, inputs)]
     else:
-        outputs = run_devices(distribution, inputs, range(devices))
-    expected: Mapping[str, Array] = evaluate_graph(distribution.network.graph, inputs)
+        devices, planned_bytes = planned.devices, planned.sent_bytes
+        if in_processes:
+            outputs, sent = run_in_processes(planned, inputs)
+        else:
+            outputs = run_devices(planned, inputs, range(devices))
+    expected: Mapping[str, Array] = evaluate_graph(network.graph, inputs)
     error = max(largest_error(each, expected) for each in outputs)
-    model, planned_bytes = _model(distribution.network), distribution.sent_bytes
+    model = network.source.model or network.name
     return DataflowRun(model, found.device.name, devices, in_processes, error, planned_bytes, sent)
-
-
-def _model(network: Network) -> str:
-    return network.source.model or network.name
-
-
-def _inputs(network: Network, seed: int) -> dict[str, Array]:
-    return made_arrays(network.graph.inputs, network.graph.types, seed)

@@ -39,7 +39,7 @@ class Partition(ABC):
 
     def elements(self, unit: int) -> int:
         """Number of elements of a unit."""
-        return sum(math.prod(box.shape) for box in self.boxes(unit))
+        return sum([math.prod(box.shape) for box in self.boxes(unit)])
 
     @property
     @abstractmethod

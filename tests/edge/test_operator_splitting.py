@@ -20,7 +20,7 @@ from iossim.edge.linking import AS_MADE, Layout, Visit, visit, wanted
 from iossim.edge.operators import operators
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.plan import EdgePlan, Load, OperatorStep, OutputSlice, Variant, slice_load, unit_work
-from iossim.edge.runs import run_distributed, run_plan
+from iossim.edge.runs import run
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder
@@ -280,5 +280,5 @@ def test_an_operator_of_unknown_access_is_done_once_and_its_outputs_are_whole() 
     assert sum(work.chunk.demand.multiply_adds for work in works) == 8 * 6 * 6
     shared = related.distribute(network, "c6678", 2)
     assert [shared.distribution.share(0).held[value] for value in values] == [1.0, 1.0]
-    assert run_distributed(shared, False).holds
-    assert run_plan(found).holds
+    assert run(shared).holds
+    assert run(found).holds
