@@ -172,8 +172,7 @@ def _timed(
     """Plans of the devices, a row for each operator, and the wait at the end, all timed event by event."""
     shares = [found.share(each) for each in range(found.devices)]
     plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
-    times = [simulate(each).steps for each in plans]
-    times_us = [max(end - start for start, end in each) for each in zip(*times, strict=True)]
+    times_us = [max(each) for each in zip(*(simulate(one).steps_us for one in plans), strict=True)]
     *waits_us, gather_us = found.waits_us(times_us)
     rows: list[DistributedRow] = []
     for step, wait_us, us in zip(found.steps, waits_us, times_us, strict=True):

@@ -150,17 +150,14 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
     free = {
         thing: simulate(replace(plan, device=device)) for thing, device in _free(found.device, plan.precision).items()
     }
+    free_us = {thing: other.steps_us for thing, other in free.items()}
     links = {link.value: link for link in plan.links}
     makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
     known: dict[object, tuple[float, tuple[OtherSplit, ...]]] = {}
     operators = []
     for index, step in enumerate(plan.steps):
         row = found.operators[index]
-        saves_us = {
-            thing: row.full_us - (end_us - start_us)
-            for thing, other in free.items()
-            for start_us, end_us in [other.steps[index]]
-        }
+        saves_us = {thing: row.full_us - times_us[index] for thing, times_us in free_us.items()}
         works = [unit_work(plan, step, part, 0) for part in step.slices]
         is_searched = row.operator in searched
         key = (step.operator.signature, len(step.slices), plan.lies(step.operator), is_searched)

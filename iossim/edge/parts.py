@@ -259,11 +259,11 @@ def in_parts(whole: EdgePlan, timed: Timed, policy: str, progress: Progress = ig
                 chosen, best = flipped, tried
     made, taken = best
     names = [step.operator.name for step in whole.steps]
-    rows = []
+    rows, whole_steps_us = [], timed.steps_us
     for stage in (stage for stage in made.stages if len(stage) > 1):
         steps = [step for lane in stage for step in lane.steps]
         parts_us = max(taken.steps[step][1] for step in steps) - min(taken.steps[step][0] for step in steps)
-        whole_us = sum(timed.steps[step][1] - timed.steps[step][0] for step in steps)
+        whole_us = sum(whole_steps_us[step] for step in steps)
         operators = [[names[step] for step in lane.steps] for lane in stage]
         rows.append(StageRow(operators, [lane.units for lane in stage], parts_us, whole_us))
     proposed = sum(len(stage) > 1 for block in by_block for stage in block)

@@ -168,19 +168,18 @@ def _planned(
         check(one)
         times[variant] = simulate(one)
         told(done, len(plans))
-    rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
     full = plans[Variant.FULL], times[Variant.FULL]
+    times_us = zip(*(times[variant].steps_us for variant in Variant), strict=True)
+    rows = tuple(_row(*full, index, *each) for index, each in enumerate(times_us))
     divided = None
     if parts and not search.was_interrupted:
         divided = in_parts(*full, search.policy, progress=progress("blocks in parts"))
     return Dataflow(plans, times, search.policy, optimise_s, rows, divided, search.was_interrupted)
 
 
-def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
-    step, moved_bytes = full.steps[index], sum(times[Variant.FULL].moved_bytes[index].values())
-    vanilla_us, horizontal_us, full_us = (
-        end - start for variant in Variant for start, end in (times[variant].steps[index],)
-    )
+def _row(full: EdgePlan, timed: Timed, index: int, *times_us: float) -> OperatorRow:
+    step, moved_bytes = full.steps[index], sum(timed.moved_bytes[index].values())
+    vanilla_us, horizontal_us, full_us = times_us
     partition = "whole" if step.whole else partition_words(step.operator, step.slices[0].partition)
     told = step.operator.name, step.operator.kind, partition, len(step.slices), _layout(full, step)
     return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.whole)

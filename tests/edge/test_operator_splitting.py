@@ -93,21 +93,17 @@ def test_parameters_are_cut_along_filters_first_then_into_partial_sums() -> None
 
 
 @pytest.mark.parametrize(
-    ("shape", "kernel", "groups"), [((1, 8, 5, 5), (3, 3), 2), ((1, 16, 9), (5,), 1), ((1, 4, 3, 4, 3), (2, 2, 2), 1)]
+    ("image", "kernel", "groups"), [((5, 5), (3, 3), 2), ((9,), (5,), 1), ((3, 4, 3), (2, 2, 2), 1)]
 )
-def test_filters_of_groups_and_of_any_rank_are_cut_into_partial_sums(
-    shape: tuple[int, ...], kernel: tuple[int, ...], groups: int
-) -> None:
-    """Once only plain convolutions of images were: of groups a part was left out, and signals were a crash."""
-    b = GraphBuilder("net")
-    pads = tuple(size // 2 for size in kernel)
-    op = Conv((1,) * len(kernel), (*pads, *pads), (1,) * len(kernel), groups)
-    weight = b.constant("weight", (4, shape[1] // groups, *kernel))
-    y = b.add(op, b.input("x", shape), weight, b.constant("bias", (4,)))
+def test_partial_sums_of_groups_and_of_any_rank(image: tuple[int, ...], kernel: tuple[int, ...], groups: int) -> None:
+    """Those of signals and volumes were a crash."""
+    b, pads, ones = GraphBuilder("net"), tuple(size // 2 for size in kernel), (1,) * len(kernel)
+    weights = b.constant("weight", (4, 8 // groups, *kernel)), b.constant("bias", (4,))
+    y = b.add(Conv(ones, (*pads, *pads), ones, groups), b.input("x", (1, 8, *image)), *weights)
     found = plan(b.network([y]), made(units=2, private_bytes=120), Variant.HORIZONTAL)
-    (step,) = found.steps
-    assert any(work.chunk.part is not None for work in unit_work(found, replace(step, is_cut=True), step.slices[0], 0))
-    outputs_equal(replace(found, steps=(replace(step, is_cut=True),)))
+    step = replace(found.steps[0], is_cut=True)
+    assert any(work.chunk.part is not None for work in unit_work(found, step, step.slices[0], 0))
+    outputs_equal(replace(found, steps=(step,)))
 
 
 SHAPE = (1, 64, 28, 28)
