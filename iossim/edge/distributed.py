@@ -159,7 +159,7 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
-        if step.whole:
+        if step.operator.unknown:
             return Price(step_load(placed, step).us)
         return max(box_price(step, box) for box in dict.fromkeys(boxes))
 

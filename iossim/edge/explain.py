@@ -194,7 +194,7 @@ def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[floa
     """Price of a step's own split, of each axis alone, and of the best of all grids if that is searched."""
     own_us = step_load(plan, step).us
     operator, units = step.operator, plan.device.units.value
-    if step.whole or not operator.axes:
+    if step.operator.unknown or not operator.axes:
         return own_us, ()
 
     def along(axis: int, part: OutputSlice) -> Partition:

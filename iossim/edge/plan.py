@@ -65,13 +65,12 @@ class OutputSlice:
 
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
-    """An operator. ``whole`` is the reason why it runs whole on one unit in every variant, if it does. ``is_cut`` says
-    whether its parameters are cut until they fit a unit's private memory; if unsplit, they are read in place.
+    """An operator. ``is_cut`` says whether its parameters are cut until they fit a unit's private memory; if unsplit,
+    they are read in place.
     """
 
     operator: Operator
     slices: tuple[OutputSlice, ...]
-    whole: str = ""
     is_cut: bool = True
 
     def split(self, split: Callable[[OutputSlice], Partition]) -> OperatorStep:

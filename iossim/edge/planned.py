@@ -180,9 +180,9 @@ def _planned(
 def _row(full: EdgePlan, timed: Timed, index: int, *times_us: float) -> OperatorRow:
     step, moved_bytes = full.steps[index], sum(timed.moved_bytes[index].values())
     vanilla_us, horizontal_us, full_us = times_us
-    partition = "whole" if step.whole else partition_words(step.operator, step.slices[0].partition)
+    partition = "whole" if step.operator.unknown else partition_words(step.operator, step.slices[0].partition)
     told = step.operator.name, step.operator.kind, partition, len(step.slices), _layout(full, step)
-    return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.whole)
+    return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.operator.unknown)
 
 
 def _layout(full: EdgePlan, step: OperatorStep) -> str:
@@ -224,7 +224,7 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
                 "operator": step.operator.name,
                 "stage": stage,
                 **_fields(lane, "first_unit", "units"),
-                "whole": step.whole,
+                "whole": step.operator.unknown,
                 "slices": [_slice(plan, step, part) for part in step.slices],
             }
             for index, (stage, lane) in plan.places.items()

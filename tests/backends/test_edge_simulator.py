@@ -170,7 +170,7 @@ def test_an_unknown_operator_runs_whole_and_is_named() -> None:
         y = b.add(CumSum(axis=1), x)
     network = b.network([y])
     found = plan(network, made(), Variant.FULL)
-    assert found.steps[0].whole == "no known access pattern of cumsum"
+    assert found.steps[0].operator.unknown == "no known access pattern of cumsum"
     outputs_equal(found)
 
 
