@@ -56,19 +56,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """``messages`` between ``devices``, by round; none is empty."""
+    """``messages`` by round; none is empty."""
 
-    devices: int
     messages: tuple[Message, ...]
 
     @staticmethod
-    def of(devices: int, sent: Iterable[Sent]) -> Collective:
+    def of(sent: Iterable[Sent]) -> Collective:
         """Messages of transfers, one per round, source and target; their order is that of the first box of each."""
         boxes: dict[tuple[int, int, int], dict[Box, None]] = defaultdict(dict)
         for turn, source, target, box in sent:
             if math.prod(box.shape):
                 boxes[turn, source, target][box] = None
-        return Collective(devices, tuple(Message(*who, tuple(each)) for who, each in boxes.items()))
+        return Collective(tuple(Message(*who, tuple(each)) for who, each in boxes.items()))
 
     @property
     def elements(self) -> int:
@@ -113,10 +112,10 @@ def ring(parts: Sequence[Box], wanted: Sequence[Wanted] | None = None) -> Collec
     devices = len(parts)
     if wanted is not None and all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
         one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))
-        return Collective.of(devices, ((0, *each) for each in one_way_first))
+        return Collective.of((0, *each) for each in one_way_first)
     turns = product(range(devices - 1), range(devices))
     sent = ((turn, each, (each + 1) % devices, parts[(each - turn) % devices]) for turn, each in turns)
-    return Collective.of(devices, sent)
+    return Collective.of(sent)
 
 
 def server(parts: Sequence[Box], wanted: Sequence[Wanted] | None = None) -> Collective:
@@ -129,7 +128,7 @@ def server(parts: Sequence[Box], wanted: Sequence[Wanted] | None = None) -> Coll
         wanted = [(source, target, parts[source]) for target, source in pairs if source != target]
     there: list[Sent] = [(0, source, 0, box) for source, target, box in wanted if source]
     back: list[Sent] = [(1, 0, target, box) for source, target, box in wanted if target]
-    return Collective.of(len(parts), [*there, *back])
+    return Collective.of([*there, *back])
 
 
 #: Function that brings together the parts on devices: all of them, or the wanted boxes.

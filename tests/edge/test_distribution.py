@@ -207,11 +207,11 @@ def test_all_gathers_take_what_their_closed_forms_say(
 def test_a_device_sends_and_receives_one_message_at_a_time() -> None:
     half = Box((0,), (500,))
     sent = [(0, 0, 1, half), (1, 1, 0, half), (1, 2, 0, half), (1, 0, 2, half)]
-    assert Collective.of(3, sent[:1]).us(FLOAT_BYTES, link(1.0, 3.0)) == 5.0
-    assert Collective.of(3, sent).us(FLOAT_BYTES, link(1.0, 3.0)) == 15.0
+    assert Collective.of(sent[:1]).us(FLOAT_BYTES, link(1.0, 3.0)) == 5.0
+    assert Collective.of(sent).us(FLOAT_BYTES, link(1.0, 3.0)) == 15.0
 
 
 def test_empty_boxes_are_not_sent_and_those_of_a_pair_go_together() -> None:
     one, other = Box((0,), (3,)), Box((5,), (2,))
     sent = [(0, 0, 1, one), (0, 0, 1, Box((3,), (0,))), (0, 0, 1, other), (0, 0, 1, one)]
-    assert Collective.of(2, sent).messages == (Message(0, 0, 1, (one, other)),)
+    assert Collective.of(sent).messages == (Message(0, 0, 1, (one, other)),)
