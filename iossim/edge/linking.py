@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from iossim.edge.access import AS_IT_LIES, Order
 from iossim.execution.box import Box
-from iossim.ir.network import Network
+from iossim.ir.network import Network, Unit
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
@@ -148,18 +148,25 @@ class LinkedMap:
     """An edge whose value is laid out for its reader. ``bytes`` are moved by readers with linking, and without."""
 
     value: str
+    form: str
     layout: Layout
     readers: tuple[str, ...]
     bytes: int
     unlinked_bytes: int
 
+    @staticmethod
+    def of(network: Network, value: str, layout: Layout, costs: Mapping[Layout, int]) -> LinkedMap:
+        """The edge of a value of a network in a layout; ``costs`` are the bytes that each layout moves."""
+        producer = next(unit for unit in network.units if value in unit.outputs)
+        readers = [unit for unit in network.units if value in unit.inputs]
+        form = _form(network, producer, readers) + (f", bands of {layout.rows}" if layout.rows else "")
+        return LinkedMap(value, form, layout, tuple(unit.name for unit in readers), costs[layout], costs[AS_MADE])
 
-def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
+
+def _form(network: Network, producer: Unit, readers: Sequence[Unit]) -> str:
     """Xenos' name of a producer linked to its readers: cbr, cbrm, cbra, or the kinds of both."""
-    kinds = [network.units[reader].kind for reader in readers]
-    ops = [node.op for reader in readers for node in network.unit_nodes(network.units[reader])]
-    own = network.units[producer].kind
-    if any(isinstance(node.op, Conv) for node in network.unit_nodes(network.units[producer])):
+    ops = [node.op for reader in readers for node in network.unit_nodes(reader)]
+    if any(isinstance(node.op, Conv) for node in network.unit_nodes(producer)):
         if any(isinstance(op, MaxPool | GlobalMaxPool) for op in ops):
             return "cbrm"
         if any(isinstance(op, AveragePool | GlobalAveragePool) for op in ops):
@@ -168,7 +175,7 @@ def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
             return "cbr"
     if any(isinstance(op, MatMul | Gemm) for op in ops):
         return "matmul"
-    return f"{own} -> {', '.join(dict.fromkeys(kinds))}"
+    return f"{producer.kind} -> {', '.join(dict.fromkeys(reader.kind for reader in readers))}"
 
 
 class MemoryKind(StrEnum):

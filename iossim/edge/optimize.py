@@ -280,14 +280,10 @@ def _staged(placed: EdgePlan, operator: Operator, box: Box, start: int, room: in
 
 
 def _links(found: EdgePlan) -> Iterator[LinkedMap]:
-    readers: dict[str, list[str]] = {}
-    for unit in found.network.units:
-        for value in unit.inputs:
-            readers.setdefault(value, []).append(unit.name)
     for value, costs in _costs(found):
         layout = found.buffers[value].layout
         if layout.is_linked and layout in costs:
-            yield LinkedMap(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
+            yield LinkedMap.of(found.network, value, layout, costs)
 
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:

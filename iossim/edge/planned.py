@@ -21,7 +21,6 @@ from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.edge.capacity import check, uses
 from iossim.edge.distribution import Distribution, Exchange
-from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Variant, Work, unit_work
@@ -181,18 +180,9 @@ def _row(full: EdgePlan, timed: Timed, index: int, *times_us: float) -> Operator
     step, moved_bytes = full.steps[index], sum(timed.moved_bytes[index].values())
     vanilla_us, horizontal_us, full_us = times_us
     partition = "whole" if step.operator.unknown else partition_words(step.operator, step.slices[0].partition)
-    told = step.operator.name, step.operator.kind, partition, len(step.slices), _layout(full, step)
+    form = next((link.form for link in full.links if link.value in step.operator.outputs), "")
+    told = step.operator.name, step.operator.kind, partition, len(step.slices), form
     return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.operator.unknown)
-
-
-def _layout(full: EdgePlan, step: OperatorStep) -> str:
-    """Linked form of its output's layout, with the rows of a band; empty if it is as made."""
-    for link in full.links:
-        if link.value in step.operator.outputs:
-            readers = [full.network.unit_index[name] for name in link.readers]
-            form = linked_form(full.network, step.operator.index, readers)
-            return form + (f", bands of {link.layout.rows}" if link.layout.rows else "")
-    return ""
 
 
 VERSION = 2
