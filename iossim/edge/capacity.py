@@ -23,11 +23,9 @@ class Use(NamedTuple):
 
 def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[PlacedMap]:
     """Contents of the shared and of the external memory while a slice of a step runs."""
-    types, stage = plan.network.graph.types, plan.places[index][0]
-    addresses = plan.parameters.items()
-    parameters = [PlacedMap(name, MemoryKind.EXTERNAL, address, types[name].bytes) for name, address in addresses]
+    stage = plan.places[index][0]
     maps = [each for each in plan.buffers.values() if each.first <= stage <= each.last]
-    return [*parameters, *maps, *_for_a_while(plan, index, part)]
+    return [*plan.placed_parameters, *maps, *_for_a_while(plan, index, part)]
 
 
 def check(plan: EdgePlan) -> None:

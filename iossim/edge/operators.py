@@ -195,7 +195,7 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
         if found is None:
             return None
         calls[node.name, wanted] = Call(node, wanted, found)
-        sliced = [replace(each, shape=part.shape) for each, part in zip(types, found.inputs, strict=True)]
+        sliced = [TensorType(part.shape, each.dtype) for each, part in zip(types, found.inputs, strict=True)]
         made = [TensorType(wanted.shape, graph.types[value].dtype)]
         products = node.op.multiply_adds(sliced, made)
         multiply_adds += products

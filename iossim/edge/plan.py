@@ -122,6 +122,11 @@ class EdgePlan:
         return visit(read.box, read.order, layout, kind.shape, kind.dtype.bytes, line, device.cache_bytes.value)
 
     @cached_property
+    def placed_parameters(self) -> tuple[PlacedMap, ...]:
+        types, external = self.network.graph.types, MemoryKind.EXTERNAL
+        return tuple(PlacedMap(name, external, address, types[name].bytes) for name, address in self.parameters.items())
+
+    @cached_property
     def places(self) -> Mapping[int, tuple[int, Lane]]:
         """Stage of each step, and its lane there."""
         return {step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps}
