@@ -71,8 +71,8 @@ def _rows(
     rows = []
     for name, total_us in totals_us.items():
         variant = Variant(name)
-        steps = [end - start for start, end in found.times[variant].steps]
-        rows.append(Planned(name, total_us, baseline_us, _figures(network, [found.plans[variant]], steps)))
+        figures = _figures(network, [found.plans[variant]], found.times[variant].steps_us)
+        rows.append(Planned(name, total_us, baseline_us, figures))
     return rows, {str(Variant.FULL): found.optimise_s}
 
 
