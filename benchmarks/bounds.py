@@ -32,7 +32,7 @@ from iossim.search.block_parts import prepare_block
 from iossim.search.block_search import _Search
 from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import build_lattice, no_merges
-from iossim.search.options import SearchOptions
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
 from iossim.search.windows import parts_bound_us
 
@@ -102,12 +102,12 @@ def main() -> None:
 
 
 def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
-    (part,), _ = prepare_block(problem, prices, SearchOptions(), concurrent=True, merge=False)
+    (part,), _ = prepare_block(problem, prices, SearchOptions(StageSpace(merge=False)))
     bounds = prices.bounds(part.problem)
     assert bounds is not None
-    search = _Told(part, prices, True, START, bounds)
+    search = _Told(part, prices, START, bounds)
     search.run(lambda units: None)
-    known = _Told(part, prices, True, START, bounds)
+    known = _Told(part, prices, START, bounds)
     known.final = search.labels.cost.copy()
     known.run(lambda units: None)
     cost_us = search.labels.cost.min(axis=1)
@@ -126,10 +126,10 @@ def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
 
 def in_columns(problem: ScheduleProblem, prices: CostModel) -> tuple[float, float, float]:
     """Excess of a block's optimum over each of three bounds, as a share of the bound."""
-    (part,), _ = prepare_block(problem, prices, SearchOptions(), concurrent=True, merge=False)
+    (part,), _ = prepare_block(problem, prices, SearchOptions(StageSpace(merge=False)))
     problem, bounds = part.problem, prices.bounds(part.problem)
     assert bounds is not None
-    search = _Asked(part, prices, True, START, None)
+    search = _Asked(part, prices, START, None)
     search.run(lambda units: None)
     best_us = float(search.labels.cost[-1].min())
     units = np.arange(len(problem), dtype=np.uint64)

@@ -15,7 +15,7 @@ import iossim
 from benchmarks.kept_runs import ROOT
 from iossim.execution.execution import Span
 from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.stream_timeline import beside_figure
+from iossim.report.figures.schedule_timeline import beside_figure
 
 RECORDED = ROOT / "hw_profiles" / "measurements" / "epyc-2-cores" / "moe_layer_streams.csv"
 PICTURE = ROOT / "docs" / "deployed_streams.svg"

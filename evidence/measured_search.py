@@ -77,7 +77,7 @@ def problems_of(name: str) -> list[ScheduleProblem]:
 
 def optimum(problems: list[ScheduleProblem], estimate: CostModel, truth: MeasuringCostModel) -> tuple[float, int]:
     """Least cost of any schedule when all distinct stages are priced by the truth, and their number."""
-    space = build_space(problems, estimate, truth, OPTIONS, concurrent=True, merge=True)
+    space = build_space(problems, estimate, truth, OPTIONS)
     prices_us = np.full(len(space.classes), np.nan)
     for transitions, classes in zip(space.transitions, space.classes.of_stage, strict=True):
         of_class, stages = np.unique(classes, return_index=True)

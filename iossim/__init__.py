@@ -25,10 +25,19 @@ from typing import TYPE_CHECKING
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.api import compare, cost_model, optimize, optimize_streams, simulate
+    from iossim.api import (
+        compare,
+        cost_model,
+        explain,
+        optimize,
+        optimize_streams,
+        predict,
+        price,
+        simulate,
+        simulate_events,
+    )
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
-    from iossim.inquiries import explain, predict, price, simulate_events
     from iossim.ir.network import Network
     from iossim.microbatching.microbatch_api import microbatch
     from iossim.models.load import load
@@ -57,10 +66,9 @@ if not os_path.isdir(os_path.join(_FOLDER, "backends")):
     sys.meta_path.insert(0, _Checkout)
 
 _NAMES = {
-    "iossim.api": "compare cost_model optimize optimize_streams simulate",
+    "iossim.api": "compare cost_model explain optimize optimize_streams predict price simulate simulate_events",
     "iossim.base.errors": "IossimError",
     "iossim.hardware.load": "device",
-    "iossim.inquiries": "explain predict price simulate_events",
     "iossim.ir.network": "Network",
     "iossim.models.load": "load",
     "iossim.profiles.corun": "corun",

@@ -6,71 +6,72 @@ Networks and devices may be given as values or by name. Every function raises a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError, public
-from iossim.cost.model import CostModel
-from iossim.execution.engine import AUTO
+from iossim.base.errors import OptionError, public, takes
+from iossim.cost.model import CostModel, problems_of
+from iossim.execution.engine import AUTO, Engine
+from iossim.hardware.load import device as load_device
+from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.schedule.schedule_file import read_schedule as read_any
-from iossim.schedule.schedule_file import read_stages
-from iossim.search.assemble import reprice_any
+from iossim.prediction.network_table import NetworkTable, predict_network
+from iossim.schedule.fit import OwnStage, fit_stages
+from iossim.schedule.planned_stage import planned
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule
+from iossim.schedule.schedule_file import read_schedule
+from iossim.search.assemble import build_schedule, reprice_any
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
+from iossim.tasks.explain import Explanation
+from iossim.tasks.explain import explain as explain_schedule
 from iossim.tasks.own_prices import own_prices
-from iossim.tasks.requests import compare, cost_model, limit_bytes, network_of, prices_of, search_options, task
-from iossim.tasks.task import judged
-from iossim.transforms.transform import SearchOrder
+from iossim.tasks.requests import (
+    ChangeOptions,
+    TaskOptions,
+    compare,
+    cost_model,
+    network_of,
+    prices_of,
+    search_options,
+    task,
+)
+from iossim.tasks.task import Scheduled, judged
+from iossim.transforms.replay import at_batch, in_units_of
+from iossim.transforms.replay import network_of as network_of_schedule
 
-if TYPE_CHECKING:  # most calls need none of these; those that do import them
+if TYPE_CHECKING:  # each function loads what it needs
+    from iossim.execution.execution import Execution
     from iossim.search.measured import Budget
-    from iossim.transforms.rewriting.backtracking import RewriteBudget
-    from iossim.transforms.rewriting.rule import Rule
-    from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 __all__ = [
     "compare",
     "cost_model",
-    "limit_bytes",
-    "network_of",
+    "explain",
     "optimize",
-    "optimize_any",
     "optimize_streams",
-    "own_device",
-    "prices_of",
+    "predict",
+    "price",
     "read_any_schedule",
-    "read_schedule",
+    "scheduled",
     "search_options",
     "simulate",
+    "simulate_events",
     "task",
-    "with_network",
 ]
 
 
 @public
+@takes(TaskOptions, task)
 def optimize(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
-    scheduler: str = "ios-both",
-    engine: str = AUTO,
-    cost_model: str | CostModel = "simulator",
-    options: SearchOptions | None = None,
-    budget: Budget | str | None = None,
-    rewrite: str | Sequence[Rule] | None = None,
-    rewrite_search: RewriteSearch = "joint",
-    alpha: float = 1.05,
-    rewrite_budget: RewriteBudget | str = "200",
-    unproved: bool = False,
-    micro_batch: int | str | None = None,
-    search: SearchOrder = "in-turn",
-    choose_joins: bool | None = None,
     progress: StartProgress = silent,
     measuring: MeasuredProgress = ignore_measuring,
+    **asked: Unpack[TaskOptions],
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
@@ -79,39 +80,18 @@ def optimize(
 
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    asked = task(
-        model,
-        device,
-        scheduler=scheduler,
-        engine=engine,
-        cost_model=cost_model,
-        options=options,
-        budget=budget,
-        rewrite=rewrite,
-        rewrite_search=rewrite_search,
-        alpha=alpha,
-        rewrite_budget=rewrite_budget,
-        unproved=unproved,
-        micro_batch=micro_batch,
-        search=search,
-        choose_joins=choose_joins,
-    )
-    return asked.run(progress, measuring).schedule
+    return task(model, device, **asked).run(progress, measuring).schedule
 
 
 @public
+@takes(ChangeOptions, task)
 def optimize_streams(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
     scheduler: str = "ios-streams",
-    engine: str = AUTO,
-    cost_model: str | CostModel = "simulator",
-    options: SearchOptions | None = None,
-    rewrite: str | Sequence[Rule] | None = None,
-    rewrite_budget: RewriteBudget | str = "200",
-    search: SearchOrder = "in-turn",
     progress: StartProgress = silent,
+    **asked: Unpack[ChangeOptions],
 ) -> AnySchedule:
     """The stream schedule that a scheduler finds, or the stages that it started from if no streams are faster.
 
@@ -120,36 +100,32 @@ def optimize_streams(
     unknown scheduler.
     KeyboardInterrupt ends the search with the best schedule so far, whose ``complete`` is then False.
     """
-    asked = task(
-        model,
-        device,
-        engine=engine,
-        cost_model=cost_model,
-        options=options,
-        rewrite=rewrite,
-        rewrite_budget=rewrite_budget,
-        search=search,
-        choose_joins=False,
-    )
-    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams  # loaded for streams only
-
-    return judged_beside_sequence(*search_streams(asked, scheduler, progress), asked.prices)
+    return scheduled(model, device, scheduler=scheduler, progress=progress, **asked).schedule
 
 
-def optimize_any(
+def scheduled(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
     scheduler: str = "ios-both",
-    **options: Any,
-) -> AnySchedule:
-    """:func:`optimize_streams` if the scheduler is one of streams, else :func:`optimize`; both also take ``engine``,
-    ``cost_model``, ``options`` and ``progress``, and the latter ``choose_joins``.
+    progress: StartProgress = silent,
+    measuring: MeasuredProgress = ignore_measuring,
+    budget: Budget | str | None = None,
+    **asked: Unpack[ChangeOptions],
+) -> Scheduled[AnySchedule]:
+    """The schedule by any scheduler, of stages or of streams, and its network, as :func:`task` with these options runs.
+
+    Streams are searched for the network that is changed for ``ios-both``; raises OptionError for a budget of theirs.
     """
-    if scheduler in stream_scheduler_names():
-        options.pop("choose_joins", None)
-        return optimize_streams(model, device, scheduler=scheduler, **options)
-    return optimize(model, device, scheduler=scheduler, **options)
+    if scheduler not in stream_scheduler_names():
+        return task(model, device, scheduler=scheduler, budget=budget, **asked).run(progress, measuring)
+    from iossim.tasks.stream_explain import run_streams  # loaded for streams only
+
+    if budget is not None:
+        reason = "searches at prices that are known, and measures none"
+        raise OptionError(f"`scheduler` {scheduler} {reason}; leave `budget` out, and a `cost_model` that measures")
+    asked["choose_joins"] = False
+    return run_streams(task(model, device, **asked), scheduler, progress)
 
 
 class _SimulateOptions(TypedDict, total=False):
@@ -186,9 +162,9 @@ def simulate(
     The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
     ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
     """
-    read, network = with_network(saved, network)
+    read, network = _with_network(saved, network)
     if device is None and cost_model == "simulator":
-        device = own_device(read)
+        device = _own_device(read)
     prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
     return judged(network, [reprice_any(read, network, prices)], prices)[0]
 
@@ -197,31 +173,119 @@ def read_any_schedule(
     path: str | Path, model: str | None = None, batch: int | None = None
 ) -> tuple[AnySchedule, Network]:
     """A saved schedule of stages or streams, and its network; both for another ``batch`` size, if given."""
-    from iossim.transforms.replay import at_batch, network_of
-
-    read = read_any(Path(path))
-    return (read, network_of(read, model)) if batch is None else at_batch(read, batch, model)
+    read = read_schedule(Path(path))
+    return (read, network_of_schedule(read, model)) if batch is None else at_batch(read, batch, model)
 
 
-def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:
-    """A saved schedule of stages and the network that it fits; ``model`` is the model's present path if its file has
-    moved. Raises ScheduleError for a schedule of streams.
+@public
+def price(
+    model: Network | str | Path,
+    stages: Iterable[OwnStage],
+    device: DeviceProfile | str | Path | None,
+    *,
+    scheduler: str = "own",
+    engine: str = AUTO,
+    cost_model: str | CostModel = "simulator",
+) -> Schedule:
+    """The schedule of ``stages`` of one's own, in execution order, at the prices of a device or cost model.
+
+    A stage is a list of unit names (``unit.name for unit in network.units``): units that read each other run in order
+    as one group, and the groups run concurrently. A list of such lists gives the groups, which are then checked;
+    ``{"merge": names}`` runs convolutions of one input as one; a stage of another schedule is taken without its price.
+    Every unit is in one stage, and a stage within one block. ``scheduler`` is the name that the result carries.
+
+    Raises ScheduleError, naming the stage (counted from 0) and the unit, for stages that are no schedule of the
+    network, and where the cost model has no price for one.
     """
-    from iossim.transforms.replay import network_of
+    network = network_of(model)
+    prices = prices_of(cost_model, device, network, engine)
+    problems = problems_of(network, prices)
+    blocks = fit_stages(network, problems, stages)
+    plans = [planned(problem, block) for problem, block in zip(problems, blocks, strict=True)]
+    return judged(network, [build_schedule(network, problems, plans, prices, scheduler)], prices)[0]
 
-    read = read_stages(Path(path))
-    return read, network_of(read, model)
+
+@public
+def explain(
+    schedule: Schedule | Network | str | Path,
+    network: Network | DeviceProfile | str | Path | None = None,
+    device: DeviceProfile | str | Path | None = None,
+    *,
+    stages: Sequence[int] | None = None,
+    scheduler: str = "ios-both",
+    engine: str = AUTO,
+    options: SearchOptions | None = None,
+) -> Explanation:
+    """Why each stage of a ``schedule`` is as it is, and what its alternatives cost; by default on the schedule's own
+    device and network.
+
+    Given a model and a device, ``explain("squeezenet", "t4")``, it explains the schedule that :func:`iossim.optimize`
+    finds with this ``scheduler``, ``engine`` and ``options``.
+
+    ``stages`` are the numbers of the stages to explain in full. Raises OptionError for a number that no stage has, and
+    for a measured schedule if no device is given.
+    """
+    if not isinstance(schedule, Schedule):
+        if network is None or isinstance(network, Network):
+            raise OptionError("of a model, explain takes the device as second argument; of a schedule, the network")
+        asked = task(schedule, network, scheduler=scheduler, engine=engine, options=options)
+        done = asked.run()
+        return explain_schedule(done.schedule, done.network, asked.prices, stages)
+    if network is not None and not isinstance(network, Network):
+        raise OptionError("of a schedule, explain takes its network as second argument, or none, and `device` by name")
+    network = in_units_of(schedule, network)
+    prices: CostModel | None = own_prices(schedule, device)
+    if prices is None:
+        if device is None:
+            raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
+        prices = cost_model("simulator", device, network.precision, schedule.engine or AUTO)
+    return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 
-def with_network(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
+@public
+def simulate_events(
+    saved: AnySchedule | str | Path,
+    device: DeviceProfile | str | Path | None = None,
+    *,
+    network: Network | None = None,
+    engine: str | None = None,
+) -> Execution:
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
+
+    The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
+    ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
+    """
+    from iossim.backends.simulator.events import run_schedule
+
+    read, network = _with_network(saved, network)
+    profile = load_device(_own_device(read) if device is None else device)
+    return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
+
+
+@public
+def predict(
+    model: Network | str | Path, device: DeviceProfile | str | Path, *, engine: str = AUTO, weights: str = Weights.AUTO
+) -> NetworkTable:
+    """GPU time of each unit of a network alone, with its interval; of each op if the network is a name or file.
+
+    ``weights``: where kernels find theirs, ``warm`` (in L2, as far as they fit), ``cold`` (in DRAM) or ``auto`` (by
+    the network's sizes). Raises DeviceError for a precision that the device lacks, OptionError for other ``weights``.
+    """
+    profile = load_device(device)
+    network = network_of(model, units="none")
+    profile.require(network.precision)
+    return predict_network(network, profile, Engine.named(engine, profile), Weights.named(weights))
+
+
+def _with_network(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
     """A schedule, read if given as a file, and its network, loaded unless given; the two fit."""
-    from iossim.transforms.replay import in_units_of
-
-    read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
+    read = read_schedule(Path(saved)) if isinstance(saved, str | Path) else saved
+    if not isinstance(read, SavedSchedule):
+        raise OptionError(f"{read!r} is no schedule; give one of optimize, or the file that it was saved to")
     return read, in_units_of(read, network)
 
 
-def own_device(read: AnySchedule) -> str:
+def _own_device(read: AnySchedule) -> str:
     """The device that a schedule was priced for; raises OptionError if there is none."""
     if own_prices(read) is None:
         reason = f"the schedule was priced by {read.cost_model.get('name')!r}, not for a device"

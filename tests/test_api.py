@@ -250,6 +250,9 @@ def test_bounds_of_a_comparison_are_what_its_searches_prove() -> None:
         (lambda: iossim.compare("ios_sample", None), "needs a device"),
         (lambda: iossim.compare(5, "t4"), r"5 is no network; give a network \(iossim\.load\)"),  # type: ignore[arg-type]
         (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
+        (lambda: iossim.load("m.onnx", shapes={"x": 3}), r"shapes {'x': 3}, dimensions None: give whole numbers"),  # type: ignore[dict-item]
+        (lambda: iossim.load("m.onnx", dimensions={"n": "8"}), "give whole numbers by name"),  # type: ignore[dict-item]
+        (lambda: iossim.simulate(None, "t4"), "None is no schedule; give one of optimize"),  # type: ignore[call-overload]
         (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),
         (
             lambda: iossim.optimize("ios_sample", None, cost_model=iossim.cost_model("simulator", "t4", "fp16")),

@@ -20,6 +20,9 @@ from iossim.ir.types import Precision
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import KINDS, read_record
+from iossim.microbatching.division import POLICIES
+from iossim.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
+from iossim.profiles.corun import Through
 from iossim.report.schemas import SCHEMAS, schema
 
 COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "schemas"
@@ -40,6 +43,14 @@ def test_the_committed_schema_is_what_the_classes_say(name: str) -> None:
     remedy = "run: iossim schema --out docs/schemas"
     assert (COMMITTED / f"{name}.json").read_text() == printed(f"schema {name}"), remedy
     Draft202012Validator.check_schema(schema(name))
+
+
+def test_what_a_written_schema_lists_is_what_the_code_has() -> None:
+    divided = schema("microbatch")["properties"]
+    assert divided["policy"]["enum"] == list(POLICIES)
+    passes = divided["kernels"]["items"]["properties"]["pass"]
+    assert passes["enum"] == [FORWARD, BACKWARD_DATA, BACKWARD_FILTER]
+    assert schema("corun")["$defs"]["slowed"]["properties"]["through"]["enum"] == [str(each) for each in Through]
 
 
 def test_all_are_committed(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ def experts() -> nn.Module:
         (Returning(lambda x: x.scatter(1, x.argsort(), x * 2).scatter_add(0, x.long() % 2, x)), X, "ScatterElements"),
         (Returning(lambda x: x.index_put((torch.tensor([1, 0]),), x * 2)), X, "ScatterND"),
         (Returning(lambda x: x.scatter_reduce(1, x.argsort(), x, "amax")), X, "ScatterElements"),
-        (experts(), {"x": {"rows": EXPERTS[0, :6, :8] - 1, "ends": ROUTED}}, "Matmul Where"),
-        (experts(), {"x": {"rows": EXPERTS[0, :1, :8] - 1, "ends": ROUTED // 6}}, "Gather"),
+        (experts(), {"x": {"rows": EXPERTS[0, :6, :8] - 1, "ends": ROUTED}}, "Grouped-Matmul"),
+        (experts(), {"x": {"rows": EXPERTS[0, :1, :8] - 1, "ends": ROUTED // 6}}, "Grouped-Matmul"),
     ],
 )
 def test_what_onnx_has_no_form_for_runs_as_it_is(module: Any, given: Any, kinds: str) -> None:

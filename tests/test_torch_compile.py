@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -261,3 +262,24 @@ def test_on_a_gpu_calls_of_two_streams_come_one_after_another_in_pytorchs_memory
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph), pytest.warns(UserWarning, match="the caller captures a CUDA graph"):
         compiled(image)
+
+
+class Best(nn.Module):
+    """Positive parts, and where the largest are: of equal ones ONNX takes the first, PyTorch any."""
+
+    def __init__(self, noise: float) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.relu(x) + self.noise * random.random()
+        return y, torch.topk(y, 10).indices
+
+
+def test_equal_numbers_in_another_order_are_a_warning_where_an_output_depends_on_their_order() -> None:
+    x = -torch.ones(1, 336)
+    with pytest.warns(UserWarning, match=r"outputs \[1\] of module Best differ from its own; they depend on an order"):
+        compiled = iossim.torch.compile(Best(0.0).eval(), x)
+    assert compiled(x)[1].tolist() == [[*range(10)]]
+    with pytest.raises(ModelError, match=r"output 0 of module Best is off by .* is not a function of its inputs"):
+        iossim.torch.compile(Best(1.0).eval(), x)

@@ -10,6 +10,7 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn import ordering_kernels, window_kernels
 from iossim.backends.cupy_cudnn.element_kernels import as_it_is, chain, gather, literal
+from iossim.backends.cupy_cudnn.grouped_kernels import grouped_product
 from iossim.backends.cupy_cudnn.image_kernels import grid_sample, resample
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, norm, reduction, softmax
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
@@ -26,6 +27,7 @@ from iossim.ir.ops.channels_last import (
 )
 from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.grid_sample import GridSample
+from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
@@ -129,6 +131,13 @@ def _norm(calls: UnitChains, node: Node, op: LayerNorm | RmsNorm | GroupNorm | I
     else:
         made = group_norm(x, y, after, op.groups if isinstance(op, GroupNorm) else y.shape[1], op.epsilon)
     calls.calls.append(made)
+
+
+@OP_CALLS.register(GroupedMatMul)
+def _grouped_product(calls: UnitChains, node: Node, op: GroupedMatMul) -> None:
+    x, weight, ends = map(calls.view, node.inputs)
+    epilogue, value = calls.after(node)
+    calls.calls.append(grouped_product(x, weight, ends, calls.target(value), epilogue.computed))
 
 
 @OP_CALLS.register(Gather)

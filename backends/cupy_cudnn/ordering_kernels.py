@@ -17,17 +17,21 @@ from iossim.ir.ops.gather import GatherElements
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
 from iossim.ir.types import DType
 
-_KEY = """static __device__ int key_of(float value) {
+_KEY = """typedef int order_t;
+static __device__ int key_of(float value) {
     const int bits = __float_as_int(value == 0.0f ? 0.0f : value != value ? __int_as_float(0x7fc00000) : value);
     return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 """
+_WHOLE_KEY = """typedef long long order_t;
+static __device__ long long key_of(long long value) { return value; }
+"""
 #: Each element counts those before it, which is its place in order: the first ``wanted`` write themselves there.
 _TOP_K = """x_t* from = $x;
-const int own = key_of(from[(long long)i * x_e]) ^ flip;
+const order_t own = key_of(from[(long long)i * x_e]) ^ flip;
 int place = 0;
 for (int j = 0; j < length && place < wanted; ++j) {
-    const int other = key_of(from[(long long)j * x_e]) ^ flip;
+    const order_t other = key_of(from[(long long)j * x_e]) ^ flip;
     place += other > own || (other == own && j < i);
 }
 if (place >= wanted) return;
@@ -35,22 +39,23 @@ if (place >= wanted) return;
 ($p)[(long long)place * p_e] = i;
 """
 #: A block for each row: threads look at every so manieth element, then halve their number as they compare.
-_ARG_EXTREME = """__shared__ int keys[256];
+_ARG_EXTREME = """__shared__ order_t keys[256];
 __shared__ int found[256];
 $places
 x_t* from = $x;
 const int thread = threadIdx.x;
 int best = thread < length ? thread : 0;
-int key = key_of(from[(long long)best * x_e]) ^ flip;
+order_t key = key_of(from[(long long)best * x_e]) ^ flip;
 for (int j = thread; j < length; j += blockDim.x) {
-    const int other = key_of(from[(long long)j * x_e]) ^ flip;
+    const order_t other = key_of(from[(long long)j * x_e]) ^ flip;
     if (other > key || (other == key && last)) { key = other; best = j; }
 }
 keys[thread] = key; found[thread] = best;
 __syncthreads();
 for (int half = blockDim.x / 2; half > 0; half /= 2) {
     if (thread < half) {
-        const int other = keys[thread + half], place = found[thread + half];
+        const order_t other = keys[thread + half];
+        const int place = found[thread + half];
         key = keys[thread]; best = found[thread];
         if (other > key || (other == key && (last ? place > best : place < best))) {
             keys[thread] = other; found[thread] = place;
@@ -77,26 +82,26 @@ for (long long j = step < 0 ? length - 1 : 0; 0 <= j && j < length; j += step) {
 
 def top_k(op: TopK, x: View, y: View, places: View) -> KernelCall:
     """The first ``op.count`` elements of ``x`` along an axis in order, and their places."""
-    axis = _ordered_axis(op, x)
+    axis, key = _ordered(op, x)
     numbers = {"length": x.shape[axis], "wanted": op.count, "flip": 0 if op.largest else -1}
-    return _of_rows("top_k", _TOP_K, {"x": x, "y": y, "p": places}, axis, numbers, _KEY, each=x.shape[axis])
+    return _of_rows("top_k", _TOP_K, {"x": x, "y": y, "p": places}, axis, numbers, key, each=x.shape[axis])
 
 
 def arg_extreme(op: ArgExtreme, x: View, places: View) -> KernelCall:
     """The place of the largest or smallest of ``x`` along an axis, which has one element, or none, in ``places``."""
-    axis = _ordered_axis(op, x)
+    axis, key = _ordered(op, x)
     numbers, threads = {"length": x.shape[axis], "flip": -1 if op.smallest else 0, "last": int(op.last)}, 32
     while threads < min(256, x.shape[axis]):
         threads *= 2
     kept = places.with_ones((*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-    return _of_rows("arg_extreme", _ARG_EXTREME, {"x": x, "p": kept}, axis, numbers, _KEY, block=threads)
+    return _of_rows("arg_extreme", _ARG_EXTREME, {"x": x, "p": kept}, axis, numbers, key, block=threads)
 
 
-def _ordered_axis(op: ArgExtreme | TopK, x: View) -> int:
-    """The axis along which numbers are compared; raises BackendError for those that no float holds."""
-    if not x.dtype.is_floating or x.dtype is DType.FLOAT64:
+def _ordered(op: ArgExtreme | TopK, x: View) -> tuple[int, str]:
+    """The axis along which numbers are compared, and the function by which; BackendError for those without one."""
+    if x.dtype in (DType.FLOAT64, DType.UINT64, DType.BOOL) or x.dtype.bits < 8:
         raise BackendError(f"no kernel orders {x.dtype}")
-    return normal_axis(op.axis, len(x.shape))
+    return normal_axis(op.axis, len(x.shape)), _KEY if x.dtype.is_floating else _WHOLE_KEY
 
 
 def pick(op: GatherElements, x: View, indices: View, y: View) -> KernelCall:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.convolution import Epilogue, LibraryStep, activation_name
 from iossim.backends.cupy_cudnn.element_kernels import Computed, Operands
+from iossim.backends.cupy_cudnn.kernel_text import NAMES
 from iossim.backends.cupy_cudnn.unit_calls import Prologue, UnitCalls
 from iossim.backends.cupy_cudnn.views import View
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -182,11 +183,11 @@ class UnitChains(UnitCalls):
     def _joins(self, node: Node) -> bool:
         """True where an element-wise op may be part of a chain."""
         match node.op:
-            case Quantize() | Dequantize():
+            case Quantize() | Dequantize(block=0) if self.graph.types[node.inputs[0]].dtype in NAMES:
                 return True
             case BatchNorm():
                 return all(self.weights.knows(name) for name in node.inputs[1:])
-            case PRelu(per_channel=True):
+            case PRelu(per_channel=True) | Dequantize():
                 return False
         types = [self.graph.types[name].dtype for name in (*node.inputs, *node.outputs)]
         return element_kernels.is_computed(node.op, types[:-1], types[-1])

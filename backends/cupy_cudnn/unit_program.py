@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from iossim.backends.cupy_cudnn import element_kernels
+from iossim.backends.cupy_cudnn import dequantised_products, element_kernels  # noqa: F401  the first registers
 from iossim.backends.cupy_cudnn.attention_calls import fused_attention
 from iossim.backends.cupy_cudnn.convolution import Epilogue
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS

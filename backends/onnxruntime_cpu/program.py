@@ -292,7 +292,7 @@ class _Binder:
             buffer = self.plan.buffers[name]
             if buffer.view_of is None:
                 begin = self.plan.offsets[name]
-                memory = self.arena[begin : begin + buffer.type.bytes]
+                memory = self.arena[begin : begin + buffer.bytes]
                 self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
             else:
                 self.views[name] = self._view(buffer.view_of)[buffer.box.selection]

@@ -15,6 +15,7 @@ those are in the prices of whole plans, and in the event-driven engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
+from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -125,9 +127,10 @@ class SimulatorCostModel:
         """Placement of concats and splits, if the network has some and the engine may have them in place."""
         if not (self.in_place or self.engine.facts.in_place):
             return []
-        place = self.units.placed.placement(network)
+        place = in_place_buffers(network)
         copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
-        said = f"lie in place, with {copies or 'no'} copies" if self.in_place else "launch a kernel a term"
+        placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
+        said = placed if self.in_place else "launch a kernel a term"
         other = COPIES if self.in_place else IN_PLACE
         return [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] if place.moves else []
 
@@ -136,7 +139,7 @@ class SimulatorCostModel:
         keys = [work + placed for work, placed in self.units.keys(problem)]
         if not self.in_place:
             return keys
-        place = self.units.placed.placement(self.units.network(problem))
+        place = in_place_buffers(self.units.network(problem))
         return [key + place.merging(unit) for key, unit in zip(keys, problem.units, strict=True)]
 
     def price_stages(self, batch: StageBatch) -> Prices:
@@ -153,14 +156,12 @@ class SimulatorCostModel:
     def price_below(self, batch: StageBatch, limits_us: Prices) -> Prices:
         return self.stages.price(batch.problem, batch.masks, limits_us=limits_us)
 
-    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
+    def price_changed(self, batch: StageBatch, launches: float) -> Prices:
         if self.stages.is_divided:
             return self.price_stages(batch)
         return self._price(
             batch,
-            lambda problem, masks, variants: self.stages.price_changed(
-                problem, masks, variants, interference, launches
-            ),
+            partial(self.stages.price_changed, launches=launches),
             lambda merged: max(merged.device_us, launches * sum(merged.host_us)),
         )
 
@@ -217,10 +218,10 @@ class SimulatorCostModel:
         return self.plans.work(problem)
 
     def plan_us(self, network: Network, plan: Plan) -> float:
-        return self.plans.run(network, plan).latency_us
+        return self.plans.run(network, plan)[0]
 
     def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
-        return self.plans.run(network, plan).spans
+        return self.plans.run(network, plan)[1]
 
     def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
         from iossim.backends.simulator.events.run import run_plan
@@ -236,7 +237,7 @@ class SimulatorCostModel:
         if isinstance(schedule, StreamSchedule):
             from iossim.execution.lower import lower_schedule
 
-            return self.plans.run(network, lower_schedule(schedule, network, self.engine)).spans
+            return self.plan_spans(network, lower_schedule(schedule, network, self.engine))
         from iossim.backends.simulator.stage_runs import timeline
 
         return timeline(self.stages, self.price_boundary, network, schedule)

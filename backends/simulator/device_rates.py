@@ -26,7 +26,7 @@ from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
 from iossim.hardware.lowering.gpu.tensor_core_families import ATTENTION_ROWS, TENSOR_TILES
 from iossim.hardware.lowering.kernel import Issue, WorkClass
-from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 
@@ -183,12 +183,31 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
         WorkClass.LAYOUT: p.layout_efficiency,
     }
+    ramps_us = {
+        **dict.fromkeys((*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX), 0.0),
+        **dict.fromkeys(ISSUED_CLASSES, p.stream_ramp_us + p.window_ramp_us),
+        **dict.fromkeys((WorkClass.ROW, WorkClass.NARROW_STREAM), p.stream_ramp_us + PASSES_RAMP_US),
+        **dict.fromkeys(_TRANSFORMS, p.transform_ramp_us),
+        WorkClass.LAYOUT: p.layout_ramp_us,
+        WorkClass.ATTENTION: p.attention_ramp_us,
+    }
+    prologue_clocks = {
+        **dict.fromkeys(TILED_CLASSES, p.block_prologue_clocks),
+        **dict.fromkeys(TENSOR_CLASSES, p.tensor_prologue_clocks),
+        WorkClass.GEMM: p.gemm_prologue_clocks,
+        WorkClass.ATTENTION: p.attention_prologue_clocks,
+        WorkClass.GROUPED: GROUPED_PROLOGUE_SEEN * p.block_prologue_clocks,
+    }
+    gflops_per_watt = {
+        **dict.fromkeys(TENSOR_CLASSES, p.tensor_sustained_gflops_per_watt),
+        WorkClass.GEMM: p.gemm_sustained_gflops_per_watt,
+    }
     peak = profile.fp32_tflops * 1e6 / sms  # a teraflop a second is a megaflop a microsecond
     flops = np.empty((len(CLASSES), len(PRECISION_NUMBER)))
     for work_class, index in CLASS.items():
         flops[index] = peak * efficiency.get(work_class, p.vector_efficiency)
     flops[CLASS[WorkClass.ROW]] = 2 * ROW_LANES * clocks_per_us * _row_rate(profile)
-    gflops = np.array([_gflops_per_watt(c, p) * profile.board_power_w for c in CLASSES])
+    gflops = np.array([gflops_per_watt.get(c, p.sustained_gflops_per_watt) * profile.board_power_w for c in CLASSES])
     sustained = np.repeat(gflops[:, None] * 1e3, len(PRECISION_NUMBER), axis=1)
     for work_class in ISSUED_CLASSES:
         index = CLASS[work_class]
@@ -248,10 +267,10 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         sustained,
         p.latency_hiding_warps * WARP_THREADS,
         p.dram_latency_factor,
-        np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
+        np.array([prologue_clocks.get(c, 0.0) / clocks_per_us for c in CLASSES]),
         np.array([prologues.get(name, 1.0) for name in TILE_NUMBER]),
         np.array([name in TENSOR_TILES and TENSOR_TILES[name].is_persistent for name in TILE_NUMBER], dtype=float),
-        np.array([_ramp_us(c, p, engine, issue) for c in CLASSES]),
+        np.array([_ramp_us(c, ramps_us.get(c, p.stream_ramp_us), p.kernel_gap_us, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,
         p.overlap_norm,
@@ -287,8 +306,8 @@ def _half_fed_reuse(profile: DeviceProfile, precision: Precision) -> float:
     return _HALF_FED_REUSE * (min(1.0, bytes_per_clock / _HALF_FED_BYTES) if copies_ahead else 1.0)
 
 
-def _ramp_us(work_class: WorkClass, parameters: ModelParameters, engine: EngineOverheads, issue: Issue) -> float:
-    ramp_us = _own_ramp_us(work_class, parameters)
+def _ramp_us(work_class: WorkClass, ramp_us: float, gap_us: float, engine: EngineOverheads, issue: Issue) -> float:
+    """The ramp of a class whose own is ``ramp_us``, for kernels that come by ``issue`` after gaps of ``gap_us``."""
     if issue is Issue.CALLS:
         return ramp_us + engine.dispatch_layout_us if work_class is WorkClass.LAYOUT else ramp_us
     if issue is Issue.PROFILER:
@@ -297,39 +316,5 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters, engine: EngineO
     if not is_cold and (issue is Issue.STREAM or work_class in _FP32_TILED):
         return ramp_us  # what a kernel takes at least is in the gap, or in the prologues of products on FP32 lanes
     least_us = engine.graph_tensor_kernel_us if work_class in TENSOR_CLASSES else engine.graph_kernel_us
-    ramp_us = max(ramp_us, least_us - parameters.kernel_gap_us * engine.graph_gap_factor)
+    ramp_us = max(ramp_us, least_us - gap_us * engine.graph_gap_factor)
     return ramp_us + engine.cold_convolution_us if is_cold else ramp_us
-
-
-def _own_ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
-    if work_class in _TRANSFORMS:
-        return parameters.transform_ramp_us
-    if work_class is WorkClass.LAYOUT:
-        return parameters.layout_ramp_us
-    if work_class is WorkClass.ATTENTION:
-        return parameters.attention_ramp_us
-    if work_class in (WorkClass.ROW, WorkClass.NARROW_STREAM):
-        return parameters.stream_ramp_us + PASSES_RAMP_US
-    if work_class in ISSUED_CLASSES:
-        return parameters.stream_ramp_us + parameters.window_ramp_us
-    is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
-    return 0.0 if is_without else parameters.stream_ramp_us
-
-
-def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
-    if work_class is WorkClass.GEMM:
-        return parameters.gemm_prologue_clocks
-    if work_class is WorkClass.ATTENTION:
-        return parameters.attention_prologue_clocks
-    if work_class in TENSOR_CLASSES:
-        return parameters.tensor_prologue_clocks
-    if work_class is WorkClass.GROUPED:
-        return GROUPED_PROLOGUE_SEEN * parameters.block_prologue_clocks
-    return parameters.block_prologue_clocks if work_class in TILED_CLASSES else 0.0
-
-
-def _gflops_per_watt(work_class: WorkClass, parameters: ModelParameters) -> float:
-    if work_class in TENSOR_CLASSES:
-        return parameters.tensor_sustained_gflops_per_watt
-    is_gemm = work_class is WorkClass.GEMM
-    return parameters.gemm_sustained_gflops_per_watt if is_gemm else parameters.sustained_gflops_per_watt

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.hardware.lowering.residence import lost_part
-from iossim.schedule.masks import lowest_bit, scramble
+from iossim.schedule.masks import lowest_bit
 from iossim.schedule.problem import Masks
 
 Floats = NDArray[np.float64]
@@ -38,9 +38,9 @@ Integers = NDArray[np.int64]
 #: Resident blocks an SM from which on a kernel counts as lying on all SMs evenly: at most 1, for ``_segments``.
 EVEN_SPREAD = 1.0
 
-#: Columns of ``StageKernels.columns`` (:mod:`~iossim.backends.simulator.stage_model`): those of ``KernelPrice``, its
-#: ``slots`` last; then what the host needs to issue the kernel, the load of one resident block on its SM, and the
-#: largest part that its blocks have of any kind of slots, or more than all where they need whole SMs.
+#: Columns of ``StageKernels.columns``: those of ``KernelPrice``, its ``slots`` last; then what the host needs to issue
+#: the kernel, the load of one resident block on its SM, and the largest part that its blocks have of any kind of slots,
+#: or more than all where they need whole SMs.
 ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS = range(6)
 LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND, GPC_CLUSTERS, AGAIN_US = range(6, 12)
 SLOTS, SLOT_KINDS = 12, 5
@@ -48,18 +48,85 @@ SLOTS, SLOT_KINDS = 12, 5
 SMS = SLOTS + SLOT_KINDS - 1
 HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
-# The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
-# The rows of the numbers have an entry a group, a segment, a kernel in order, a running one, or a kind of slots.
-REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN, BEHIND, WAITING = range(11)
+# The rows of the numbers have an entry a stream, a segment, a kernel in order, a running one, or a kind of slots.
+REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, PART, _TAKEN, BEHIND, AFTER, WAITING = range(12)
 #: In the row of what waits, a kernel that has not begun; else the part of its blocks that become a second wave.
-NOT_BEGUN, NUMBERS = -1.0, 11
+NOT_BEGUN = -1.0
 #: A second wave waits for the end of a first one that has at most this part of its time left.
 _ENDING = 0.25
-# The rows of the integers: kernels in order of issue; for each group, where its own begin and which is next; the
-# groups whose kernels run, in the order in which they started, and those kernels; which of them are sparse.
+# The rows of the integers: kernels in order of issue; for each stream, where its own begin and which is next; the
+# streams whose kernels run, in the order in which they started, and those kernels; which of them are sparse.
 ORDER, BEGIN, POSITION, STARTED, RUNNING, _SPARSE = range(6)
 # The rows of the masks: units of a group, and sparse kernels with blocks on a segment.
 GROUPS, _MEMBERS = range(2)
+
+#: An upper bound on the groups of a stage, and on streams.
+MAX_GROUPS = 64
+#: Largest set of kernels whose slowdowns are kept.
+MOST_KNOWN = 7
+
+
+class StageKernels(NamedTuple):
+    """The kernels of a problem's units, flat: ``kernel_begin[u]`` to ``kernel_begin[u + 1]`` are unit ``u``'s.
+
+    ``columns`` has a row a kernel; ``single_us`` is what each unit takes in a stage of one group; ``keys``,
+    ``[kernels, 2]``, are those of a kernel in its last wave and before, equal for kernels that are priced alike.
+    """
+
+    kernel_begin: Integers
+    columns: Floats
+    single_us: Floats
+    keys: Masks
+
+
+class KnownSlowdowns(NamedTuple):
+    """Slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
+
+    ``keys`` identify up to :data:`MOST_KNOWN` kernels in the order of their starts; ``values`` say if waves matter,
+    then each kernel's slowdown, and the part of its blocks that runs. An entry replaces one in its place; a table
+    without rows keeps nothing.
+    """
+
+    keys: Masks
+    values: Floats
+
+    @staticmethod
+    def room(size: int = 1 << 13) -> KnownSlowdowns:
+        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + 2 * MOST_KNOWN)))
+
+
+class Fluid(NamedTuple):
+    """Kernels that share a device, and the room in which compiled code follows them.
+
+    At most ``max_kernels`` run at a time, and start ``apart_us`` after one another at the soonest. ``spans``,
+    ``[kernels, 3]``, become the stream, start and end of each; nothing is recorded where it has no rows.
+    """
+
+    kernels: StageKernels
+    interference: float
+    max_kernels: int
+    apart_us: float
+    known: KnownSlowdowns
+    spans: Floats
+    numbers: Floats
+    integers: Integers
+    sets: Masks
+
+    @staticmethod
+    def of(
+        kernels: StageKernels,
+        interference: float,
+        max_kernels: int = MAX_GROUPS,
+        apart_us: float = 0.0,
+        known: KnownSlowdowns | None = None,
+        has_spans: bool = False,
+    ) -> Fluid:
+        """``known`` are of this interference, and of one thread."""
+        spans = np.zeros((len(kernels.columns) if has_spans else 0, 3))
+        size = max(MAX_GROUPS + 1, len(kernels.columns))
+        room = np.empty((12, size)), np.empty((6, size), dtype=np.int64), np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
+        known = KnownSlowdowns.room() if known is None else known
+        return Fluid(kernels, interference, max_kernels, apart_us, known, spans, *room)
 
 
 @jit(inline="always")
@@ -70,10 +137,11 @@ def has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
 
 
 @jit(inline="always")
-def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
+def _give_slots(active: int, fluid: Fluid) -> bool:
     """The part of the blocks that it would have resident for which each active kernel finds slots, in the order in
     which they started; whether any has less than it asks for.
     """
+    columns, numbers, integers = fluid.kernels.columns, fluid.numbers, fluid.integers
     held_back = False
     is_blocked = False
     shared = 0.0  # SMs with blocks of kernels that do not need whole ones
@@ -84,11 +152,11 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
         remaining_us = numbers[REMAINING, integers[STARTED, slot]]
         is_full = has_full_waves(remaining_us, kernel, columns)
         blocks = columns[kernel, SPREAD if is_full else LAST_SPREAD]
-        asked = numbers[_PART, slot]
+        asked = numbers[PART, slot]
         # A first wave keeps its place, whatever comes before it; blocks that wait may all find room by now.
         kept = asked if is_full and asked < 1.0 else 0.0
         part = kept if is_blocked else asked
-        if kept > 0.0 and not is_blocked and _waits_long(remaining_us, kernel, columns):
+        if kept > 0.0 and not is_blocked and waits_long(remaining_us, kernel, columns):
             part = 1.0
         # Whoever started first has what it has alone, whatever rounding says.
         if slot > 0 and part > kept:
@@ -101,7 +169,7 @@ def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integer
         if kept > 0.0:
             part = 1.0 if part == 1.0 else kept
             is_full = part < 1.0
-        numbers[_PART, slot] = part
+        numbers[PART, slot] = part
         if part < asked or kept > 0.0:
             held_back = True
         is_blocked = is_blocked or part < asked or is_full
@@ -122,17 +190,16 @@ def _whole_sms(shared: float, gpc_clusters: float) -> float:
 
 
 @jit(inline="always")
-def slowdowns(
-    active: int, columns: Floats, interference: float, numbers: Floats, integers: Integers, sets: Masks
-) -> bool:
+def slowdowns(active: int, fluid: Fluid) -> bool:
     """Slowdown of each active kernel relative to running alone, and whether slots hold any of them back."""
+    columns, numbers, integers = fluid.kernels.columns, fluid.numbers, fluid.integers
     wanted = 0.0
     are_parts = False
     for slot in range(active):
         wanted += columns[integers[RUNNING, slot], HELD]
-        numbers[_PART, slot] = asked = _asked_part(slot, columns, numbers, integers)
+        numbers[PART, slot] = asked = _asked_part(slot, fluid)
         are_parts = are_parts or asked < 1.0
-    held_back = (wanted > 1.0 or are_parts) and _give_slots(active, columns, numbers, integers)
+    held_back = (wanted > 1.0 or are_parts) and _give_slots(active, fluid)
     dram = 0.0
     power = 0.0
     footprint = 0.0
@@ -143,7 +210,7 @@ def slowdowns(
     sparse = 0
     for slot in range(active):
         kernel = integers[RUNNING, slot]
-        part = numbers[_PART, slot]
+        part = numbers[PART, slot]
         if part == 0.0:
             continue
         demand = columns[kernel, ISSUE_DEMAND] * part
@@ -161,9 +228,9 @@ def slowdowns(
             sparse += 1
     lost = lost_part(footprint, 1.0)
     if lost > 0.0 and active > 1:
-        dram += _lost_dram(active, lost, columns, numbers, integers)
+        dram += _lost_dram(active, lost, fluid)
     waves_matter = held_back
-    demand_factor = 1.0 + interference if active > 1 else 1.0
+    demand_factor = 1.0 + fluid.interference if active > 1 else 1.0
     dram *= demand_factor
     power *= demand_factor
     heaviest = max(1.0, everywhere * demand_factor)
@@ -177,12 +244,12 @@ def slowdowns(
             for index in range(sparse):
                 slot = integers[_SPARSE, index]
                 kernel = integers[RUNNING, slot]
-                load = max(evenly, (everywhere + columns[kernel, BLOCK_LOAD] * numbers[_PART, slot]) * demand_factor)
+                load = max(evenly, (everywhere + columns[kernel, BLOCK_LOAD] * numbers[PART, slot]) * demand_factor)
                 numbers[STRETCH, slot] = load
                 heaviest = max(heaviest, load)
                 speed += columns[kernel, SPREAD] * (1.0 / load - 1.0 / evenly)
         else:
-            heaviest, speed = _segments(sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets)
+            heaviest, speed = _segments(sparse, everywhere, even_warps, demand_factor, fluid)
             heaviest = max(heaviest, evenly)
         if everywhere > 0.0 and heaviest > evenly:
             # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, it gets fewer.
@@ -203,162 +270,47 @@ def slowdowns(
                 numbers[STRETCH, slot] = max(numbers[STRETCH, slot], power)
     if held_back:
         for slot in range(active):
-            part = numbers[_PART, slot]
+            part = numbers[PART, slot]
             if part == 0.0:
                 numbers[STRETCH, slot] = np.inf
-            elif not _begins_in_part(slot, columns, numbers, integers):
-                numbers[STRETCH, slot] *= max(1.0, _asked_part(slot, columns, numbers, integers) / part)
+            elif not _begins_in_part(slot, fluid):
+                numbers[STRETCH, slot] *= max(1.0, _asked_part(slot, fluid) / part)
     return waves_matter
 
 
 @jit(inline="always")
-def _begins_in_part(slot: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
+def _begins_in_part(slot: int, fluid: Fluid) -> bool:
     """True where the blocks for which a kernel finds room run as fast as if all did."""
-    is_new = numbers[WAITING, integers[STARTED, slot]] == NOT_BEGUN
-    return bool(is_new and columns[integers[RUNNING, slot], AGAIN_US] > 0.0)
+    is_new = fluid.numbers[WAITING, fluid.integers[STARTED, slot]] == NOT_BEGUN
+    return bool(is_new and fluid.kernels.columns[fluid.integers[RUNNING, slot], AGAIN_US] > 0.0)
 
 
 @jit(inline="always")
-def _asked_part(slot: int, columns: Floats, numbers: Floats, integers: Integers) -> float:
+def _asked_part(slot: int, fluid: Fluid) -> float:
     """Part of its resident blocks that an active kernel has in its present wave, or asks room for."""
-    group = integers[STARTED, slot]
-    waiting = numbers[WAITING, group]
+    group = fluid.integers[STARTED, slot]
+    waiting = fluid.numbers[WAITING, group]
     if waiting <= 0.0:
         return 1.0
-    is_first = has_full_waves(numbers[REMAINING, group], integers[RUNNING, slot], columns)
+    is_first = has_full_waves(fluid.numbers[REMAINING, group], fluid.integers[RUNNING, slot], fluid.kernels.columns)
     return float(1.0 - waiting if is_first else waiting)
 
 
 @jit(inline="always")
-def _waits_long(remaining_us: float, kernel: int, columns: Floats) -> bool:
+def waits_long(remaining_us: float, kernel: int, columns: Floats) -> bool:
     """True where waiting blocks may begin before the first wave of their kernel ends: not if it ends soon."""
     waits: bool = remaining_us > columns[kernel, ALONE] + _ENDING * columns[kernel, AGAIN_US]
     return waits
 
 
 @jit(inline="always")
-def begin_waves(active: int, columns: Floats, numbers: Floats, integers: Integers) -> None:
-    """A second wave of the blocks for which a kernel of one wave, of whole SMs, found no room; none once all have."""
-    for slot in range(active):
-        group, kernel, part = integers[STARTED, slot], integers[RUNNING, slot], numbers[_PART, slot]
-        again_us = columns[kernel, AGAIN_US]
-        if part == 0.0 or again_us == 0.0:
-            continue
-        if numbers[WAITING, group] == NOT_BEGUN:
-            numbers[WAITING, group] = 1.0 - part
-            if part < 1.0:
-                numbers[REMAINING, group] += again_us
-        elif part == 1.0 and numbers[WAITING, group] > 0.0:
-            numbers[WAITING, group] = 0.0
-            numbers[REMAINING, group] = max(numbers[REMAINING, group] - again_us, again_us)
-
-
-@jit(inline="always")
-def left_after(step_us: float, slot: int, columns: Floats, numbers: Floats, integers: Integers) -> float:
-    """Time left of an active kernel, as if alone. Blocks that wait for whole SMs are ready when they get them."""
-    remaining_us = numbers[REMAINING, integers[STARTED, slot]]
-    if numbers[STRETCH, slot] == np.inf:
-        again_us = columns[integers[RUNNING, slot], AGAIN_US]
-        return float(max(remaining_us - step_us, again_us) if again_us > 0.0 else remaining_us)
-    return float(remaining_us - step_us / numbers[STRETCH, slot])
-
-
-#: Largest set of kernels whose slowdowns are kept, and how finely the parts of their blocks are told apart.
-_MOST_KNOWN, _PARTS = 7, 2.0**40
-
-
-class KnownSlowdowns(NamedTuple):
-    """Table of slowdowns at one interference, by the set of running kernels: a search meets few sets, again and again.
-
-    ``keys`` identify up to :data:`_MOST_KNOWN` kernels in the order of their starts; ``values`` say whether waves
-    matter, then each kernel's slowdown, and the part of its blocks that runs. An entry replaces one in its place.
-    """
-
-    keys: Masks
-    values: Floats
-
-    @staticmethod
-    def room(size: int = 1 << 13) -> KnownSlowdowns:
-        return KnownSlowdowns(np.zeros(size, dtype=np.uint64), np.zeros((size, 1 + 2 * _MOST_KNOWN)))
-
-
-@jit(inline="always")
-def with_kernel(key: np.uint64, left_us: float, waiting: float, kernel: int, columns: Floats, keys: Masks) -> np.uint64:
-    """Key of a running set with one kernel more, which has ``left_us`` of its time alone ahead, and a part of its
-    blocks ``waiting``.
-    """
-    own = keys[kernel, 1 if has_full_waves(left_us, kernel, columns) else 0]
-    if waiting > 0.0:
-        own ^= scramble(np.uint64(waiting * _PARTS) + np.uint64(_waits_long(left_us, kernel, columns)))
-    return np.uint64(key * np.uint64(0x9E3779B97F4A7C15) + own)
-
-
-@jit(inline="always")
-def known_slowdowns(
-    active: int,
-    key: np.uint64,
-    columns: Floats,
-    interference: float,
-    numbers: Floats,
-    integers: Integers,
-    sets: Masks,
-    known: KnownSlowdowns,
-) -> bool:
-    """Results of :func:`slowdowns` for the set with this key, looked up or entered."""
-    keys, values = known
-    entry = scramble(key) & np.uint64(len(keys) - 1)
-    if keys[entry] == key and active <= _MOST_KNOWN:
-        for slot in range(active):
-            numbers[STRETCH, slot] = values[entry, 1 + slot]
-        if values[entry, 0] == 0.0:
-            return False
-        for slot in range(active):
-            numbers[_PART, slot] = values[entry, 1 + _MOST_KNOWN + slot]
-        return True
-    waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
-    keys[entry], values[entry, 0] = key, 1.0 if waves_matter else 0.0
-    for slot in range(min(active, _MOST_KNOWN)):
-        values[entry, 1 + slot] = numbers[STRETCH, slot]
-        values[entry, 1 + _MOST_KNOWN + slot] = numbers[_PART, slot]
-    return waves_matter
-
-
-@jit
-def is_next(group: int, count: int, free: int, now: float, numbers: Floats, integers: Integers) -> bool:
-    """True where a group whose kernel is issued is among the ``free`` that waited longest; ties go to the first."""
-    for other in range(count):
-        place = integers[POSITION, other]
-        is_waiting = (
-            numbers[REMAINING, other] < 0.0
-            and place < integers[BEGIN, other + 1]
-            and numbers[ISSUED, place] <= now
-            and other != group
-        )
-        since = numbers[READY, other]
-        if is_waiting and (since < numbers[READY, group] or (since == numbers[READY, group] and other < group)):
-            free -= 1
-    return free > 0
-
-
-@jit(inline="always")
-def shortest_step(active: int, waves_matter: bool, columns: Floats, numbers: Floats, integers: Integers) -> float:
-    """Time until the first active kernel ends, or frees slots for waiting ones, us."""
-    step = np.inf
-    for slot in range(active):
-        left = numbers[REMAINING, integers[STARTED, slot]]
-        if waves_matter and has_full_waves(left, integers[RUNNING, slot], columns):
-            left -= columns[integers[RUNNING, slot], LAST_US]
-        step = min(step, left * numbers[STRETCH, slot])
-    return float(step)
-
-
-@jit(inline="always")
-def _lost_dram(active: int, lost: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
+def _lost_dram(active: int, lost: float, fluid: Fluid) -> float:
     """The additional demand for DRAM where all that the kernels touch together does not stay in L2."""
+    columns, numbers, integers = fluid.kernels.columns, fluid.numbers, fluid.integers
     more = 0.0
     for slot in range(active):
         kernel = integers[RUNNING, slot]
-        kept = columns[kernel, KEPT_DEMAND] * numbers[_PART, slot]
+        kept = columns[kernel, KEPT_DEMAND] * numbers[PART, slot]
         if kept > 0.0:
             alone = lost_part(columns[kernel, FOOTPRINT], 1.0)
             if alone < lost:
@@ -368,23 +320,18 @@ def _lost_dram(active: int, lost: float, columns: Floats, numbers: Floats, integ
 
 @jit
 def _segments(
-    sparse: int,
-    everywhere: float,
-    even_warps: float,
-    demand_factor: float,
-    columns: Floats,
-    numbers: Floats,
-    integers: Integers,
-    sets: Masks,
+    sparse: int, everywhere: float, even_warps: float, demand_factor: float, fluid: Fluid
 ) -> tuple[float, float]:
     """Lay the blocks of sparse kernels on segments of the SMs, and slow them down; returns the heaviest load."""
+    columns, numbers, integers = fluid.kernels.columns, fluid.numbers, fluid.integers
+    sets = fluid.sets
     numbers[_WIDTH, 0], numbers[_LOAD, 0], numbers[_SEGMENT_WARPS, 0] = 1.0, everywhere, even_warps
     sets[_MEMBERS, 0] = np.uint64(0)
     count = 1
     for index in range(sparse):
         kernel = integers[RUNNING, integers[_SPARSE, index]]
         bit = np.uint64(1) << np.uint64(index)
-        load = columns[kernel, BLOCK_LOAD] * numbers[_PART, integers[_SPARSE, index]]
+        load = columns[kernel, BLOCK_LOAD] * numbers[PART, integers[_SPARSE, index]]
         # A block on a part of the SMs: those with the fewest warps, the first of equals.
         rest = columns[kernel, SPREAD]
         while rest > 1e-9:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from iossim.backends.simulator.stage_model import MAX_GROUPS
+from iossim.backends.simulator.device_sharing import MAX_GROUPS
 from iossim.base.errors import note_once
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.profile import DeviceProfile
 
 
-@dataclass(frozen=True, slots=True)
-class EventCosts:
+class EventCosts(NamedTuple):
     """``host_us`` for each record and wait; of the stream ``fork_us`` and ``join_us`` in a graph, ``wait_us`` for each
     wait in a session. Kernels of a graph start ``apart_us`` after one another, at the soonest.
     """

@@ -100,10 +100,9 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         busiest = ceil_div(blocks, sms)
         least_us = least_block_us(alone_us - gap_us, busiest, resident, max(issue_us, l2_us))
         # Waves that the model does not see in full would take longer here than there.
-        waves, rest = divmod(busiest, resident)
-        waves_us = waves * max(least_us, resident * share) + (max(least_us, rest * share) if rest else 0.0)
-        if waves_us > alone_us - gap_us > 0.0:
-            slower = (alone_us - gap_us) / waves_us
+        found_us = waves_us(busiest, resident, least_us, share)
+        if found_us > alone_us - gap_us > 0.0:
+            slower = (alone_us - gap_us) / found_us
             issue_us, l2_us, least_us = issue_us * slower, l2_us * slower, least_us * slower
         least_us = max(least_us, issue_us)
     return KernelWork(
@@ -116,6 +115,12 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
         reach=reach,
         cluster=kernel.cluster,
     )
+
+
+def waves_us(busiest: int, resident: int, least_us: float, share_us: float) -> float:
+    """Time of the waves of an SM's blocks, of which ``count`` at a time take ``count * share_us``, or ``least_us``."""
+    waves, rest = divmod(busiest, resident)
+    return waves * max(least_us, resident * share_us) + (max(least_us, rest * share_us) if rest else 0.0)
 
 
 def least_block_us(total_us: float, busiest: int, resident: int, share_us: float) -> float:

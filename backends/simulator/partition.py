@@ -18,8 +18,8 @@ group gives each part at least what it has now, so that the result is the best.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys
+from iossim.schedule.streams import flat
 
 #: Groups of a stage at most, as of a concurrent one.
 _MOST_GROUPS = 64
@@ -42,8 +43,7 @@ _MOST_GROUPS = 64
 _KEPT = 1.0 - 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedPartition:
+class PreparedPartition(NamedTuple):
     """The units of a problem on parts of a device.
 
     ``sizes``: the numbers of SMs that a part may have, rising, of ``sms``. ``unit_us`` is what a unit takes on each,
@@ -84,7 +84,7 @@ class PreparedPartition:
     def price(self, masks: Masks, predecessors: Masks) -> Floats:
         """The price of each mask as a stage of groups, us, shape ``[len(masks)]``."""
         prices = np.empty(len(masks), dtype=np.float64)
-        _price(masks, predecessors, self.sms, self.sizes, self.unit_us, self.shared_us, self.single_us, prices)
+        _price(masks, predecessors, self, prices)
         return prices
 
     def bounds(self) -> StageBounds:
@@ -104,19 +104,12 @@ class PreparedPartition:
 
         As :meth:`price` has it, of any number of units.
         """
-        contexts = parts_of(len(groups), self.sizes, self.sms)
-        chain_us = np.zeros((contexts, len(self.sizes)))
-        for number, group in enumerate(groups):
-            chain_us[number % contexts] += self.unit_us[list(group)].sum(axis=0)
-        chosen = np.zeros(contexts, dtype=np.int64)
-        longest_us = _divide(chain_us, self.sizes, self.sms, contexts, chosen)
+        contexts = parts_of(len(groups), self)
+        chain_us, chosen = np.empty((contexts, len(self.sizes))), np.empty(contexts, dtype=np.int64)
+        price_us = _price_groups(*flat(groups), len(groups), self, chain_us, chosen)
         ends = np.cumsum(self.sizes[chosen]).tolist()
         parts = [range(begin, end) for begin, end in pairwise([0, *ends])]
-        shared_us = sum(
-            self.shared_us[list(group), chosen[number % contexts]].sum(axis=0) for number, group in enumerate(groups)
-        )
-        sms = tuple(parts[number % contexts] for number in range(len(groups)))
-        return sms, max(longest_us, *np.asarray(shared_us).tolist())
+        return tuple(parts[number % contexts] for number in range(len(groups))), price_us
 
 
 def divided_spans(
@@ -141,16 +134,17 @@ def divided_spans(
 
 
 @jit
-def parts_of(groups: int, sizes: Integers, sms: int) -> int:
+def parts_of(groups: int, partition: PreparedPartition) -> int:
     """Number of parts of a stage, by its number of groups."""
-    most: int = sms // sizes[0]
+    most: int = partition.sms // partition.sizes[0]
     return min(groups, most)
 
 
 @jit
-def _divide(chain_us: Floats, sizes: Integers, sms: int, contexts: int, chosen: Integers) -> float:
+def _divide(chain_us: Floats, contexts: int, partition: PreparedPartition, chosen: Integers) -> float:
     """Choose the sizes of the parts; ``chain_us`` has a row a part. Returns the longest."""
-    left = sms - contexts * sizes[0]
+    sizes = partition.sizes
+    left = partition.sms - contexts * sizes[0]
     for part in range(contexts):
         chosen[part] = 0
     while True:
@@ -169,52 +163,49 @@ def _divide(chain_us: Floats, sizes: Integers, sms: int, contexts: int, chosen: 
 
 
 @jit
-def _price(
-    masks: Masks,
-    predecessors: Masks,
-    sms: int,
-    sizes: Integers,
-    unit_us: Floats,
-    shared_us: Floats,
-    single_us: Floats,
-    prices: Floats,
-) -> None:
+def _price(masks: Masks, predecessors: Masks, partition: PreparedPartition, prices: Floats) -> None:
     groups = np.empty(_MOST_GROUPS + 1, dtype=np.uint64)
-    chains = np.empty((_MOST_GROUPS, len(sizes)), dtype=np.float64)
+    units = np.empty(_MOST_GROUPS, dtype=np.int64)
+    begin = np.empty(_MOST_GROUPS + 1, dtype=np.int64)
+    chain_us = np.empty((_MOST_GROUPS, len(partition.sizes)), dtype=np.float64)
     chosen = np.empty(_MOST_GROUPS, dtype=np.int64)
     for index in range(len(masks)):
         count = find_groups(masks[index], predecessors, groups)
-        if count <= 1:
-            alone_us = 0.0
-            members = masks[index]
-            while members:
-                alone_us += single_us[lowest_bit(members)]
-                members &= members - np.uint64(1)
-            prices[index] = alone_us
-            continue
-        contexts = parts_of(count, sizes, sms)
-        for part in range(contexts):
-            chains[part] = 0.0
+        place = 0
+        alone_us = 0.0
         for group in range(count):
-            part = group % contexts
+            begin[group] = place
             members = groups[group]
             while members:
-                unit = lowest_bit(members)
+                units[place] = lowest_bit(members)
+                alone_us += partition.single_us[units[place]]
                 members &= members - np.uint64(1)
-                for size in range(len(sizes)):
-                    chains[part, size] += unit_us[unit, size]
-        longest_us = _divide(chains, sizes, sms, contexts, chosen)
-        dram_us = 0.0
-        power_us = 0.0
-        for group in range(count):
-            size = chosen[group % contexts]
-            members = groups[group]
-            while members:
-                unit = lowest_bit(members)
-                members &= members - np.uint64(1)
-                dram_us += shared_us[unit, size, 0]
-                power_us += shared_us[unit, size, 1]
-        prices[index] = max(longest_us, dram_us, power_us)
+                place += 1
+        begin[count] = place
+        prices[index] = _price_groups(units, begin, count, partition, chain_us, chosen) if count > 1 else alone_us
+
+
+@jit
+def _price_groups(
+    units: Integers, begin: Integers, count: int, partition: PreparedPartition, chain_us: Floats, chosen: Integers
+) -> float:
+    """The price of a stage of several groups: ``units[begin[g] : begin[g + 1]]`` are those of group ``g``."""
+    contexts = parts_of(count, partition)
+    for part in range(contexts):
+        chain_us[part] = 0.0
+    for group in range(count):
+        for place in range(begin[group], begin[group + 1]):
+            for size in range(len(partition.sizes)):
+                chain_us[group % contexts, size] += partition.unit_us[units[place], size]
+    longest_us = _divide(chain_us, contexts, partition, chosen)
+    dram_us = 0.0
+    power_us = 0.0
+    for group in range(count):
+        size = chosen[group % contexts]
+        for place in range(begin[group], begin[group + 1]):
+            dram_us += partition.shared_us[units[place], size, 0]
+            power_us += partition.shared_us[units[place], size, 1]
+    return max(longest_us, dram_us, power_us)
 
 
 def _shared_us(unit: UnitPrice, profile: DeviceProfile, rates: DeviceRates) -> tuple[float, float]:

@@ -9,8 +9,16 @@ from math import fsum
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SMS, SPREAD, Floats
-from iossim.backends.simulator.stage_model import StageKernels
+from iossim.backends.simulator.device_sharing import (
+    HOST,
+    ISSUE_DEMAND,
+    SLOT_KINDS,
+    SLOTS,
+    SMS,
+    SPREAD,
+    Floats,
+    StageKernels,
+)
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys

@@ -19,7 +19,7 @@ from math import isfinite
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
-from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us
+from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us, waves_us
 from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import TENSOR_CORES, WARP_THREADS
 from iossim.hardware.lowering.kernel import Kernel, ceil_div, resident_blocks
@@ -99,18 +99,17 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
     sms, used = profile.sm_count, int(model.rates.sms)
     busiest = ceil_div(raw.blocks, sms)
     if alone_us is None:
-        alone_us, waves_us = asked.roofline_us(busiest)
+        alone_us, on_sms_us = asked.roofline_us(busiest)
         said.append(f"{alone_us:.6g} us alone by what it asks for (a roofline)")
         used = min(raw.blocks, used)
     else:
-        waves_us = asked.fit_into(alone_us)
+        on_sms_us = asked.fit_into(alone_us)
     reach = bandwidth_part(used / sms, profile.parameters.sm_bandwidth_reach)
     resident = max(1, resident_blocks(profile.limits, raw.threads, registers, shared))
     issue_us, pipe_us, l2_us = asked.block_us
     longest_us = max(issue_us, pipe_us, l2_us)
-    least_us = least_block_us(waves_us, busiest, resident, longest_us)
-    waves, rest = divmod(busiest, resident)
-    found_us = waves * max(least_us, resident * longest_us) + (max(least_us, rest * longest_us) if rest else 0.0)
+    least_us = least_block_us(on_sms_us, busiest, resident, longest_us)
+    found_us = waves_us(busiest, resident, least_us, longest_us)
     # The busiest SM may have more blocks than its even share: then these are not all alike.
     even = min(1.0, alone_us / found_us) if found_us else 1.0
     on_sm_us = issue_us * even, least_us * even, l2_us * even

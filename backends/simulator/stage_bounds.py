@@ -32,6 +32,7 @@ from iossim.backends.simulator.device_sharing import (
     ISSUE_DEMAND,
     LAST_SPREAD,
     LAST_US,
+    MAX_GROUPS,
     POWER_DEMAND,
     SLOT_KINDS,
     SLOTS,
@@ -39,7 +40,7 @@ from iossim.backends.simulator.device_sharing import (
     Floats,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import KEPT, MAX_GROUPS
+from iossim.backends.simulator.stage_model import KEPT
 from iossim.cost.model import LateWork, StageBounds
 
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.

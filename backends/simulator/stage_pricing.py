@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, KnownSlowdowns
+from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, Fluid, KnownSlowdowns, StageKernels
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds
-from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads
@@ -47,13 +47,13 @@ class StagePricing:
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
         self._bounds = cache(partial(stage_bounds, interference=self.interference))
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
-        self._memo = PriceMemo()
+        self._prices = GrowingTable()  # by the hash of what a stage asks of the device
         self._known = [KnownSlowdowns.room() for _ in range(threads())]
 
     @property
     def is_divided(self) -> bool:
         """True where the groups of a stage have SMs of their own."""
-        return bool(self.units.parts)
+        return bool(self.units.sizes)
 
     def price(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = (), limits_us: Floats | None = None
@@ -65,30 +65,54 @@ class StagePricing:
         batch, predecessors = StageBatch.concurrent(problem, masks), problem.predecessors
         if self.is_divided:
             divided = self.partition(problem, variants)
-            return self._memo.prices(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
+            return self._kept(batch, divided.unit_keys, lambda some, _: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
         fluid = partial(self.fluid, predecessors, prepared.kernels)
-        return self._memo.prices(batch, prepared.unit_keys, fluid, limits_us)
+        return self._kept(batch, prepared.unit_keys, fluid, limits_us)
+
+    def _kept(
+        self, batch: StageBatch, keys: Masks, price: Callable[[Masks, Floats], Floats], limits_us: Floats | None = None
+    ) -> Floats:
+        """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``, found once.
+
+        ``price`` prices the masks of unknown stages, up to their limits; ``keys[u]`` is that of the kernels of unit
+        ``u``.
+        """
+        hashes = stage_hashes(batch, keys, ordered=True)
+        hashes[hashes == 0] = 1
+        limits_us = np.full(len(batch), np.inf) if limits_us is None else limits_us.copy()
+        if self._prices.used + len(batch) > MOST_KEPT:
+            self._prices = GrowingTable()
+        try:
+            unknown = self._prices.unknown(hashes, limits_us)
+            if len(unknown):
+                self._prices.enter(hashes[unknown], price(batch.masks[unknown], limits_us[unknown]))
+        except BaseException:
+            # A key without a price must not stay.
+            self._prices = GrowingTable()
+            raise
+        result = np.empty(len(batch), dtype=np.float64)
+        _look_up(hashes, *self._prices.table, result)
+        return result
 
     def fluid(
         self, predecessors: Masks, kernels: StageKernels, masks: Masks, limits_us: Floats | None = None
     ) -> Floats:
         """The price of each mask as a concurrent stage whose kernels share the device."""
-        return price_concurrent(masks, predecessors, kernels, self.interference, *self.limits, self._known, limits_us)
+        ways = [Fluid.of(kernels, self.interference, *self.limits, known) for known in self._known]
+        return price_concurrent(masks, predecessors, ways, limits_us)
 
-    def price_changed(
-        self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
-    ) -> Prices:
-        """The same at another interference, with launches that take ``launches`` times as long."""
+    def price_changed(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], launches: float) -> Prices:
+        """The same with launches that take ``launches`` times as long."""
         if self.is_divided:
-            # Groups on SMs of their own, issued before they run: neither changes anything.
+            # Groups on SMs of their own are issued before they run.
             return self.price(problem, masks, variants)
         prepared = self.prepare(problem, variants)
         changed = prepared.kernels.columns.copy()
         changed[:, HOST] *= launches
         single_us = np.maximum(prepared.per_unit(changed[:, ALONE]), prepared.per_unit(changed[:, HOST]))
         kernels = prepared.kernels._replace(columns=changed, single_us=single_us)
-        return price_concurrent(masks, problem.predecessors, kernels, interference, *self.limits)
+        return self.fluid(problem.predecessors, kernels, masks)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         """Bounds of stages whose units run as what is fastest alone."""
@@ -111,7 +135,7 @@ class StagePricing:
 
         key = (*self._key(problem), *(variants if any(variants) else ()))
         if key not in self._partitions:
-            by_size = [(sms, self.units.price(problem, variants, sms)) for sms in self.units.parts]
+            by_size = [(sms, self.units.price(problem, variants, sms)) for sms in self.units.sizes]
             self._partitions[key] = PreparedPartition.of(
                 self.profile, self.units.whole.rates, self.units.price(problem, variants), by_size
             )
@@ -125,71 +149,23 @@ class StagePricing:
 MOST_KEPT = 1 << 20
 #: Fewer stages than this are priced by the thread that asks: handing them over costs more.
 FEWEST_IN_PARALLEL = 2_000
-_NO_SPANS = np.empty((0, 3))
-
-
-class PriceMemo:
-    """Keeps prices by the hash of what a stage asks of the device."""
-
-    def __init__(self) -> None:
-        self._known = GrowingTable()
-
-    def prices(
-        self,
-        batch: StageBatch,
-        unit_keys: Masks,
-        price: Callable[[Masks, Floats], Floats],
-        limits_us: Floats | None = None,
-    ) -> Floats:
-        """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
-
-        ``price`` prices the masks of unknown stages, up to their limits; ``unit_keys[u]`` identifies the kernels of
-        unit ``u``.
-        """
-        hashes = stage_hashes(batch, unit_keys, ordered=True)
-        hashes[hashes == 0] = 1
-        limits_us = np.full(len(batch), np.inf) if limits_us is None else limits_us.copy()
-        if self._known.used + len(batch) > MOST_KEPT:
-            self._known = GrowingTable()
-        try:
-            unknown = self._known.unknown(hashes, limits_us)
-            if len(unknown):
-                self._known.enter(hashes[unknown], price(batch.masks[unknown], limits_us[unknown]))
-        except BaseException:
-            # A key without a price must not stay.
-            self._known = GrowingTable()
-            raise
-        result = np.empty(len(batch), dtype=np.float64)
-        _look_up(hashes, *self._known.table, result)
-        return result
 
 
 def price_concurrent(
-    masks: Masks,
-    predecessors: Masks,
-    kernels: StageKernels,
-    interference: float,
-    max_kernels: int = MAX_GROUPS,
-    apart_us: float = 0.0,
-    known: Sequence[KnownSlowdowns] | None = None,
-    limits_us: Floats | None = None,
+    masks: Masks, predecessors: Masks, ways: Sequence[Fluid], limits_us: Floats | None = None
 ) -> Floats:
     """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores.
 
-    ``known`` are of this interference, one for each thread; ``limits_us`` as ``price_masks`` has them.
+    ``ways`` has the same fluid for each thread; ``limits_us`` as ``price_masks`` has them.
     """
     prices = np.empty(len(masks), dtype=np.float64)
     limits_us = np.full(len(masks), np.inf) if limits_us is None else limits_us
-    known = known or [KnownSlowdowns.room() for _ in range(threads())]
-    parts = len(known) if len(masks) >= FEWEST_IN_PARALLEL else 1
+    parts = len(ways) if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
         own = slice(*bounds[part : part + 2])
-        price_masks(
-            masks[own], predecessors, *kernels, interference, prices[own], limits_us[own], max_kernels, apart_us,
-            _NO_SPANS, known[part],
-        )  # fmt: skip
+        price_masks(masks[own], predecessors, ways[part], prices[own], limits_us[own])
 
     on_all_cores(price, range(parts))
     return prices

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_sharing import KnownSlowdowns
+from iossim.backends.simulator.device_sharing import Fluid, KnownSlowdowns
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import price_masks
-from iossim.backends.simulator.stage_pricing import StagePricing
+from iossim.backends.simulator.stage_pricing import StagePricing, price_concurrent
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Divided
 from iossim.execution.execution import Span
@@ -58,17 +57,10 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
         if pricing.is_divided and len(groups) > 1:
             return _run_divided(pricing, problem, variants, tuple(tuple(bits(group)) for group in groups))
         prepared = pricing.prepare(problem, variants)
-    spans = np.zeros((len(prepared.kernels.columns), 3), dtype=np.float64)
-    durations_us = np.empty(1)
-    masks = np.array([mask], dtype=np.uint64)
-    max_kernels, apart_us = pricing.limits
-    numbers = pricing.interference, durations_us, np.full(1, np.inf)
-    alone = spans, KnownSlowdowns.room(1)
-    price_masks(masks, predecessors, *prepared.kernels, *numbers, max_kernels, apart_us, *alone)
+    fluid = Fluid.of(prepared.kernels, pricing.interference, *pricing.limits, KnownSlowdowns.room(1), has_spans=True)
+    (duration_us,) = price_concurrent(np.array([mask], dtype=np.uint64), predecessors, [fluid]).tolist()
     models = (pricing.units.whole,) * len(labels)
-    return StageRun(
-        float(durations_us[0]), labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans
-    )
+    return StageRun(duration_us, labels, prepared, models, tuple(tuple(bits(group)) for group in groups), fluid.spans)
 
 
 def _run_divided(
@@ -84,7 +76,7 @@ def _run_divided(
     units = range(len(problem))
     prepared = PreparedProblem.of([by_size[size_of[unit]][unit] for unit in units])
     spans = divided_spans(prepared, groups, sms, price_us)
-    models = tuple(pricing.units.parts[size_of[unit]] for unit in units)
+    models = tuple(pricing.units.model(size_of[unit]) for unit in units)
     return StageRun(price_us, problem.unit_names, prepared, models, groups, spans, sms)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from math import fsum
 from weakref import WeakKeyDictionary
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
-from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
+from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.residence import lower_in_network, residences
 from iossim.hardware.lowering.target import copy_candidates
@@ -22,7 +23,7 @@ from iossim.hardware.lowering.unit import StepCandidates, lower_merged
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
+from iossim.ir.types import Precision, TensorType
 from iossim.schedule.batch import FASTEST, UnitVariant
 from iossim.schedule.problem import ScheduleProblem, bits
 
@@ -64,72 +65,35 @@ def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -
     return costs.layout_launch_us if is_layout else costs.library_kernel_us
 
 
-class PlacedUnits:
-    """The candidates of units on a device as values lie in their network: ``in_place``, or in buffers of their own."""
-
-    def __init__(self, profile: DeviceProfile, engine: Engine, in_place: bool) -> None:
-        self._profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
-        self._placements: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
-        self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
-
-    def placement(self, network: Network) -> InPlaceBuffers:
-        """Placement of the values of a network."""
-        if network not in self._placements:
-            self._placements[network] = in_place_buffers(network)
-        return self._placements[network]
-
-    def keys(self, network: Network) -> tuple[UnitKey, ...]:
-        """For each unit its work, and what its placement changes of that: equal for equal candidates."""
-        if network not in self._keys:
-            placed = self.placement(network).signature if self.in_place else lambda unit: ""
-            found = zip(network.signatures, residences(network, self._profile), strict=True)
-            self._keys[network] = tuple((work, placed(unit) + at.key) for unit, (work, at) in enumerate(found))
-        return self._keys[network]
-
-    def steps(self, network: Network, unit: int) -> StepCandidates:
-        """The candidates of each step of a unit; none of a concat or split in place."""
-        if self.in_place and unit in self.placement(network).moves:
-            return ()
-        return lower_in_network(network, unit, self._profile)
-
-    def merged(self, network: Network, units: Sequence[int]) -> StepCandidates:
-        """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""
-        steps = lower_merged(network, units, self._profile, self._splits_merged)
-        return residences(network, self._profile)[units[0]].of(steps)
-
-    def copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
-        """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""
-        moved = self.placement(network).copies(units) if self.in_place else ()
-        return tuple(copy_candidates(each, self._profile) for each in moved)
-
-
 class UnitPrices:
     """Prices the units of networks on a device under an engine.
 
-    ``whole`` prices kernels on all SMs, ``parts[n]`` on ``n`` of them; only the partition engine has parts. With
+    ``whole`` prices kernels on all SMs; ``sizes`` are those of parts, in SMs, which only the partition engine has. With
     ``in_place``, concats and splits launch only what cannot be in place. An ``error`` changes the price of a unit by
-    its signature.
+    its signature. Problems must compute in ``precision``, if one is given.
     """
 
     def __init__(
         self,
         profile: DeviceProfile,
-        precision: Precision,
+        precision: Precision | None,
         engine: Engine,
         in_place: bool,
-        error: Callable[[UnitPrice, str], UnitPrice] | None,
+        error: Callable[[UnitPrice, str], UnitPrice] | None = None,
     ) -> None:
         self._precision, self._error = precision, error
-        self.placed = PlacedUnits(profile, engine, in_place)
-        libraries = engine.libraries_on(profile.architecture)
-        sizes: tuple[int, ...] = ()
+        self._profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
+        self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
+        self.sizes: tuple[int, ...] = ()
         if engine.facts.divides_sms:
             from iossim.hardware.green_contexts import part_sizes
 
-            sizes = part_sizes(profile)
-        seen = engine.on(profile)
-        self.whole = KernelModel(seen, engine.issue, libraries)
-        self.parts = {sms: KernelModel(seen, engine.issue, libraries, sms=sms) for sms in sizes}
+            self.sizes = part_sizes(profile)
+        #: The kernel model of a number of SMs, None for all.
+        self.model = cache(
+            partial(KernelModel, engine.on(profile), engine.issue, engine.libraries_on(profile.architecture))
+        )
+        self.whole = self.model(None)
         #: A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = None if engine.is_recorded else profile.engine
         self._prices: dict[tuple[UnitKey, str, int | None], UnitPrice] = {}
@@ -140,10 +104,34 @@ class UnitPrices:
         """Number of distinct priced units, each on all SMs or a part, and as a variant."""
         return len(self._prices)
 
+    def keys_of(self, network: Network) -> tuple[UnitKey, ...]:
+        """For each unit its work, and what its placement changes of that: equal for equal candidates."""
+        if network not in self._keys:
+            placed = in_place_buffers(network).signature if self.in_place else lambda unit: ""
+            found = zip(network.signatures, residences(network, self._profile), strict=True)
+            self._keys[network] = tuple((work, placed(unit) + at.key) for unit, (work, at) in enumerate(found))
+        return self._keys[network]
+
     def keys(self, problem: ScheduleProblem) -> list[UnitKey]:
         """The key of each unit of a problem."""
-        keys = self.placed.keys(self.network(problem))
+        keys = self.keys_of(self.network(problem))
         return [keys[unit] for unit in problem.units]
+
+    def steps(self, network: Network, unit: int) -> StepCandidates:
+        """The candidates of each step of a unit; none of a concat or split in place."""
+        if self.in_place and unit in in_place_buffers(network).moves:
+            return ()
+        return lower_in_network(network, unit, self._profile)
+
+    def merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""
+        steps = lower_merged(network, units, self._profile, self._splits_merged)
+        return residences(network, self._profile)[units[0]].of(steps)
+
+    def _copies(self, network: Network, units: Sequence[int]) -> StepCandidates:
+        """The copies that a unit takes, or several as one stacked convolution: they are in no variant."""
+        moved = in_place_buffers(network).copies(units) if self.in_place else ()
+        return tuple(copy_candidates(each, self._profile) for each in moved)
 
     def price(self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None) -> list[UnitPrice]:
         """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.
@@ -164,7 +152,7 @@ class UnitPrices:
         """
         if len(units) == 1:
             (unit,) = units
-            return self.price_unit(network, unit, self.placed.keys(network)[unit], variant, None)
+            return self.price_unit(network, unit, self.keys_of(network)[unit], variant, None)
         merged = self.price_merged(network, units)
         if merged is None:
             names = ", ".join(network.units[unit].name for unit in units)
@@ -173,21 +161,32 @@ class UnitPrices:
 
     def price_merged(self, network: Network, units: Sequence[int]) -> UnitPrice | None:
         """The price of the stacked convolution of some units, None where they do not merge."""
-        steps = self._merged_steps(network, units)
+        try:
+            return self.merged(network, units)
+        except ScheduleError:
+            return None
+
+    def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> UnitPrice:
+        """The same, with the ``copies`` after it or without; raises ScheduleError where they do not merge."""
         signature = "merged " + " ".join(network.signatures[unit] for unit in units)
-        copies = self.placed.copies(network, units)
-        return None if steps is None else self._priced(self.whole, steps, copies, signature)
+        after = self._copies(network, units) if copies else ()
+        return self._priced(self.whole, self.merged_steps(network, units), after, signature)
+
+    def copy(self, moved: TensorType, sms: int | None) -> UnitPrice:
+        """The price of the kernel that copies a tensor."""
+        return self._priced(self.model(sms), (copy_candidates(moved, self._profile),), (), "copy")
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """The workspace of some units as one stacked convolution; 0 where they do not merge."""
-        steps = self._merged_steps(self.network(problem), [problem.units[unit] for unit in bits(mask)])
-        return 0 if steps is None else max(one.workspace_bytes for one, _ in self.whole.chosen(steps))
-
-    def _merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates | None:
         try:
-            return self.placed.merged(network, units)
+            steps = self.merged_steps(self.network(problem), [problem.units[unit] for unit in bits(mask)])
         except ScheduleError:
-            return None
+            return 0
+        return self.workspace_bytes(steps)
+
+    def workspace_bytes(self, steps: StepCandidates, variant: str = FASTEST) -> int:
+        """The workspace of steps that run one after another."""
+        return max((one.workspace_bytes for one, _ in self.whole.chosen(steps, variant)), default=0)
 
     def issue_us(self, candidate: Candidate) -> list[float]:
         """Host time to issue each kernel of a candidate."""
@@ -199,9 +198,8 @@ class UnitPrices:
         """The price of a unit of that key as a variant, on a part of ``sms`` SMs or on all."""
         found = self._prices.get((key, variant, sms))
         if found is None:
-            model = self.whole if sms is None else self.parts[sms]
-            steps, copies = self.placed.steps(network, unit), self.placed.copies(network, [unit])
-            found = self._priced(model, steps, copies, key[0], variant)
+            steps, copies = self.steps(network, unit), self._copies(network, [unit])
+            found = self._priced(self.model(sms), steps, copies, key[0], variant)
             self._prices[key, variant, sms] = found
         return found
 
@@ -222,7 +220,7 @@ class UnitPrices:
         """The network of a problem; raises an error where it has none, or computes in another precision."""
         if problem.network is None:
             raise ScheduleError(f"problem {problem.name!r} has no network; the simulator prices units of a network")
-        if problem.network.precision is not self._precision:
+        if self._precision is not None and problem.network.precision is not self._precision:
             raise OptionError(
                 f"network {problem.network.name!r} computes in {problem.network.precision}, the simulator was made "
                 f"for {self._precision}; make both with the same dtype"

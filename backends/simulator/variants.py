@@ -24,7 +24,7 @@ def variants_of(units: UnitPrices, problem: ScheduleProblem) -> tuple[tuple[Unit
     network, keys = units.network(problem), units.keys(problem)
     for unit, key in zip(problem.units, keys, strict=True):
         if key not in units.variants:
-            units.variants[key] = _of_steps(units.whole, units.placed.steps(network, unit))
+            units.variants[key] = _of_steps(units.whole, units.steps(network, unit))
     return tuple(units.variants[key] for key in keys)
 
 
@@ -93,7 +93,7 @@ def bounds_of_variants(stages: StagePricing, problem: ScheduleProblem) -> tuple[
         return tuple(VariantBounds(variant_bounds(own, stages.interference), own.unit_keys) for own in ways)
     from iossim.backends.simulator.partition import PreparedPartition
 
-    by_size = [(sms, _prices(stages.units, problem, sms)) for sms in stages.units.parts]
+    by_size = [(sms, _prices(stages.units, problem, sms)) for sms in stages.units.sizes]
     rates = stages.units.whole.rates
     parts = [
         PreparedPartition.of(stages.profile, rates, own, [(sms, prices[unit]) for sms, prices in by_size])

@@ -18,6 +18,8 @@ DTYPES: dict[DType, torch.dtype] = {
     DType(name): getattr(torch, DType(name).numpy_name)
     for name in ("fp64", "fp32", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool")
 }
+#: Numbers of 4 bits take a byte each.
+DTYPES |= {DType.INT4: torch.int8, DType.UINT4: torch.uint8}
 
 
 def dtype_of(name: str, value: TensorType) -> torch.dtype:
@@ -34,6 +36,8 @@ one_thread = RLock()
 def to_tensor(array: Array, device: str = "cpu") -> torch.Tensor:
     """A tensor of its own memory on ``device``, of the array's shape and element type."""
     own = np.array(array, order="C")
+    if own.dtype in (DType.INT4.numpy, DType.UINT4.numpy):
+        own = own.astype(np.uint8 if own.dtype == DType.UINT4.numpy else np.int8)
     # torch does not know ml_dtypes: bf16 travels as the integers of its bits.
     if own.dtype == DType.BFLOAT16.numpy:
         return torch.from_numpy(own.view(np.int16)).view(torch.bfloat16).to(device)

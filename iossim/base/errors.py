@@ -12,6 +12,7 @@ import difflib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
+from inspect import Signature, signature
 from typing import ParamSpec, TypeVar
 
 #: Characters of an error's line; the names in a damaged file may be longer.
@@ -122,8 +123,7 @@ R = TypeVar("R")
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """The function, raising OptionError for an unknown keyword argument and naming the nearest known one."""
-    code = function.__code__
-    names = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    names = list(signature(function).parameters)
 
     @wraps(function)
     def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
@@ -133,6 +133,19 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
         return function(*arguments, **keywords)
 
     return checked
+
+
+def takes(options: type, other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Names the ``**options`` of a function, those of a TypedDict, in its signature as another function has them."""
+
+    def signed(function: Callable[P, R]) -> Callable[P, R]:
+        *own, _ = signature(function).parameters.values()
+        names = options.__annotations__.keys() - {each.name for each in own}
+        shared = [each for name, each in signature(other).parameters.items() if name in names]
+        function.__signature__ = Signature([*own, *shared])  # type: ignore[attr-defined]
+        return function
+
+    return signed
 
 
 def is_count(value: object, least: int = 1) -> bool:

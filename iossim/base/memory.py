@@ -25,6 +25,11 @@ def size_bytes(text: str, name: str) -> int:
     return int(size)
 
 
+def limit_bytes(given: int | str | None, name: str) -> int | None:
+    """A limit in bytes, given as a number or as text (``64MiB``); raises OptionError for any other text."""
+    return size_bytes(given, name) if isinstance(given, str) else given
+
+
 def size_text(size: int) -> str:
     """The size in the largest unit in which it is at least one: ``100 B``, ``48.9 MiB``."""
     unit = next((unit for unit in reversed(_UNITS) if size >= _UNITS[unit]), "B")

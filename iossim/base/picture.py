@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from iossim.base.errors import OptionError
 from iossim.base.user_files import write_atomically
 
 
@@ -21,5 +22,7 @@ class Picture:
         return self.svg
 
     def save(self, path: str | Path) -> None:
-        """Write the SVG to a file."""
+        """Write the SVG to a file; raises OptionError for a name of another format."""
+        if Path(path).suffix.lower() not in ("", ".svg"):
+            raise OptionError(f"picture {str(path)!r} would be SVG; give it a name in .svg")
         write_atomically(Path(path), self.svg)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
+from iossim.cli.outputs import Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -39,12 +39,7 @@ def bench(
     plot: bool | None = None,
     as_json: bool = False,
 ) -> None:
-    """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
-
-    Schedulers of IOS measure at most --budget stages per network, proposed by the simulator of --device (by default of
-    the device that the backend runs on); ios-streams searches at its prices, and is measured as a whole. With --out,
-    networks.jsonl holds every run with its schedule, as 'iossim validate' reads it, and bench.svg shows them.
-    """
+    """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds."""
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.execution.backend import context_of
@@ -83,7 +78,6 @@ def bench(
                 break
             if not found[-1].complete:
                 break
-    is_complete = len(found) == len(networks) and found[-1].complete
     document = [
         {
             "model": one.network.name,
@@ -100,7 +94,7 @@ def bench(
         as_json,
         out=out,
         files=lambda: _files(found, runner.context, plot),
-        code=ExitCode.DONE if is_complete else ExitCode.INCOMPLETE,
+        complete=len(found) == len(networks) and found[-1].complete,
     )
 
 

@@ -10,17 +10,7 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import (
-    ExitCode,
-    Part,
-    TimelineOutputs,
-    Writer,
-    json_file,
-    kept_schedule,
-    pictures,
-    present,
-    wrapped,
-)
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, kept_schedule, pictures, present, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -42,11 +32,7 @@ def compare(
     as_csv: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model as well.
-
-    On several devices, print one row each: the best schedule, its speed-up, its 90% interval and the board's power, and
-    the fastest device; with --max-latency-ms, those that are fast enough.
-    """
+    """Schedule a model by every scheduler, side by side; on several devices, show the best schedule on each."""
     from iossim.report.search_words import comparison_lines
     from iossim.search.scheduler import scheduler_names
     from iossim.tasks import requests
@@ -57,12 +43,11 @@ def compare(
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     search = streams.of(pricing.search, asked or scheduler_names())
     network = reading.network(model)
-    devices = options.several_devices(device)
+    devices, joins = options.several_devices(device), reading.units is None
+    given: dict[str, Any] = {"schedulers": asked, "options": search, "choose_joins": joins, **vars(transforms)}
     if len(devices) > 1 or as_csv:
         from iossim.cli.compare_devices import compare_devices
 
-        given = {"schedulers": asked, "engine": pricing.engine, "options": search, **vars(transforms)}
-        given["choose_joins"] = reading.units is None
         compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, max_latency_ms, **given)
         return
     if max_latency_ms is not None:
@@ -70,18 +55,8 @@ def compare(
     prices = pricing.prices(network, devices[0] if devices else None)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        comparison = requests.compare(
-            network,
-            None,
-            schedulers=asked,
-            engine=pricing.engine,
-            cost_model=prices,
-            options=search,
-            progress=progress,
-            choose_joins=reading.units is None,
-            **vars(transforms),
-        )
-        best, its_network = comparison.best, comparison.best_network
+        comparison = requests.compare(network, None, cost_model=prices, progress=progress, **given)
+        best, its_network = comparison.best, comparison.best_of_stages.network
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
@@ -107,9 +82,9 @@ def compare(
             made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
         return made
 
-    code = ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE
     kept = kept_schedule(best) if comparison.complete else None
-    present(document, _parts(comparison, said), as_json, out=outputs.out, files=files, kept=kept, code=code)
+    shown = document, _parts(comparison, said), as_json
+    present(*shown, out=outputs.out, files=files, kept=kept, complete=comparison.complete)
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

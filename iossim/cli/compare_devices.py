@@ -11,18 +11,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.base.memory import peak_memory_bytes
 from iossim.cli.option_groups import PricingOptions
-from iossim.cli.outputs import (
-    ExitCode,
-    Part,
-    TimelineOutputs,
-    Writer,
-    json_file,
-    notes,
-    pictures,
-    present,
-    text_file,
-    wrapped,
-)
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -74,10 +63,10 @@ def compare_devices(
             made |= pictures(devices_figure(compared), each_one)
         return made
 
-    code = ExitCode.DONE if compared.complete else ExitCode.INCOMPLETE
     if as_csv:
         typer.echo(compared.csv(), nl=False)
-    present(document, () if as_csv else _parts(compared), as_json, out=outputs.out, files=files, code=code)
+    parts = () if as_csv else _parts(compared)
+    present(document, parts, as_json, out=outputs.out, files=files, complete=compared.complete)
 
 
 def _parts(compared: DeviceComparison) -> Iterator[Part]:
@@ -85,8 +74,6 @@ def _parts(compared: DeviceComparison) -> Iterator[Part]:
     yield compared.table()
     every = [one for each in compared.comparisons for one in (*each.schedules, *each.streams)]
     yield from notes(dict.fromkeys(note for one in every for note in (*one.notes, *one.remarks)))
-    yield wrapped(compared.sentence())
-    if compared.limit_ms is not None:
-        yield wrapped(compared.limit_sentence())
+    yield from map(wrapped, compared.sentences())
     if not compared.complete:
         yield wrapped("Interrupted: devices are missing, or schedulers of the last one")

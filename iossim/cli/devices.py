@@ -34,14 +34,13 @@ class DatasheetFacts(OptionGroup):
 def list_devices(as_json: bool = False) -> None:
     """List the devices that ship, the user's, and those of plugins; an unreadable profile is a warning."""
     from iossim.base.errors import IossimError, warn_once
-    from iossim.hardware.edge import edge_device
-    from iossim.hardware.load import device
+    from iossim.hardware.edge import any_device
     from iossim.hardware.names import device_names, edge_names, origin
 
     rows: list[dict[str, Any]] = []
     for name in (*device_names(), *edge_names()):
         try:
-            known = edge_device(name) if name in edge_names() else device(name)
+            known = any_device(name)
         except IossimError as error:
             warn_once(with_flags(str(error)))
             continue
@@ -78,26 +77,17 @@ def _facts(known: Device) -> dict[str, Any]:
 
 @command
 def show_device(name: str, whole: bool = False, as_json: bool = False) -> None:
-    """Show a device: its facts, parameters and errors.
-
-    With --all or --json the whole profile, which is again a profile: saved to a file, it is the same device.
-    """
+    """Show a device: its facts, parameters and errors; with --all or --json the profile, which can be read again."""
     import yaml
 
-    from iossim.hardware.edge import edge_device
-    from iossim.hardware.load import device
-    from iossim.hardware.names import edge_names
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.report.profile_tables import device_summary, edge_summary
+    from iossim.hardware.edge import any_device
+    from iossim.report.profile_tables import device_summary
 
-    profile = edge_device(name) if name in edge_names() else device(name)
+    profile = any_device(name)
     document = profile.model_dump(mode="json")
 
     def parts() -> Iterator[Part]:
-        if whole:
-            yield yaml.safe_dump(document, sort_keys=False).rstrip()
-        else:
-            yield device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
+        yield yaml.safe_dump(document, sort_keys=False).rstrip() if whole else device_summary(profile)
 
     present(document, parts(), as_json)
 
@@ -112,11 +102,7 @@ def derive(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices.
-
-    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it
-    with a handful of measurements.
-    """
+    """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices."""
     from iossim.base.errors import OptionError
     from iossim.base.registry import needed_part
     from iossim.hardware.derive import derive as derive_profile
@@ -156,19 +142,16 @@ def new_device(name: str, out: Path | None = None) -> None:
 def validate_devices(profiles: list[str], as_json: bool = False) -> None:
     """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
     from iossim.base.errors import DeviceError, IossimError
-    from iossim.hardware.edge import edge_device
-    from iossim.hardware.load import device
-    from iossim.hardware.names import edge_names, file_beside
+    from iossim.hardware.edge import any_device
+    from iossim.hardware.names import file_beside
     from iossim.hardware.plausibility import implausible
+    from iossim.hardware.profile import DeviceProfile
 
     found: dict[str, list[str]] = {}
     for name in map(file_beside, profiles):
         try:
-            if name in edge_names():
-                edge_device(name)  # impossible facts are refused when read
-                found[name] = []
-            else:
-                found[name] = implausible(device(name, checked=False))
+            known = any_device(name, checked=False)  # impossible facts of edge devices are refused when read
+            found[name] = implausible(known) if isinstance(known, DeviceProfile) else []
         except IossimError as error:
             found[name] = [with_flags(str(error))]
     said = (

@@ -30,10 +30,7 @@ _CAUSE = itemgetter("kind", "reason")
 
 @command
 def doctor(reading: ModelOptions, model: str | None = None, as_json: bool = False) -> None:
-    """Report this machine's hardware, the backends that can run on it, and what the others lack, with the remedy.
-
-    For a model, list the ops that a GPU's backend would compute on the host; that needs no GPU.
-    """
+    """Report this machine's hardware and backends; of a model, the ops that a GPU's backend computes on the host."""
     from iossim._version import __version__
 
     if model is None and reading != ModelOptions():

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_modules, guest_part
 from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import SCHEDULE, ExitCode, Part, TimelineOutputs, Writer, present, text_file, wrapped
+from iossim.cli.outputs import SCHEDULE, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.cli.schedule_files import schedule_files, schedule_or_network, stream_files
+from iossim.cli.schedule_files import schedule_files, schedule_or_network
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
-    from iossim.search.options import SearchOptions
-    from iossim.tasks.explain import Explanation
-    from iossim.tasks.explain_rewriting import ExplainedStep
+    from iossim.schedule.schedule import AnySchedule, StreamSchedule
 
 #: Most launches shown, unless all are asked for.
 _FEW = 20
@@ -46,21 +43,16 @@ def explain(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds for a model;
-    --out writes the page, pictures, graph and trace that optimize writes.
-
-    A plan.json of 'iossim dataflow optimize' is explained operator by operator. For a rewritten network each
-    substitution is shown: its change, and the network's latency before and after it.
-    """
+    """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds."""
     from iossim import api
-    from iossim.report.explanation import overview, rewriting_dot
+    from iossim.cost.create import measures
+    from iossim.report.explanation import in_full, in_short, overview, rewriting_dot
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
 
-    prices: CostModel | None = None
     # Files of other commands, such as a plan.json, are explained by these.
     explainers = (guest_part("command", name, "explain_file") for name in guest_modules("command"))
     if any(each(Path(target), device, model, all_stages, as_json) for each in explainers if each is not None):
@@ -68,28 +60,28 @@ def explain(
     outputs = TimelineOutputs(out=out)
     outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
-    found = saved
-    if found is None:
-        pricing = PricingOptions(
-            **vars(space), engine=engine or "auto", cost_model=cost_model or "simulator", store=store
-        )
-        search = streams.of(space.search, [scheduler])
-        asked = {"choose_joins": reading.units is None, **vars(transforms)}
-        found, network, prices = _searched(network, device, scheduler, pricing, search, asked, as_json)
+    prices: CostModel | None
+    if saved is None:
+        named, search = cost_model or "simulator", streams.of(space.search, [scheduler])
+        if measures(named):
+            raise OptionError(f"--cost-model {named} measures; run optimize, and explain its schedule.json")
+        pricing = PricingOptions(**vars(space), engine=engine or "auto", cost_model=named, store=store)
+        prices = pricing.prices(network, device)
+        asked = {"cost_model": prices, "options": search, "choose_joins": reading.units is None, **vars(transforms)}
+        with progress_bars(quiet=as_json) as progress, interruptible():
+            done = api.scheduled(network, None, scheduler=scheduler, progress=progress, **asked)
+        found, priced, network = done.schedule, done.schedule, done.network
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
-    under = engine or found.engine or "auto"
-    code = ExitCode.INCOMPLETE if saved is None and not found.complete else ExitCode.DONE
-    if isinstance(found, StreamSchedule):
+    else:
+        found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
+    complete = saved is not None or found.complete
+    if isinstance(priced, StreamSchedule):
+        assert prices is not None, "streams have a price"
         if stage:
             raise OptionError(f"{target} is of streams, and has no stages; leave --stage away, or give --all")
-        if prices is None:
-            found, prices = _priced_streams(found, network, device, under)
-        _explain_streams(found, network, prices, outputs, all_stages, as_json, code)
+        _explain_streams(priced, network, prices, outputs, all_stages, as_json, complete)
         return
-    priced = found
-    if saved is not None and (prices := _stage_prices(found, network, cost_model, device, under, store)) is not None:
-        priced = api.simulate(found, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         explained = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(found, prices, model)
@@ -103,9 +95,9 @@ def explain(
     joint_search = {key: value for key, value in found.options.items() if key == "joint"}
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps], **joint_search}
     joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
-    shown = _in_full(explained) if stage else _in_short(explained, steps, all_stages)
-    parts = [*overview(explained), *joint, *shown, *([wrapped(INTERRUPTED)] if code else [])]
-    present(document, parts, as_json, out=out, files=drawings, code=code)
+    shown = in_full(explained) if stage else in_short(explained, steps, all_stages)
+    parts = [*overview(explained), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
+    present(document, parts, as_json, out=out, files=drawings, complete=complete)
 
 
 def _drawings(files: Mapping[str, Writer]) -> dict[str, Writer]:
@@ -113,66 +105,31 @@ def _drawings(files: Mapping[str, Writer]) -> dict[str, Writer]:
     return {name: writer for name, writer in files.items() if name != SCHEDULE}
 
 
-def _searched(
+def _priced(
+    saved: AnySchedule,
     network: Network,
+    cost_model: str | None,
     device: str | None,
-    scheduler: str,
-    pricing: PricingOptions,
-    search: SearchOptions,
-    transforms: Mapping[str, Any],
-    as_json: bool,
-) -> tuple[AnySchedule, Network, CostModel]:
-    """Schedule that a scheduler finds for a model, with its network and the prices."""
+    engine: str | None,
+    store: Path | None,
+) -> tuple[AnySchedule, CostModel | None]:
+    """A saved schedule at the prices of the cost model that is named, else its own, else the simulator's for a device,
+    and these prices; stages as they were saved, and None, where there are none.
+    """
     from iossim import api
-    from iossim.cost.create import measures
-    from iossim.search.scheduler import stream_scheduler_names
-    from iossim.tasks.stream_explain import search_streams
-
-    if measures(pricing.cost_model):
-        raise OptionError(f"--cost-model {pricing.cost_model} measures; run optimize, and explain its schedule.json")
-    prices = pricing.prices(network, device)
-    of_streams, given = scheduler in stream_scheduler_names(), {"cost_model": prices, "options": search, **transforms}
-    if of_streams:
-        given["choose_joins"] = False
-        if transforms["search"] != "joint" and given != {**given, **vars(TransformOptions())}:
-            raise OptionError(f"--scheduler {scheduler}: --rewrite and --micro-batch need --search joint")
-    with progress_bars(quiet=as_json) as progress, interruptible():
-        if of_streams:
-            network, streams = search_streams(api.task(network, None, **given), scheduler, progress)
-            return streams, network, prices
-        done = api.task(network, None, scheduler=scheduler, **given).run(progress)
-        return done.schedule, done.network, prices
-
-
-def _priced_streams(
-    found: StreamSchedule, network: Network, device: str | None, engine: str
-) -> tuple[StreamSchedule, CostModel]:
-    """A saved schedule of streams at its own prices, or those of the simulator for a device; and these prices."""
-    from iossim import api
-    from iossim.search.assemble import reprice_streams
-    from iossim.tasks.own_prices import own_prices
-    from iossim.tasks.task import judged
-
-    prices = own_prices(found, device, engine) or api.cost_model("simulator", device, network.precision, engine)
-    if prices.identity.to_json() != found.cost_model:
-        (found,) = judged(network, [reprice_streams(found, network, prices)], prices)
-    return found, prices
-
-
-def _stage_prices(
-    saved: Schedule, network: Network, cost_model: str | None, device: str | None, engine: str, store: Path | None
-) -> CostModel | None:
-    """Prices of a saved schedule: those of the cost model that is named, else its own, else the simulator's."""
-    from iossim import api
+    from iossim.schedule.schedule import Schedule
     from iossim.tasks.own_prices import own_prices
 
-    prices = own_prices(saved, device, engine)
-    if cost_model is None and (prices is not None or device is None):
-        return prices
-    named = cost_model or "simulator"
-    of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
-    own = saved.device if named.partition(":")[0] in of_devices else None
-    return api.cost_model(named, device or own, network.precision, engine, store)
+    under = engine or saved.engine or "auto"
+    prices: CostModel | None = own_prices(saved, device, under)
+    if cost_model is not None or (prices is None and not (device is None and isinstance(saved, Schedule))):
+        named = cost_model or "simulator"
+        of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
+        own = saved.device if named.partition(":")[0] in of_devices else None
+        prices = api.cost_model(named, device or own, network.precision, under, store)
+    if prices is None or (not isinstance(saved, Schedule) and prices.identity.to_json() == saved.cost_model):
+        return saved, prices
+    return api.simulate(saved, None, network=network, engine=engine, cost_model=prices), prices
 
 
 def _explain_streams(
@@ -182,38 +139,18 @@ def _explain_streams(
     outputs: TimelineOutputs,
     all_launches: bool,
     as_json: bool,
-    code: ExitCode,
+    complete: bool,
 ) -> None:
     """Show the critical path, and its launches, or all, with their last waits and their slack."""
-    from iossim.report.schedule_tables import launches_table, path_lines, stream_summary
+    from iossim.report.schedule_tables import launches_table, path_lines
+    from iossim.report.schedule_tables import said as lines_of
     from iossim.tasks.stream_explain import explain_streams
 
     ran = explain_streams(found, network, prices)
     shown = list(ran.launches) if all_launches else ran.critical[:_FEW]
-    said = with_flags(stream_summary(found))
-    parts: list[Part] = [wrapped(said), *path_lines(ran), launches_table(shown)]
+    said = list(map(with_flags, lines_of(found)))
+    parts: list[Part] = [*map(wrapped, said), *path_lines(ran), launches_table(shown)]
     if len(shown) < len(ran.launches):
         parts.append(f"{len(ran.launches) - len(shown)} more launches (--all shows them)")
-    files = partial(stream_files, outputs, network, ran, prices, said=said.split("\n"))
-    present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), code=code)
-
-
-def _in_short(found: Explanation, steps: Sequence[ExplainedStep], all_stages: bool) -> Iterator[Part]:
-    """The substitutions that made the network, and the slowest stages."""
-    from iossim.report.explanation import rewriting_lines, slowest_lines
-
-    if steps:
-        yield from ("", *rewriting_lines(steps, all_stages))
-    yield from slowest_lines(found, "" if all_stages else "--all shows them; --stage N shows more of one")
-
-
-def _in_full(found: Explanation) -> Iterator[Part]:
-    """Every stage with its choices and kernels."""
-    from iossim.report.explanation import choices_table, kernels_table, long_lines
-
-    for one in found.stages:
-        yield from ("", *long_lines(one))
-        if one.facts is not None and one.facts.kernels:
-            yield kernels_table(one)
-        if one.next_best or one.own or one.beside:
-            yield choices_table(one)
+    files = partial(schedule_files, outputs, network, found, prices, said=said, explanation=ran)
+    present(ran.to_json(), parts, as_json, out=outputs.out, files=lambda: _drawings(files()), complete=complete)

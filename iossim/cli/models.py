@@ -164,11 +164,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 @command
 def export_model(model: str, out: Path, reading: ModelOptions, opset: int | None = None) -> None:
-    """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound. Its
-    units and blocks are noted in the file, and restored when it is read.
-
-    Weights of more than 1 GiB are written to a file beside it.
-    """
+    """Write a network with its weights as ONNX, as it is scheduled; its units and blocks are noted in the file."""
     from iossim.models.onnx.export import check_exportable, write_onnx
 
     network = reading.network(model)

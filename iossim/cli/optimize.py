@@ -19,7 +19,6 @@ from iossim.cli.schedule_files import show_schedule
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.schedule.schedule import AnySchedule
     from iossim.search.measured import Budget
 
 #: Default of --budget: with a hundredth of a second for each measurement, a quarter of a minute.
@@ -41,25 +40,10 @@ def optimize(
     outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
-    """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
-    and a trace.
-
-    With --micro-batch blocks run in micro-batches, which overlap as far as that is faster; after --rewrite.
-
-    With --search joint rewritings, joins, micro-batches, kernels and (--scheduler ios-streams) streams are searched
-    together with the schedule, and a note says what each brought.
-
-    With --onnx the scheduled network, after --rewrite and --micro-batch, is also written as a model for any runtime.
-
-    The simulator proposes what a backend as --cost-model measures: at most --budget stages that can change the result.
-
-    With --scheduler ios-streams the best stages are the start of a search for streams without barriers.
-    """
+    """Schedule a model, print the stages or streams, and write schedule.json, its page, pictures and trace to --out."""
     from iossim import api
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
-    from iossim.search.scheduler import stream_scheduler_names
-    from iossim.tasks.stream_explain import judged_beside_sequence, search_streams
 
     network = reading.network(model)
     # With a backend, the device only provides estimates.
@@ -69,32 +53,23 @@ def optimize(
     if spend and search.seconds is not None:
         raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
-    if scheduler in stream_scheduler_names():
-        if (onnx, budget) != (None, None) or (transforms.search != "joint" and transforms != TransformOptions()):
-            raise OptionError(f"--scheduler {scheduler} takes no --onnx or --budget; --rewrite needs --search joint")
-        task = api.task(network, None, cost_model=prices, options=search, choose_joins=False, **vars(transforms))
-        with progress_bars(quiet=as_json) as started, interruptible():
-            network, found_any = search_streams(task, scheduler, started)
-            made = judged_beside_sequence(network, found_any, prices)
-        show_schedule(network, made, prices, outputs, as_json)
-        _end(made)
-        return
     if onnx is not None:
         check_exportable(network, onnx)
-    task = api.task(
-        network,
-        device if spend else None,
-        scheduler=scheduler,
-        cost_model=prices,
-        options=search,
-        budget=spend,
-        choose_joins=reading.units is None,
-        **vars(transforms),
-    )
     # One bar suffices: for finished blocks, or for measured stages.
     bars = progress_bars(quiet=as_json or spend is not None), measuring_bar(quiet=as_json or spend is None)
     with bars[0] as progress, bars[1] as measuring, interruptible():
-        done = task.run(progress, measuring)
+        done = api.scheduled(
+            network,
+            device if spend else None,
+            scheduler=scheduler,
+            cost_model=prices,
+            options=search,
+            budget=spend,
+            choose_joins=reading.units is None,
+            progress=progress,
+            measuring=measuring,
+            **vars(transforms),
+        )
     network = done.network
     found = done.schedule.model_copy(update={"remarks": list(map(with_flags, done.schedule.remarks))})
     show_schedule(network, found, prices, outputs, as_json)
@@ -103,10 +78,6 @@ def optimize(
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
-    _end(found)
-
-
-def _end(found: AnySchedule) -> None:
     if not found.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
@@ -166,9 +137,9 @@ def check(
     if before is not None:
         checks.check_baseline(before, network, prices, changed_model)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = api.optimize_any(
+        found = api.scheduled(
             network, None, scheduler=scheduler, cost_model=prices, options=search, choose_joins=joins, progress=progress
-        )
+        ).schedule
     made = [checks.valid(found, network), checks.runs_without_races(found, network)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))
@@ -186,4 +157,4 @@ def check(
     }
     code = ExitCode.DONE if holds else ExitCode.DOES_NOT_HOLD
     said = [*map(str, made), *([] if found.complete else [wrapped(INTERRUPTED)])]
-    present(document, said, as_json, code=code if found.complete else ExitCode.INCOMPLETE)
+    present(document, said, as_json, complete=found.complete, code=code)

@@ -36,6 +36,7 @@ class ReadingOptions(OptionGroup):
     shape: list[str] | None = None
     dim: list[str] | None = None
     strict: bool = False
+    static_part: bool = False
     passes: list[str] | None = None
     graphs: Path | None = None
     units: str | None = None
@@ -50,12 +51,13 @@ class ReadingOptions(OptionGroup):
             model,
             batch=batch,
             dtype=self.dtype,
-            shapes=_shapes(self.shape or ()),
+            shapes=_sizes_by_name(self.shape or (), "--shape", "1x3x224x224"),
             graphs=self.graphs,
             units=self.units or MODEL,
             max_block=self.max_block,
-            dimensions=_dimensions(self.dim or ()),
+            dimensions={name: size for name, (size,) in _sizes_by_name(self.dim or (), "--dim", "8").items()},
             strict=self.strict,
+            static_part=self.static_part,
             passes=self.passes or (),
             training=self.training,
         )
@@ -181,26 +183,14 @@ class TimingOptions(OptionGroup):
         return Timing(self.rounds, self.warm_up, self.seed, self.cold)
 
 
-def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``["x=1x3x224x224"]`` as ``{"x": (1, 3, 224, 224)}``; raises OptionError naming the invalid one."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def _sizes_by_name(given: Sequence[str], flag: str, example: str) -> dict[str, tuple[int, ...]]:
+    """``["x=1x3"]`` as ``{"x": (1, 3)}``; raises OptionError naming what is not as the ``example``, or given twice."""
+    found: dict[str, tuple[int, ...]] = {}
     for text in given:
-        name, equals, dimensions = text.rpartition("=")
-        sizes = dimensions.split("x")
-        if not equals or not name or not all(size.isdecimal() for size in sizes):
-            raise OptionError(f"--shape {text!r} is not a shape; write NAME=1x3x224x224")
-        once([*shapes, name], "--shape")
-        shapes[name] = tuple(int(size) for size in sizes)
-    return shapes
-
-
-def _dimensions(given: Sequence[str]) -> dict[str, int]:
-    """``["batch=8"]`` as ``{"batch": 8}``; raises OptionError naming the invalid one."""
-    sizes: dict[str, int] = {}
-    for text in given:
-        name, equals, size = text.rpartition("=")
-        if not equals or not name or not size.isdecimal():
-            raise OptionError(f"--dim {text!r} is not a dimension; write NAME=8")
-        if sizes.setdefault(name, int(size)) != int(size):
-            raise OptionError(f"--dim {name!r} is given as both {sizes[name]} and {size}; give it once")
-    return sizes
+        name, _, written = text.rpartition("=")
+        sizes = written.split("x") if "x" in example else [written]
+        if not name or not all(size.isdecimal() for size in sizes):
+            raise OptionError(f"{flag} {text!r} is not a size; write NAME={example}")
+        once([*found, name], flag)
+        found[name] = tuple(map(int, sizes))
+    return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iossim.cost.model import CostModel
     from iossim.report.figures.figure import Figure
-    from iossim.schedule.schedule import AnySchedule, Schedule
+    from iossim.schedule.schedule import AnySchedule
 
 
 class ExitCode(IntEnum):
@@ -128,9 +128,11 @@ def present(
     out: Path | None = None,
     files: Callable[[], Mapping[str, Writer]] = dict,
     kept: Mapping[str, Writer] | None = None,
+    complete: bool = True,
     code: ExitCode = ExitCode.DONE,
 ) -> None:
-    """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code.
+    """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code: that
+    of an interrupted search if it is not ``complete``.
 
     The ``document`` is a value, or a function that makes it, or text that is JSON already. Strings among ``parts`` are
     printed as lines that do not wrap, and others as the console lays them out. Parts are made only where they are
@@ -144,9 +146,9 @@ def present(
         if out is None or kept is None:
             raise
         write_files(out, kept)
-        code = ExitCode.INCOMPLETE
-    if code:
-        raise typer.Exit(code)
+        complete = False
+    if code or not complete:
+        raise typer.Exit(code if complete else ExitCode.INCOMPLETE)
 
 
 def _print(document: Any, parts: Iterable[Part], as_json: bool) -> None:
@@ -182,12 +184,12 @@ def kept_schedule(found: AnySchedule) -> dict[str, Writer] | None:
     return {SCHEDULE: found.save} if found.complete else None
 
 
-def schedule_parts(found: Schedule) -> Iterator[Part]:
-    """A schedule's stages, its latency with its proof, and notes."""
+def schedule_parts(found: AnySchedule) -> Iterator[Part]:
+    """A schedule's stages or streams, its latency with its proof, and notes."""
     from iossim.report.schedule_tables import schedule_table, summary
 
     yield schedule_table(found)
-    yield wrapped(summary(found))
+    yield wrapped(with_flags(summary(found)))
     yield from notes(found.remarks)
 
 

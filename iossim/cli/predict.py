@@ -47,13 +47,7 @@ def predict(
     as_json: bool = False,
     whole: bool = False,
 ) -> None:
-    """Add gpu_time_us, low_us, high_us, algorithm, weights and kernels to a table of operators, or list a model's.
-
-    gpu_time_us is the steady device time of one call among many, or of a node of a CUDA graph, without the host's
-    overhead; low_us to high_us is the 90% interval of measurements. A column of the table that has one of these names
-    is renamed input_NAME. The ops of a model are those of the graph that is scheduled (constants and batch norms
-    folded, identities and dead ops gone), by their names in its file; with --units they are fused into schedule units.
-    """
+    """Add gpu_time_us, low_us, high_us, algorithm, weights and kernels to a table of operators, or list a model's."""
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device

@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
+from iossim.cli.outputs import Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def profile(
         **found.to_json(),
     }
     said = [*_parts(network.name, runner.context, found, kept.path), *(f"note: {each}" for each in network.remarks)]
-    present(facts, said, as_json, code=ExitCode.DONE if found.complete else ExitCode.INCOMPLETE)
+    present(facts, said, as_json, complete=found.complete)
 
 
 def duration(seconds: float) -> str:

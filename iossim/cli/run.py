@@ -40,12 +40,7 @@ def run(
     plan: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds.
-
-    The model is read as when the schedule was made (shapes, dimensions, passes).
-
-    Predictions are the schedule's own if it is for this device, or those of the simulator for --device.
-    """
+    """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds."""
     from iossim import api
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.base.user_files import check_file, write_atomically
@@ -54,7 +49,7 @@ def run(
     from iossim.execution.measured_run import output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
-    from iossim.execution.tolerance import tolerance
+    from iossim.execution.tolerance import SWAPPED, ranked, tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
     from iossim.report.time_tables import median_stage_error_percent
@@ -92,6 +87,8 @@ def run(
         tell_written([plan])
     most = tolerance(network, Precision.named(saved.precision))
     is_finite = None if off is None else not isinf(off.relative)
+    if off is not None and off.relative > most and off.output in ranked(network.graph):
+        remarks.append(f"Outputs differ: {SWAPPED}.")
     document = {
         "model": saved.network,
         "batch": saved.source.batch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from iossim.cli.outputs import (
     present,
     schedule_parts,
     text_file,
-    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution, Span
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import AnySchedule, Schedule
+    from iossim.report.figures.figure import Figure
+    from iossim.schedule.schedule import AnySchedule
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.explain import Explanation
     from iossim.tasks.stream_explain import StreamExplanation
@@ -57,83 +57,60 @@ def schedule_or_network(
 def schedule_files(
     outputs: TimelineOutputs,
     network: Network,
-    schedule: Schedule,
-    cost_model: CostModel,
+    schedule: AnySchedule,
+    prices: CostModel,
     *,
     execution: Execution | None = None,
     said: Sequence[str] | None = None,
     comparison: Comparison | None = None,
-    explanation: Explanation | None = None,
+    explanation: Explanation | StreamExplanation | None = None,
 ) -> dict[str, Writer]:
     """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
     Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. With the
     sentences that the terminal ``said``, a page is added: index.html, with the table of the ``comparison`` of which
-    it is the best. An ``explanation`` of all stages, if there is one already, is not found anew.
+    it is the best. An ``explanation`` of the whole schedule, of that run, is not found anew.
     """
     from iossim.cost.capabilities import DeviceCostModel
-
-    files = _of_any(outputs, network, schedule)
-    if not isinstance(cost_model, DeviceCostModel):
-        return files
-    spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
-    sequential_us = None if comparison is None else comparison.baseline_us
-    if outputs.trace is not False:
-        from iossim.report.traces import perfetto_trace
-
-        files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
-    if said is not None and outputs.plot is not False:
-        from iossim.report.schedule_page import schedule_page
-        from iossim.tasks.explain import explain
-
-        explanation = explanation or explain(schedule, network, cost_model)
-        sequential_us = sequential_us or explanation.sequential_us
-        files[PAGE] = text_file(schedule_page(network, schedule, spans, said, explanation, sequential_us, comparison))
-    if outputs.draws:
-        from iossim.report.figures.schedule_timeline import timeline_figure
-
-        files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
-    return files
-
-
-def stream_files(
-    outputs: TimelineOutputs,
-    network: Network,
-    found: StreamExplanation,
-    prices: CostModel,
-    *,
-    execution: Execution | None = None,
-    said: Sequence[str] = (),
-) -> dict[str, Writer]:
-    """The same files of streams, of the run that was explained; ``execution`` is that run, if it was event by event."""
-    from iossim.tasks.stream_explain import in_sequence
-
-    files = _of_any(outputs, network, found.schedule)
-    if outputs.trace is not False:
-        from iossim.report.traces import stream_trace
-
-        files["trace.json"] = text_file(stream_trace(network, found, execution))
-    if outputs.plot is not False:
-        from iossim.report.schedule_page import schedule_page
-
-        sequential_us = in_sequence(network, prices, found.schedule).latency_us
-        files[PAGE] = text_file(schedule_page(network, found.schedule, found.spans, said, found, sequential_us))
-    if outputs.draws:
-        from iossim.report.figures.stream_timeline import stream_figure
-
-        files |= pictures(stream_figure(network, found))
-    return files
-
-
-def _of_any(outputs: TimelineOutputs, network: Network, schedule: AnySchedule) -> dict[str, Writer]:
+    from iossim.report.figures.graph import graph_svg
+    from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
     from iossim.report.schedule_formats import dot
+    from iossim.report.schedule_page.page import schedule_page
+    from iossim.report.traces import perfetto_trace, stream_trace
+    from iossim.schedule.schedule import StreamSchedule
+    from iossim.tasks.explain import Explanation, explain
+    from iossim.tasks.stream_explain import StreamExplanation, explain_streams, in_sequence
 
     files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(network, schedule))}
     if outputs.plot is not False:
-        from iossim.report.figures.graph import graph_svg
-
         files["graph.svg"] = text_file(graph_svg(network, schedule))
-    return files
+    if not isinstance(prices, DeviceCostModel):
+        return files
+    has_page, ran = said is not None and outputs.plot is not False, None if execution is None else execution.spans
+    sequential_us = None if comparison is None else comparison.baseline_us
+    trace: Callable[[], str]
+    figure: Callable[[], Figure]
+    if isinstance(schedule, StreamSchedule):
+        if not isinstance(explanation, StreamExplanation):
+            explanation = explain_streams(schedule, network, prices, ran)
+        spans: Sequence[Span] = explanation.spans
+        sequential_us = in_sequence(network.given or network, prices, schedule).latency_us if has_page else None
+        trace = partial(stream_trace, network, explanation, execution)
+        figure = partial(stream_figure, network, explanation)
+    else:
+        spans = prices.timeline(network, schedule) if ran is None else ran
+        if has_page and not isinstance(explanation, Explanation):
+            explanation = explain(schedule, network, prices)
+        if has_page and isinstance(explanation, Explanation):
+            sequential_us = sequential_us or explanation.sequential_us
+        trace = partial(perfetto_trace, network, schedule, spans, execution)
+        figure = partial(timeline_figure, network, schedule, spans, sequential_us, execution)
+    if outputs.trace is not False:
+        files["trace.json"] = text_file(trace())
+    if has_page:
+        page = schedule_page(network, schedule, spans, said or (), explanation, sequential_us, comparison)
+        files[PAGE] = text_file(page)
+    return files | (pictures(figure()) if outputs.draws else {})
 
 
 def show_schedule(
@@ -142,23 +119,19 @@ def show_schedule(
     """Show stages, or streams with their critical path, and what is said of them; with --out write their files, with a
     page.
     """
-    from iossim.report.schedule_tables import path_lines, stream_summary, stream_table, summary
+    from iossim.report.schedule_tables import path_lines, said
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
 
-    if isinstance(found, StreamSchedule):
-        streams, explained = found, cache(partial(explain_streams, found, network, prices))
-        said = with_flags(stream_summary(found)).split("\n")
+    explained = cache(lambda: explain_streams(found, network, prices) if isinstance(found, StreamSchedule) else None)
 
-        def parts() -> Iterator[Part]:
-            yield from (stream_table(streams), wrapped("\n".join(said)))
-            yield from path_lines(explained())
+    def parts() -> Iterator[Part]:
+        yield from schedule_parts(found)
+        yield from path_lines(explained())
 
-        def files() -> Mapping[str, Writer]:
-            return stream_files(outputs, network, explained(), prices, said=said)
-    else:
-        said = [with_flags(line) for line in (*summary(found).split("\n"), *(f"note: {one}" for one in found.remarks))]
-        parts = partial(schedule_parts, found)
-        files = partial(schedule_files, outputs, network, found, prices, said=said)
+    def files() -> Mapping[str, Writer]:
+        told = list(map(with_flags, said(found)))
+        return schedule_files(outputs, network, found, prices, said=told, explanation=explained())
+
     document, kept = lambda: found.model_dump_json(indent=1), kept_schedule(found)
     present(document, parts(), as_json, out=outputs.out, files=files, kept=kept)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, TimelineOutputs, present, schedule_parts, tell_written, wrapped
+from iossim.cli.outputs import TimelineOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
@@ -93,23 +93,9 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
 @command
 def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
-    from iossim.report.diff_words import diff_lines, diff_table, stream_diff_lines, stream_diff_table
-    from iossim.schedule.schedule import Schedule
+    from iossim.report.diff_words import diff_lines, diff_tables
     from iossim.schedule.schedule_file import read_schedule
-    from iossim.tasks.schedule_diff import diff as diff_stages
-    from iossim.tasks.stream_diff import diff_streams
+    from iossim.tasks.stream_diff import diff_any
 
-    first, second = read_schedule(a), read_schedule(b)
-    parts: list[Part]
-    if not isinstance(first, Schedule) or not isinstance(second, Schedule):
-        plans = diff_streams(first, second, model)
-        parts = [*stream_diff_lines(plans)]
-        if all_stages or any(one.changed for one in plans.units):
-            parts.append(stream_diff_table(plans, all_stages))
-        present(plans.to_json, parts, as_json)
-        return
-    found = diff_stages(first, second, model)
-    parts = [*diff_lines(found)]
-    if found.changed or all_stages:
-        parts.append(diff_table(found, all_stages))
-    present(found.to_json, parts, as_json)
+    found = diff_any(read_schedule(a), read_schedule(b), model)
+    present(found.to_json, [*diff_lines(found), *diff_tables(found, all_stages)], as_json)

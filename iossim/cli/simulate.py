@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, pictures, present, wrapped
-from iossim.cli.schedule_files import schedule_files, stream_files
+from iossim.cli.schedule_files import schedule_files
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -35,7 +35,7 @@ def simulate(
 ) -> None:
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
-    from iossim.inquiries import simulate_events
+    from iossim.api import simulate_events
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
 
@@ -56,12 +56,15 @@ def simulate(
     said = _said(saved, priced, execution)
 
     def files() -> Mapping[str, Writer]:
-        if not isinstance(priced, StreamSchedule):
-            made = schedule_files(outputs, network, priced, prices, execution=execution, said=said)
-        else:
-            spans = None if execution is None else execution.spans
-            ran = explain_streams(priced, network, prices, spans)
-            made = stream_files(outputs, network, ran, prices, execution=execution, said=said)
+        made = schedule_files(
+            outputs,
+            network,
+            priced,
+            prices,
+            execution=execution,
+            said=said,
+            explanation=None if execution else explained,
+        )
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
@@ -76,7 +79,7 @@ def simulate(
 
 def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) -> list[str]:
     """The latency beside that of the saved schedule, and the run event by event."""
-    from iossim.report.schedule_words import expectation_lines, run_words
+    from iossim.report.schedule_tables import expectation_lines, run_words
 
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
     own = "" if priced.source.batch == saved.source.batch else f", batch {saved.source.batch}"
@@ -86,15 +89,10 @@ def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) 
 
 
 def _parts(priced: AnySchedule, explained: StreamExplanation | None, said: list[str]) -> Iterator[Part]:
-    from iossim.report.schedule_tables import launches_table, path_lines, schedule_table
-    from iossim.report.schedule_words import heading
-    from iossim.schedule.schedule import Schedule
+    from iossim.report.schedule_tables import heading, launches_table, path_lines, schedule_table
 
-    if isinstance(priced, Schedule):
-        yield schedule_table(priced)
-    elif explained is not None:
-        yield launches_table(explained.launches, heading(priced))
-        yield from path_lines(explained)
+    yield schedule_table(priced) if explained is None else launches_table(explained.launches, heading(priced))
+    yield from path_lines(explained)
     yield from map(wrapped, said)
 
 
@@ -102,7 +100,7 @@ def _active_warps(
     network: Network, priced: AnySchedule, device: str, prices: CostModel, execution: Execution
 ) -> dict[str, Writer]:
     """Picture of active warps over time: the sequential schedule above this one."""
-    from iossim.inquiries import simulate_events
+    from iossim.api import simulate_events
     from iossim.report.figures.timeline import active_warps_figure
     from iossim.search.scheduler import schedule
 

@@ -121,8 +121,8 @@ class DeviceCostModel(CostModel, Protocol):
         """The same model with the given ones of these replaced."""
         ...
 
-    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
-        """The prices at another interference of kernels, with launches that take ``launches`` times as long."""
+    def price_changed(self, batch: StageBatch, launches: float) -> Prices:
+        """The prices with launches that take ``launches`` times as long."""
         ...
 
     def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:

@@ -42,7 +42,7 @@ from iossim.ir.network import Network
 from iossim.models.onnx.export import check_exportable
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.stream_timeline import beside_figure
+from iossim.report.figures.schedule_timeline import beside_figure
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
@@ -74,9 +74,9 @@ class Deploying:
     def searched(self, network: Network, device: str | None) -> AnySchedule:
         prices, search = self.pricing.prices(network, device), self.pricing.search
         with progress_bars(quiet=self.as_json) as progress, interruptible():
-            return api.optimize_any(
+            return api.scheduled(
                 network, None, scheduler=self.scheduler, cost_model=prices, options=search, progress=progress
-            )
+            ).schedule
 
     def onnxruntime(self, saved: AnySchedule | None, network: Network, out: Path) -> Made:
         """Write a saved schedule, or the one found, for ONNX Runtime to a folder; not where its outputs differ."""

@@ -133,7 +133,7 @@ def provider_of(profile: DeviceProfile) -> Provider:
     available = onnxruntime.get_available_providers()
     if provider.name not in available:
         raise BackendError(
-            f"ONNX Runtime {onnxruntime.__version__} here has no {provider.name}, which {profile.name} needs, but "
+            f"ONNX Runtime {onnxruntime.__version__} here has no {provider.name}, which {profile.name} needs, only "
             f"{', '.join(available)}; deploy where it is installed, or give `device` cpu"
         )
     return provider

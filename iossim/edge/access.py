@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from iossim.execution.box import Box
 from iossim.ir.op import Array, KindTable, Op
@@ -67,14 +67,31 @@ class Piece:
         return made if self.crop is None else [each[self.crop.selection] for each in made]
 
 
-Access = Callable[[Any, Sequence[TensorType], TensorType, Box], Piece | None]
+#: Part of the parameters of a product: its first input channel and their number and, of windows, the same of each axis.
+ParameterPart = tuple[tuple[int, int], ...]
+
+Access = Callable[..., Piece | None]
 ACCESS = KindTable[Access]()
 
 
-def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
-    """Piece of ``op`` that computes ``box`` of its output; None if there is none, or the access pattern is unknown."""
+def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box, *part: ParameterPart) -> Piece | None:
+    """Piece of ``op`` that computes ``box`` of its output; None if there is none, or the access pattern is unknown.
+    Of a product with a ``part`` of its parameters, and without its bias, it computes a partial sum.
+    """
     access = ACCESS.get(op.kind)
-    return None if access is None else access(op, inputs, output, box)
+    return None if access is None else access(op, inputs, output, box, *part)
+
+
+def part_sizes(op: Op, weight: tuple[int, ...]) -> tuple[int, ...]:
+    """Sizes along which the parameters of a product can be cut: input channels, and the axes of windows."""
+    match op:
+        case Conv():
+            return weight[1:]
+        case ConvTranspose():
+            return weight[:1]
+        case Gemm():
+            return weight[1:] if op.trans_b else weight[:1]
+    return weight[-2:-1]
 
 
 def is_known(op: Op) -> bool:
@@ -90,26 +107,33 @@ def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: 
 def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
     """Part of an input of that shape that is broadcast over the box."""
     skipped = len(box.shape) - len(shape)
-    pairs = list(zip(box.starts, box.shape, strict=True))[skipped:]
+    starts, sizes = zip(shape, box.starts[skipped:], strict=True), zip(shape, box.shape[skipped:], strict=True)
     return Box(
-        tuple(0 if size == 1 else start for size, (start, _) in zip(shape, pairs, strict=True)),
-        tuple(1 if size == 1 else length for size, (_, length) in zip(shape, pairs, strict=True)),
+        tuple([0 if size == 1 else start for size, start in starts]),
+        tuple([1 if size == 1 else length for size, length in sizes]),
     )
 
 
 def _windowed(
-    box: Box, channels: tuple[int, int], x: TensorType, kernel: Sequence[int], op: Conv | MaxPool | AveragePool
+    box: Box, channels: tuple[int, int], x: TensorType, windows: ParameterPart, op: Conv | MaxPool | AveragePool
 ) -> tuple[Box, tuple[int, ...]]:
-    """Box of some channels (the first, and their number) of an image that windows read, and the padding around it."""
+    """Box of some channels (the first, and their number) of an image that windows, or a part of each, read, and the
+    padding around it.
+    """
     starts, shape, before, after = [box.starts[0], channels[0]], [box.shape[0], channels[1]], [], []
-    for axis, length in enumerate(x.shape[2:]):
-        first = box.starts[2 + axis] * op.strides[axis] - op.pads[axis]
-        last = first + (box.shape[2 + axis] - 1) * op.strides[axis] + (kernel[axis] - 1) * op.dilations[axis] + 1
+    for axis, (length, (tap, taps)) in enumerate(zip(x.shape[2:], windows, strict=True)):
+        stride, dilation = op.strides[axis], op.dilations[axis]
+        first = box.starts[2 + axis] * stride - op.pads[axis] + tap * dilation
+        last = first + (box.shape[2 + axis] - 1) * stride + (taps - 1) * dilation + 1
         starts.append(max(0, first))
         shape.append(max(0, min(length, last) - max(0, first)))
         before.append(max(0, -first))
         after.append(max(0, last - length))
     return Box(tuple(starts), tuple(shape)), (*before, *after)
+
+
+def _whole(sizes: Sequence[int]) -> ParameterPart:
+    return tuple([(0, size) for size in sizes])
 
 
 def channels_first(rank: int) -> tuple[int, ...]:
@@ -118,34 +142,39 @@ def channels_first(rank: int) -> tuple[int, ...]:
 
 
 @ACCESS.register(Conv)
-def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+def _conv(
+    op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
+) -> Piece | None:
     x, weight = inputs[0], inputs[1]
     first, count = box.starts[1], box.shape[1]
-    filters = weight.shape[0] // op.groups
-    inner = weight.shape[1]
+    filters, inner = weight.shape[0] // op.groups, weight.shape[1]
+    (begin, channels), *taps = part or _whole(weight.shape[1:])
     if first % filters + count <= filters:
-        groups, channels = 1, (first // filters * inner, inner)
-    elif first % filters == count % filters == 0:
-        groups, channels = count // filters, (first // filters * inner, count // filters * inner)
+        groups, read_channels = 1, (first // filters * inner + begin, channels)
+    elif first % filters == count % filters == 0 and channels == inner:
+        groups, read_channels = count // filters, (first // filters * inner, count // filters * inner)
     else:
         return None
-    read, pads = _windowed(box, channels, x, weight.shape[2:], op)
-    if not all(read.shape):
+    read, pads = _windowed(box, read_channels, x, tuple(taps), op)
+    if part is None and not all(read.shape):
         return None  # only padding
-    part = Box((first, *(0,) * (len(weight.shape) - 1)), (count, *weight.shape[1:]))
+    kernel = Box((first, begin, *(tap for tap, _ in taps)), (count, channels, *(size for _, size in taps)))
     axes = channels_first(len(x.shape)) if inner > 1 else None
     extent = (weight.shape[2] - 1) * op.dilations[0] + 1
-    bias = (Box((first,), (count,)),) if len(inputs) == 3 else ()
+    bias = (Box((first,), (count,)),) if len(inputs) == 3 and part is None else ()
     order = Order(axes, extent, op.strides[0], op.pads[0])
-    return Piece(replace(op, pads=pads, groups=groups), (read, part, *bias), (order,))
+    return Piece(replace(op, pads=pads, groups=groups), (read, kernel, *bias), (order,))
 
 
 @ACCESS.register(ConvTranspose)
-def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+def _conv_transpose(
+    op: ConvTranspose, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
+) -> Piece | None:
     x, weight = inputs[0], inputs[1]
     if op.groups > 1:
         return None
     first, count = box.starts[1], box.shape[1]
+    ((begin_in, channels),) = part or _whole(x.shape[1:2])
     starts, sizes, crop = [], [], []
     for axis, (k, s, d) in enumerate(zip(weight.shape[2:], op.strides, op.dilations, strict=True)):
         extent = (k - 1) * d + 1
@@ -159,17 +188,17 @@ def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: Ten
         crop.append(low - begin * s)
     rank = len(starts)
     bare = replace(op, pads=(0,) * 2 * rank, output_padding=(0,) * rank)
-    read = Box((box.starts[0], 0, *starts), (box.shape[0], x.shape[1], *sizes))
-    part = Box((0, first, *(0,) * rank), (weight.shape[0], count, *weight.shape[2:]))
-    bias = (Box((first,), (count,)),) if len(inputs) == 3 else ()
-    return Piece(bare, (read, part, *bias), (Order(channels_first(len(x.shape))),), Box((0, 0, *crop), box.shape))
+    read = Box((box.starts[0], begin_in, *starts), (box.shape[0], channels, *sizes))
+    kernel = Box((begin_in, first, *(0,) * rank), (channels, count, *weight.shape[2:]))
+    bias = (Box((first,), (count,)),) if len(inputs) == 3 and part is None else ()
+    return Piece(bare, (read, kernel, *bias), (Order(channels_first(len(x.shape))),), Box((0, 0, *crop), box.shape))
 
 
 @ACCESS.register(MaxPool, AveragePool)
 def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     if op.ceil_mode:
         return None
-    read, pads = _windowed(box, (box.starts[1], box.shape[1]), inputs[0], op.kernel, op)
+    read, pads = _windowed(box, (box.starts[1], box.shape[1]), inputs[0], _whole(op.kernel), op)
     extent = (op.kernel[0] - 1) * op.dilations[0] + 1
     return Piece(replace(op, pads=pads), (read,), (Order(None, extent, op.strides[0], op.pads[0]),))
 
@@ -181,26 +210,30 @@ def _global_pool(op: Op, inputs: Sequence[TensorType], output: TensorType, box: 
 
 
 @ACCESS.register(Gemm)
-def _gemm(op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+def _gemm(
+    op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
+) -> Piece:
     (row, column), (rows, columns) = box
-    inner = inputs[0].shape[0 if op.trans_a else 1]
-    a = Box((0, row), (inner, rows)) if op.trans_a else Box((row, 0), (rows, inner))
-    b = Box((column, 0), (columns, inner)) if op.trans_b else Box((0, column), (inner, columns))
+    ((begin, inner),) = part or _whole(inputs[0].shape[:1] if op.trans_a else inputs[0].shape[1:])
+    a = Box((begin, row), (inner, rows)) if op.trans_a else Box((row, begin), (rows, inner))
+    b = Box((column, begin), (columns, inner)) if op.trans_b else Box((begin, column), (inner, columns))
     orders = (Order((1, 0)) if op.trans_a else AS_IT_LIES, AS_IT_LIES if op.trans_b else Order((1, 0)))
-    c = (_broadcast(inputs[2].shape, box),) if len(inputs) == 3 else ()
+    c = (_broadcast(inputs[2].shape, box),) if len(inputs) == 3 and part is None else ()
     return Piece(op, (a, b, *c), orders)
 
 
 @ACCESS.register(MatMul)
-def _matmul(op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+def _matmul(
+    op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
+) -> Piece | None:
     a, b = inputs
     if len(a.shape) < 2 or len(b.shape) < 2:
         return None
-    inner = a.shape[-1]
+    ((begin, inner),) = part or _whole(a.shape[-1:])
     stack = Box(box.starts[:-2], box.shape[:-2])
     left, right = _broadcast(a.shape[:-2], stack), _broadcast(b.shape[:-2], stack)
-    read_a = Box((*left.starts, box.starts[-2], 0), (*left.shape, box.shape[-2], inner))
-    read_b = Box((*right.starts, 0, box.starts[-1]), (*right.shape, inner, box.shape[-1]))
+    read_a = Box((*left.starts, box.starts[-2], begin), (*left.shape, box.shape[-2], inner))
+    read_b = Box((*right.starts, begin, box.starts[-1]), (*right.shape, inner, box.shape[-1]))
     rank = len(b.shape)
     columns = Order((*range(rank - 2), rank - 1, rank - 2))
     return Piece(op, (read_a, read_b), (AS_IT_LIES, columns))

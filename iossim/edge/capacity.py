@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import NamedTuple
 
 from iossim.base.errors import PlanError
-from iossim.edge.linking import MemoryKind
+from iossim.edge.linking import MemoryKind, PlacedMap
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A range of bytes of a memory that is in use."""
-
-    what: str
-    memory: MemoryKind
-    address: int
-    bytes: int
 
 
 class Use(NamedTuple):
@@ -32,35 +21,32 @@ class Use(NamedTuple):
     external_bytes: int
 
 
-def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
+def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[PlacedMap]:
     """Contents of the shared and of the external memory while a slice of a step runs."""
-    types = plan.network.graph.types
-    found = [Held(name, MemoryKind.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
-    found += [
-        Held(each.value, each.memory, each.address, each.bytes)
-        for each in plan.buffers.values()
-        if each.first <= plan.places[index][0] <= each.last
-    ]
-    return found + _for_a_while(plan, index, part)
+    stage = plan.places[index][0]
+    maps = [each for each in plan.buffers.values() if each.first <= stage <= each.last]
+    return [*plan.placed_parameters, *maps, *_for_a_while(plan, index, part)]
 
 
 def check(plan: EdgePlan) -> None:
     """Raise PlanError if a memory exceeds its capacity, or holds two things at one address, at any instant."""
-    sizes = {MemoryKind.SHARED: plan.device.shared.bytes.value, MemoryKind.EXTERNAL: plan.device.external.bytes.value}
     known: set[object] = set()
     for stage in range(len(plan.stages)):
         _side_by_side(plan, stage)
     for index, step in enumerate(plan.steps):
         for part in step.slices:
-            things = held(plan, index, part)
-            for memory, size in sizes.items():
-                own = (each for each in things if each.memory is memory)
-                _apart(step, memory, sorted(own, key=lambda each: each.address), size)
+            _apart(plan, step, held(plan, index, part))
             same = (step.operator.signature, step.is_cut, part.partition)  # a partition depends on the number of units
             if same not in known:
                 known.add(same)
                 for works in _distinct_works(plan, step, part):
-                    _private(plan, step, works)
+                    # A chunk's parameters are held with those of the next one if these arrive meanwhile.
+                    chunks = [
+                        PlacedMap(f"chunk {number}", MemoryKind.PRIVATE, work.private_address, work.private_bytes)
+                        for number, work in enumerate(works, 1)
+                    ]
+                    for place, following in enumerate([*works[1:], None]):
+                        _apart(plan, step, chunks[place : place + 1 + bool(following and following.ahead)])
 
 
 def _side_by_side(plan: EdgePlan, stage: int) -> None:
@@ -79,7 +65,7 @@ def _side_by_side(plan: EdgePlan, stage: int) -> None:
                     raise PlanError(f"operator {step.operator.name!r} reads {value!r} before it is made")
             made.update(step.operator.outputs)
     staged = sorted(
-        (each.address, lane.first_unit, each.address + each.bytes, each.what)
+        (each.address, lane.first_unit, each.end, each.value)
         for lane in lanes
         for index in lane.steps
         for part in plan.steps[index].slices
@@ -92,27 +78,32 @@ def _side_by_side(plan: EdgePlan, stage: int) -> None:
         reach[owner] = max(reach.get(owner, 0), until)
 
 
-def _for_a_while(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
+def _for_a_while(plan: EdgePlan, index: int, part: OutputSlice) -> list[PlacedMap]:
     """Contents of the shared memory only while a slice of a step runs."""
-    operator, types = plan.steps[index].operator, plan.network.graph.types
-    staged = (*part.inputs, *([part.output] if part.output else []))
-    found = [Held(f"{each.value} (staged)", MemoryKind.SHARED, each.address, each.bytes) for each in staged]
+    operator, types, shared = plan.steps[index].operator, plan.network.graph.types, MemoryKind.SHARED
+    found = [PlacedMap(f"{each.value} (staged)", shared, each.address, each.bytes) for each in part.staged]
     if part.parameters_at is not None:
         size = sum(types[name].bytes for name in operator.parameters)
-        found.append(Held(f"parameters of {operator.name}", MemoryKind.SHARED, part.parameters_at, size))
+        found.append(PlacedMap(f"parameters of {operator.name}", shared, part.parameters_at, size))
     return found
 
 
-def _apart(step: OperatorStep, memory: MemoryKind, things: Sequence[Held], size: int) -> None:
-    for one, other in pairwise(things):
-        if one.address + one.bytes > other.address:
+def _apart(plan: EdgePlan, step: OperatorStep, things: Sequence[PlacedMap]) -> None:
+    name, device = step.operator.name, plan.device
+    sizes = {
+        MemoryKind.PRIVATE: device.private_bytes.value,
+        MemoryKind.SHARED: device.shared.bytes.value,
+        MemoryKind.EXTERNAL: device.external.bytes.value,
+    }
+    for memory, size in sizes.items():
+        own = sorted((each for each in things if each.memory is memory), key=lambda each: each.address)
+        for one, other in pairwise(own):
+            if one.end > other.address:
+                raise PlanError(f"operator {name!r}: {one.value} and {other.value} overlap in the {memory} memory")
+        if own and (last := own[-1]).end > size:
             raise PlanError(
-                f"operator {step.operator.name!r}: {one.what} and {other.what} overlap in the {memory} memory"
+                f"operator {name!r}: {last.value} ends at {last.end:,} of {size:,} bytes of {memory} memory"
             )
-    if things and (end := things[-1].address + things[-1].bytes) > size:
-        raise PlanError(
-            f"operator {step.operator.name!r}: {things[-1].what} ends at {end:,} of {size:,} bytes of {memory} memory"
-        )
 
 
 def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Iterator[Sequence[Work]]:
@@ -127,21 +118,6 @@ def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> It
             yield unit_work(plan, step, part, unit)
 
 
-def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
-    """Check that a private memory holds each chunk's parameters, with those of the next if they arrive meanwhile."""
-    size = plan.device.private_bytes.value
-    for one, other in zip_longest(works, works[1:]):
-        held = (
-            [one] if other is None or not other.ahead else sorted((one, other), key=lambda each: each.private_address)
-        )
-        if any(each.private_address + each.private_bytes > size for each in held):
-            raise PlanError(
-                f"operator {step.operator.name!r}: parameters exceed the {size:,} bytes of a private memory"
-            )
-        if len(held) == 2 and held[0].private_address + held[0].private_bytes > held[1].private_address:
-            raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
-
-
 def uses(plan: EdgePlan, index: int) -> list[Use]:
     """Memory in use during each slice of a step."""
     step, found = plan.steps[index], []
@@ -150,7 +126,7 @@ def uses(plan: EdgePlan, index: int) -> list[Use]:
         largest = max((work.chunk.parameter_bytes for work in works), default=0)
         is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
         parameters = step.operator.parameters if is_outside else ()
-        maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
+        maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.value in plan.buffers)
         private_bytes = max((work.private_bytes for work in works), default=0)
         shared_bytes = sum(each.bytes for each in things if each.memory is MemoryKind.SHARED)
         parameter_bytes = sum(plan.network.graph.types[name].bytes for name in parameters)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from operator import attrgetter
-from typing import NamedTuple
 
 import numpy as np
 
 from iossim.execution.box import Box
 from iossim.hardware.edge import Link
 from iossim.ir.op import Array
+
+#: A box of a value, with the devices that send and receive it.
+Wanted = tuple[int, int, Box]
 
 #: A transfer: a round, the source, the target, and the box of the value.
 Sent = tuple[int, int, int, Box]
@@ -54,19 +56,18 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """``messages`` between ``devices``, by round; none is empty."""
+    """``messages`` by round; none is empty."""
 
-    devices: int
     messages: tuple[Message, ...]
 
     @staticmethod
-    def of(devices: int, sent: Iterable[Sent]) -> Collective:
+    def of(sent: Iterable[Sent]) -> Collective:
         """Messages of transfers, one per round, source and target; their order is that of the first box of each."""
         boxes: dict[tuple[int, int, int], dict[Box, None]] = defaultdict(dict)
         for turn, source, target, box in sent:
             if math.prod(box.shape):
                 boxes[turn, source, target][box] = None
-        return Collective(devices, tuple(Message(*who, tuple(each)) for who, each in boxes.items()))
+        return Collective(tuple(Message(*who, tuple(each)) for who, each in boxes.items()))
 
     @property
     def elements(self) -> int:
@@ -103,56 +104,38 @@ class Collective:
         return total_us
 
 
-def ring_all_gather(parts: Sequence[Box]) -> Collective:
-    """All-gather from part d on device d, in n - 1 rounds in which each device sends a part to the next one. n equal
-    parts of S bytes in total take (n - 1) (latency + S / n / bandwidth).
+def ring(parts: Sequence[Box], wanted: Sequence[Wanted] | None = None) -> Collective:
+    """All-gather from part d on device d, in n - 1 rounds in which each device sends a part to the next one: n equal
+    parts of S bytes in total take (n - 1) (latency + S / n / bandwidth). If only some boxes are ``wanted``, and all of
+    them by neighbours, they are sent directly, one direction before the other, so that no port is waited for.
     """
     devices = len(parts)
+    if wanted is not None and all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
+        one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))
+        return Collective.of((0, *each) for each in one_way_first)
     turns = product(range(devices - 1), range(devices))
     sent = ((turn, each, (each + 1) % devices, parts[(each - turn) % devices]) for turn, each in turns)
-    return Collective.of(devices, sent)
+    return Collective.of(sent)
 
 
-def server_all_gather(parts: Sequence[Box]) -> Collective:
-    """All-gather by way of a parameter server, device 0: it receives each part, and sends each of the others all that
-    it lacks. n equal parts of S bytes in total take (n - 1) (2 latency + S / bandwidth).
+def server(parts: Sequence[Box], wanted: Sequence[Wanted] | None = None) -> Collective:
+    """All-gather, or exchange of the ``wanted`` boxes, by way of a parameter server, device 0: it receives each box,
+    and then sends them on. An all-gather of n equal parts of S bytes in total takes (n - 1) (2 latency + S /
+    bandwidth).
     """
-    workers = range(1, len(parts))
-    there: list[Sent] = [(0, device, 0, parts[device]) for device in workers]
-    back: list[Sent] = [(1, 0, device, part) for device in workers for own, part in enumerate(parts) if own != device]
-    return Collective.of(len(parts), [*there, *back])
-
-
-def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
-    """Exchange of boxes between devices, each a source, a target and the box. Boxes between neighbours are sent
-    directly, one direction of the ring before the other, so that no port is waited for; otherwise all parts go round.
-    """
-    devices = len(parts)
-    if all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
-        one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))
-        return Collective.of(devices, ((0, *each) for each in one_way_first))
-    return ring_all_gather(parts)
-
-
-def server_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
-    """Exchange of boxes by way of device 0."""
+    if wanted is None:
+        pairs = product(range(len(parts)), repeat=2)
+        wanted = [(source, target, parts[source]) for target, source in pairs if source != target]
     there: list[Sent] = [(0, source, 0, box) for source, target, box in wanted if source]
     back: list[Sent] = [(1, 0, target, box) for source, target, box in wanted if target]
-    return Collective.of(len(parts), [*there, *back])
+    return Collective.of([*there, *back])
 
 
-class Synchronisation(NamedTuple):
-    """A pair of collectives that bring together the parts on devices."""
-
-    all_gather: Callable[[Sequence[Box]], Collective]
-    exchange: Callable[[Sequence[tuple[int, int, Box]], Sequence[Box]], Collective]
-
+#: Function that brings together the parts on devices: all of them, or the wanted boxes.
+Synchronisation = Callable[[Sequence[Box], Sequence[Wanted] | None], Collective]
 
 #: Ways to bring parts together, by name: round a ring, or through a parameter server.
-SYNCHRONISATIONS = {
-    "ring": Synchronisation(ring_all_gather, ring_exchange),
-    "server": Synchronisation(server_all_gather, server_exchange),
-}
+SYNCHRONISATIONS: Mapping[str, Synchronisation] = {"ring": ring, "server": server}
 
 
 def apply(collective: Collective, held: Sequence[Array]) -> None:

@@ -17,6 +17,7 @@ from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
+    from iossim.edge.plan import EdgePlan
     from iossim.edge.planned import Dataflow
     from iossim.ir.network import Network
 
@@ -148,20 +149,21 @@ def run(
     """
     from iossim.edge.distributed import distributed
     from iossim.edge.plan import Variant
-    from iossim.edge.runs import run_distributed, run_plan
+    from iossim.edge.runs import run as run_found
     from iossim.models.load import load
 
     name = _needed(device)
     if processes is not None and devices != 1:
         raise OptionError("`processes` says how many `devices` there are; leave one of them out")
     network = load(model, batch=batch, dtype=dtype)
+    found: EdgePlan | Distributed
     if processes is None and devices == 1:
-        done = run_plan(_planned(network, name, policy, quiet=as_json).plans[Variant.FULL], seed)
+        found = _planned(network, name, policy, quiet=as_json).plans[Variant.FULL]
     else:
         found = distributed(
             network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
         )
-        done = run_distributed(found, processes is not None, seed)
+    done = run_found(found, processes is not None, seed)
     code = ExitCode.DONE if done.holds else ExitCode.DOES_NOT_HOLD
     present(done.to_json, [done.words()], as_json, code=code)
 

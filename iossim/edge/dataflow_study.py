@@ -50,9 +50,6 @@ def _several(asked: Sequence[Dataflow]) -> bool:
     return any(each.devices > 1 for each in asked)
 
 
-_ALONE = "several devices run full plans alone; write 'schedulers: [full]'"
-
-
 def _check(name: str, changes: Mapping[str, float], asked: Dataflow) -> None:
     if asked.devices > 1:
         link_of(_device(name, changes), asked.link)
@@ -74,8 +71,8 @@ def _rows(
     rows = []
     for name, total_us in totals_us.items():
         variant = Variant(name)
-        steps = [end - start for start, end in found.times[variant].steps]
-        rows.append(Planned(name, total_us, baseline_us, _figures(network, [found.plans[variant]], steps)))
+        figures = _figures(network, [found.plans[variant]], found.times[variant].steps_us)
+        rows.append(Planned(name, total_us, baseline_us, figures))
     return rows, {str(Variant.FULL): found.optimise_s}
 
 
@@ -99,7 +96,7 @@ def _device(name: str, changes: Mapping[str, float]) -> EdgeDevice:
 
 
 KIND = StudyKind(
-    axis=Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none")),
+    axis=Axis("dataflow", "dataflow", "with dataflow {}", 6, 5, Dataflow(policy="none")),
     # Peak use of memories on any one device; of several devices the bytes that they exchange, and the time that they
     # wait for them.
     metrics=(
@@ -115,9 +112,8 @@ KIND = StudyKind(
     is_asked=lambda asked: asked.policy != "none",
     device_names=edge_names,
     device=_device,
-    schedulers=tuple(map(str, Variant)),
-    default_schedulers=lambda asked: ["full"] if _several(asked) else list(map(str, Variant)),
-    refuses=lambda names, asked: _ALONE if _several(asked) and list(names) != [Variant.FULL] else "",
+    # Several devices run full plans alone.
+    schedulers=lambda asked: list(map(str, [Variant.FULL] if _several(asked) else Variant)),
     check=_check,
     rows=_rows,
     baseline=lambda asked, names: "one device" if _several(asked) else "vanilla" * (Variant.VANILLA in names),

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from iossim.api import network_of
 from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
 from iossim.edge.collectives import SYNCHRONISATIONS
-from iossim.edge.distribution import MIXES, Boxes, Distribution, Price, Pricer, distribute
+from iossim.edge.distribution import MIXES, Boxes, Distribution, ModeSearch, Price, Pricer
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
@@ -20,6 +19,7 @@ from iossim.edge.splitting import Even
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice, Link, edge_device
 from iossim.ir.network import Network
+from iossim.tasks.requests import network_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,8 @@ def distributed(
     whole = plan(network, device, Variant.FULL, policy)
     one_us = simulate(whole).total_us
     start = time.perf_counter()
-    pricer = _pricer(network, device, devices, policy)
-    candidates = {
-        each: distribute(network, devices, joined, SYNCHRONISATIONS[sync], pricer, MIXES[each])
-        for each in (MIXES if mix == "mix" else [mix])
-    }
+    search = ModeSearch(network, devices, joined, SYNCHRONISATIONS[sync], _pricer(network, device, devices, policy))
+    candidates = {each: search.best(MIXES[each]) for each in (MIXES if mix == "mix" else [mix])}
     optimise_s = time.perf_counter() - start
     distinct = {
         found: Distributed(found, *_timed(found, device, policy), device, name, sync, mix, one_us)
@@ -162,7 +159,7 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
-        if step.whole:
+        if step.operator.unknown:
             return Price(step_load(placed, step).us)
         return max(box_price(step, box) for box in dict.fromkeys(boxes))
 
@@ -175,13 +172,11 @@ def _timed(
     """Plans of the devices, a row for each operator, and the wait at the end, all timed event by event."""
     shares = [found.share(each) for each in range(found.devices)]
     plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
-    times = [simulate(each).steps for each in plans]
-    types = found.network.graph.types
-    times_us = [max(end - start for start, end in each) for each in zip(*times, strict=True)]
+    times_us = [max(each) for each in zip(*(simulate(one).steps_us for one in plans), strict=True)]
     *waits_us, gather_us = found.waits_us(times_us)
     rows: list[DistributedRow] = []
     for step, wait_us, us in zip(found.steps, waits_us, times_us, strict=True):
-        sent = sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges)
+        sent = sum(one.bytes for one in step.exchanges)
         operator, mode = step.operator, str(step.mode)
         rows.append(DistributedRow(operator.name, operator.kind, mode, sent, step.exchange_us, wait_us, us))
     return tuple(plans), tuple(rows), gather_us

@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
-from itertools import accumulate
+from functools import cache, cached_property
+from itertools import accumulate, chain
 from math import inf
 from typing import NamedTuple
 
@@ -49,9 +49,6 @@ MOST_STATES = 1024
 #: Box of an output that each device computes, or of a value that each holds.
 Boxes = tuple[Box, ...]
 
-#: Box that each device reads of a value; None where it reads nothing of it.
-Wanted = tuple[Box | None, ...]
-
 
 class Price(NamedTuple):
     """Time of an operator on the slowest device, and its number of ``passes`` over the output there: several if a unit
@@ -75,33 +72,39 @@ class Exchange:
     value: str
     collective: Collective
     held: Boxes
+    bytes: int
     us: float
     share_sent: float
 
 
 @dataclass(frozen=True, eq=False)
 class DistributedStep:
+    """An operator in a mode; its exchanges are known once it is known what devices hold before it."""
+
     operator: Operator
     mode: Mode
     boxes: Boxes
-    exchanges: tuple[Exchange, ...]
     price: Price
+    exchanges: tuple[Exchange, ...] = ()
+
+    @cached_property
+    def reads(self) -> dict[str, tuple[Box | None, ...]]:
+        """Box of each input that each device reads; None where it reads nothing of it."""
+        found = [self.operator.needed(box).read_boxes for box in self.boxes]
+        return {value: tuple(own.get(value) for own in found) for value in self.operator.inputs}
 
     @property
     def exchange_us(self) -> float:
         return sum(each.us for each in self.exchanges)
 
 
-#: Predecessor of the first operator: it made nothing, and took no time.
-NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
-
-
-def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """Time that an operator waits for the exchanges before it. Its predecessor, which made the values ``made``, hides a
+def waited_us(exchanges: Sequence[Exchange], before: DistributedStep | None, before_us: float) -> float:
+    """Time that an operator waits for the exchanges before it. Its predecessor, which takes ``before_us``, hides a
     part: all its computing if only older values are sent, and otherwise what it computes after the part sent.
     """
-    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
-    covered_us = before.us if share is None else before.us * (1 - share) / before.passes
+    covered_us = before_us
+    if before is not None and (own := [each for each in exchanges if each.value in before.operator.outputs]):
+        covered_us *= (1 - max(each.share_sent for each in own)) / before.price.passes
     return max(0.0, sum(each.us for each in exchanges) - covered_us)
 
 
@@ -123,12 +126,13 @@ class Distribution:
 
     def waits_us(self, times_us: Sequence[float]) -> list[float]:
         """Wait before each step, if the steps take so long, and for the network's outputs at the end."""
-        found: list[float] = []
-        made, before = NOTHING
-        for step, us in zip(self.steps, times_us, strict=True):
-            found.append(waited_us(step.exchanges, made, before))
-            made, before = step.operator.outputs, step.price._replace(us=us)
-        return [*found, waited_us(self.gathers, made, before)]
+        before = [(None, 0.0), *zip(self.steps, times_us, strict=True)]
+        return [waited_us(each, *one) for each, one in zip(self.exchanges, before, strict=True)]
+
+    @property
+    def exchanges(self) -> list[tuple[Exchange, ...]]:
+        """Those before each step, and the gathers."""
+        return [*(step.exchanges for step in self.steps), self.gathers]
 
     def share(self, device: int) -> DeviceShare:
         """Share of one device: what it computes, and the most that it ever holds of each value."""
@@ -144,9 +148,7 @@ class Distribution:
 
     @property
     def sent_bytes(self) -> int:
-        types = self.network.graph.types
-        exchanges = [*(each for step in self.steps for each in step.exchanges), *self.gathers]
-        return sum(each.collective.elements * types[each.value].dtype.bytes for each in exchanges)
+        return sum(each.bytes for each in chain(*self.exchanges))
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,81 +160,66 @@ class _Held:
     boxes: Boxes
 
 
-@dataclass(frozen=True, eq=False)
-class _Choice:
-    """A step before its exchanges are known, and what each device reads of every input."""
-
-    step: DistributedStep
-    wanted: Mapping[str, Wanted]
-
-
 class _State(NamedTuple):
     """A state with its history: the last step, and the state before it."""
 
     cost_us: float
-    before: _State | None = None
     step: DistributedStep | None = None
+    before: _State | None = None
 
     def waited_us(self, exchanges: Sequence[Exchange]) -> float:
         """Wait for the exchanges that come next."""
-        made, before = (self.step.operator.outputs, self.step.price) if self.step else NOTHING
-        return waited_us(exchanges, made, before)
+        return waited_us(exchanges, self.step, self.step.price.us if self.step else 0.0)
+
+    @property
+    def steps(self) -> tuple[DistributedStep, ...]:
+        """All steps, from the first one."""
+        found, state = list[DistributedStep](), self
+        while state.step is not None and state.before is not None:
+            found.append(state.step)
+            state = state.before
+        return tuple(reversed(found))
 
 
-def distribute(
-    network: Network,
-    devices: int,
-    link: Link,
-    way: Synchronisation,
-    pricer: Pricer,
-    modes: Sequence[Mode] = MIXES["mix"],
-) -> Distribution:
-    """Modes with the least latency of the whole network, among those that ``modes`` allows.
+class ModeSearch:
+    """Search for modes with the least latency of the whole network; choices and exchanges are found once.
 
     Inputs and parameters are on every device from the start, and the outputs must be in the end. A state is which
     device holds what of the values still read; this determines how the previous operator was divided, and so the wait
-    for an exchange. Each mode alone is tried first: states that cannot beat the best of those, however little the
-    remaining operators take, are pruned. If more than :data:`MOST_STATES` remain after an operator, only the cheapest
-    are kept, and the answer is not called exact.
+    for an exchange. If more than :data:`MOST_STATES` remain after an operator, only the cheapest are kept, and the
+    answer is not called exact.
     """
-    search = _Search(network, devices, link, way, pricer)
-    best = None
-    for mode in modes if len(modes) > 1 else ():
-        best = search.run((mode,), best) or best
-    found = search.run(tuple(modes), best) or best
-    assert found is not None
-    return found
 
+    def __init__(self, network: Network, devices: int, link: Link, way: Synchronisation, pricer: Pricer) -> None:
+        self.network, self.devices, self.link, self.way, self.pricer = network, devices, link, way, pricer
+        self.operators = operators(network)
+        self.last = {value: index for index, unit in enumerate(network.units) for value in unit.inputs}
+        self.last |= dict.fromkeys(network.graph.outputs, len(network.units))
+        self.hold = cache(_Held)
+        self.divided, self.exchanged = cache(self._divided), cache(self._exchanged)
 
-@dataclass(eq=False)
-class _Search:
-    """Steps from each state, memoised."""
+    def best(self, modes: Sequence[Mode] = MIXES["mix"]) -> Distribution:
+        """The best distribution with these modes. Each alone is tried first: states that cannot beat the best of those,
+        however little the remaining operators take, are pruned.
+        """
+        best = None
+        for mode in modes if len(modes) > 1 else ():
+            best = self._run((mode,), best) or best
+        found = self._run(modes, best) or best
+        assert found is not None
+        return found
 
-    network: Network
-    devices: int
-    link: Link
-    way: Synchronisation
-    pricer: Pricer
-
-    def __post_init__(self) -> None:
-        self.operators = operators(self.network)
-        self.last = {value: index for index, unit in enumerate(self.network.units) for value in unit.inputs}
-        self.last |= {value: len(self.network.units) for value in self.network.graph.outputs}
-        self._choices: dict[str, list[_Choice]] = {}
-        self._held: dict[tuple[str, Boxes, Boxes], _Held] = {}
-        self._exchanges: dict[tuple[_Held, _Choice], tuple[Exchange | None, _Held]] = {}
-
-    def run(self, modes: tuple[Mode, ...], best: Distribution | None) -> Distribution | None:
+    def _run(self, modes: Sequence[Mode], best: Distribution | None) -> Distribution | None:
         """Best distribution with these modes; None if none is better than ``best``, which is then as exact as this."""
         limit_us = best.latency_us if best is not None else inf
-        least_us = (min(each.step.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
+        least_us = (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
         rest_us = list(accumulate(least_us, initial=0.0))[::-1]
         states: dict[tuple[_Held, ...], _State] = {self.begun(): _State(0.0)}
         exact = True
         for operator in self.operators:
             reached: dict[tuple[_Held, ...], _State] = {}
             for choice in self.choices(operator, modes):
-                boxes = list(map(operator.boxes, choice.step.boxes))
+                boxes = list(map(operator.boxes, choice.boxes))
                 made = tuple(
                     self.hold(value, *2 * [tuple(own[value] for own in boxes)])
                     for value in operator.outputs
@@ -240,15 +227,15 @@ class _Search:
                 )
                 rest = rest_us[operator.index + 1]
                 for held, state in states.items():
-                    moved = [self.exchange(each, choice) for each in held]
+                    moved = [self.exchanged(each, choice) for each in held]
                     exchanges = tuple(each for each, _ in moved if each is not None)
-                    cost_us = state.cost_us + choice.step.price.us + state.waited_us(exchanges)
+                    cost_us = state.cost_us + choice.price.us + state.waited_us(exchanges)
                     if cost_us + rest >= limit_us:
                         continue
                     after = (*(each for _, each in moved if self.last[each.value] > operator.index), *made)
                     known = reached.get(after)
                     if known is None or cost_us < known.cost_us:
-                        reached[after] = _State(cost_us, state, replace(choice.step, exchanges=exchanges))
+                        reached[after] = _State(cost_us, replace(choice, exchanges=exchanges), state)
             if len(reached) > MOST_STATES:
                 cheapest = sorted(reached.items(), key=lambda item: item[1].cost_us)[:MOST_STATES]
                 reached, exact = dict(cheapest), False
@@ -261,13 +248,10 @@ class _Search:
         latency_us, last, gathers = min(ends, key=lambda one: one[0], default=(inf, None, ()))
         if last is None or latency_us >= limit_us:
             return None if best is None else replace(best, exact=exact)
-        return Distribution(self.network, self.devices, _path(last), gathers, exact)
+        return Distribution(self.network, self.devices, last.steps, gathers, exact)
 
     def everywhere(self, value: str) -> Boxes:
         return (Box.whole(self.network.graph.types[value].shape),) * self.devices
-
-    def hold(self, value: str, parts: Boxes, boxes: Boxes) -> _Held:
-        return self._held.setdefault((value, parts, boxes), _Held(value, parts, boxes))
 
     def begun(self) -> tuple[_Held, ...]:
         inputs = (value for value in self.network.graph.inputs if value in self.last)
@@ -277,33 +261,22 @@ class _Search:
         found = (self._exchange(each, self.everywhere(each.value)) for each in held)
         return tuple(each for each in found if each is not None)
 
-    def choices(self, operator: Operator, modes: tuple[Mode, ...]) -> list[_Choice]:
+    def choices(self, operator: Operator, modes: Sequence[Mode]) -> list[DistributedStep]:
         """Choices for ``modes`` that split the operator; if none does, every device computes all of it."""
-        if operator.name not in self._choices:
-            self._choices[operator.name] = [
-                _Choice(
-                    DistributedStep(operator, mode, boxes, (), self.pricer(operator, boxes)), _wanted(operator, boxes)
-                )
-                for mode in Mode
-                if (boxes := boxes_of(operator, mode, self.devices)) is not None
-            ]
-        found = self._choices[operator.name]
-        return [each for each in found if each.step.mode in modes] or [
-            one for one in found if one.step.mode is Mode.REPLICATED
-        ]
+        found = self.divided(operator)
+        return [each for each in found if each.mode in modes] or [one for one in found if one.mode is Mode.REPLICATED]
 
-    def exchange(self, held: _Held, choice: _Choice) -> tuple[Exchange | None, _Held]:
+    def _divided(self, operator: Operator) -> list[DistributedStep]:
+        """The operator in each mode that splits it, without exchanges."""
+        found = ((mode, boxes_of(operator, mode, self.devices)) for mode in Mode)
+        return [DistributedStep(operator, mode, boxes, self.pricer(operator, boxes)) for mode, boxes in found if boxes]
+
+    def _exchanged(self, held: _Held, step: DistributedStep) -> tuple[Exchange | None, _Held]:
         """Exchange that gives each device what it reads, None if none is needed; and what is held then."""
-        if held.value not in choice.wanted:
-            return None, held
-        key = (held, choice)
-        if key not in self._exchanges:
-            found = self._exchange(held, choice.wanted[held.value])
-            after = held if found is None else self.hold(held.value, held.parts, found.held)
-            self._exchanges[key] = (found, after)
-        return self._exchanges[key]
+        found = self._exchange(held, step.reads[held.value]) if held.value in step.reads else None
+        return found, held if found is None else self.hold(held.value, held.parts, found.held)
 
-    def _exchange(self, held: _Held, wanted: Wanted) -> Exchange | None:
+    def _exchange(self, held: _Held, wanted: tuple[Box | None, ...]) -> Exchange | None:
         sent: list[tuple[int, int, Box]] = []
         for target, (box, has) in enumerate(zip(wanted, held.boxes, strict=True)):
             for missing in box.without(has) if box is not None else ():
@@ -313,27 +286,12 @@ class _Search:
                         sent.append((source, target, common))
         if not sent:
             return None
-        whole = self.everywhere(held.value)
-        collective = self.way.all_gather(held.parts) if wanted == whole else self.way.exchange(sent, held.parts)
-        goes_round = wanted == whole or collective == self.way.all_gather(held.parts)
-        after = whole if goes_round else tuple(map(_together, held.boxes, wanted))
+        whole, gather = self.everywhere(held.value), self.way(held.parts, None)
+        collective = gather if wanted == whole else self.way(held.parts, sent)
+        after = whole if collective == gather else tuple(map(_together, held.boxes, wanted))
         item_bytes = self.network.graph.types[held.value].dtype.bytes
-        us = collective.us(item_bytes, self.link)
-        return Exchange(held.value, collective, after, us, collective.share_sent(held.parts))
-
-
-def _path(state: _State | None) -> tuple[DistributedStep, ...]:
-    """Steps from the first one to a state."""
-    found = []
-    while state is not None and state.step is not None:
-        found.append(state.step)
-        state = state.before
-    return tuple(reversed(found))
-
-
-def _wanted(operator: Operator, boxes: Boxes) -> dict[str, Wanted]:
-    found = [operator.needed(box).read_boxes for box in boxes]
-    return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
+        size, us = collective.elements * item_bytes, collective.us(item_bytes, self.link)
+        return Exchange(held.value, collective, after, size, us, collective.share_sent(held.parts))
 
 
 def _together(has: Box, more: Box | None) -> Box:

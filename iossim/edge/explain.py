@@ -150,17 +150,14 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
     free = {
         thing: simulate(replace(plan, device=device)) for thing, device in _free(found.device, plan.precision).items()
     }
+    free_us = {thing: other.steps_us for thing, other in free.items()}
     links = {link.value: link for link in plan.links}
     makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
     known: dict[object, tuple[float, tuple[OtherSplit, ...]]] = {}
     operators = []
     for index, step in enumerate(plan.steps):
         row = found.operators[index]
-        saves_us = {
-            thing: row.full_us - (end_us - start_us)
-            for thing, other in free.items()
-            for start_us, end_us in [other.steps[index]]
-        }
+        saves_us = {thing: row.full_us - times_us[index] for thing, times_us in free_us.items()}
         works = [unit_work(plan, step, part, 0) for part in step.slices]
         is_searched = row.operator in searched
         key = (step.operator.signature, len(step.slices), plan.lies(step.operator), is_searched)
@@ -197,7 +194,7 @@ def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[floa
     """Price of a step's own split, of each axis alone, and of the best of all grids if that is searched."""
     own_us = step_load(plan, step).us
     operator, units = step.operator, plan.device.units.value
-    if step.whole or not operator.axes:
+    if step.operator.unknown or not operator.axes:
         return own_us, ()
 
     def along(axis: int, part: OutputSlice) -> Partition:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
-from iossim.edge.access import Order
+from iossim.edge.access import AS_IT_LIES, Order
 from iossim.execution.box import Box
-from iossim.ir.network import Network
+from iossim.ir.network import Network, Unit
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
@@ -26,73 +27,73 @@ _ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Bands:
-    """Bands with ``rows`` rows of the reader's output each, and all rows of the image that their windows cover."""
+class Layout:
+    """Layout of a value that a reader visits in ``order``. With ``rows``, an image lies in bands: each has so many rows
+    of the reader's output, and all rows of the image that their windows cover.
+    """
 
-    rows: int
-    window: int
-    stride: int
-    before: int
+    order: Order = AS_IT_LIES
+    rows: int = 0
 
-    def of(self, height: int) -> list[tuple[int, int]]:
+    @property
+    def is_linked(self) -> bool:
+        return self.order.axes is not None
+
+    def bands(self, height: int) -> list[tuple[int, int]]:
         """First row and number of rows of each band. Rows that no window covers belong to the last band."""
-        made = max(1, (height + 2 * self.before - self.window) // self.stride + 1)
+        _, window, stride, before = self.order
+        made = max(1, (height + 2 * before - window) // stride + 1)
         found = []
         for first in range(0, made, self.rows):
             last = min(made, first + self.rows) - 1
-            low = max(0, first * self.stride - self.before)
-            high = height if last == made - 1 else min(height, last * self.stride - self.before + self.window)
+            low = max(0, first * stride - before)
+            high = height if last == made - 1 else min(height, last * stride - before + window)
             found.append((low, max(0, high - low)))
         return found
 
-    def read(self, start: int, size: int, height: int, order: Order) -> list[tuple[int, int, int]]:
-        """Bands from which a box of rows is read: the band, its first row of the image, and its number of rows. The
-        reader that the bands are made for reads the halo in each of them; another reads each row once.
+    def read(self, box: Box, shape: tuple[int, ...], order: Order) -> list[tuple[int, Box]]:
+        """The part of each block, by its number, from which a box is read. The reader that bands are made for reads the
+        halo in each of them; another reads each row once.
         """
-        end, found, covered = start + size, [], start
-        is_own = (order.window, order.stride, order.before) == (self.window, self.stride, self.before)
-        first = 0 if start == 0 else (start + self.before) // self.stride
-        ranges = self.of(height)
-        last = len(ranges) * self.rows if end == height else max(0, end + self.before - self.window) // self.stride
+        if not self.rows:
+            return [(0, box)]
+        start, height = box.starts[_ROWS], shape[_ROWS]
+        end, covered, found = start + box.shape[_ROWS], start, []
+        is_own = order[1:] == self.order[1:]
+        _, window, stride, before = self.order
+        first = 0 if start == 0 else (start + before) // stride
+        ranges = self.bands(height)
+        last = len(ranges) * self.rows if end == height else max(0, end + before - window) // stride
         for band, (low, rows) in enumerate(ranges):
             is_visited = is_own and first // self.rows <= band <= last // self.rows
             begin, stop = max(start, low) if is_visited else max(covered, low), min(end, low + rows)
             if begin < stop:
-                found.append((band, begin, stop - begin))
+                found.append((band, box.along(_ROWS, begin, stop - begin)))
                 covered = max(covered, stop)
         return found
 
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Axes of a value from the slowest to the fastest, None for the default; and the bands of its rows."""
-
-    axes: tuple[int, ...] | None = None
-    bands: Bands | None = None
-
-    @property
-    def is_linked(self) -> bool:
-        return self.axes is not None or self.bands is not None
-
     def blocks(self, shape: tuple[int, ...]) -> list[Box]:
         """Blocks written one after the other: the whole, or its bands."""
-        if self.bands is None:
-            return [Box.whole(shape)]
-        return [
-            Box((0, 0, low, *(0,) * (len(shape) - 3)), (*shape[:2], rows, *shape[3:]))
-            for low, rows in self.bands.of(shape[_ROWS])
-        ]
+        whole = Box.whole(shape)
+        return [whole.along(_ROWS, *band) for band in self.bands(shape[_ROWS])] if self.rows else [whole]
 
     def elements(self, shape: tuple[int, ...]) -> int:
         """Number of elements, halos included."""
         return sum(math.prod(block.shape) for block in self.blocks(shape))
 
+    def copies(self, box: Box, shape: tuple[int, ...]) -> float:
+        """Average number of copies of each element of a box."""
+        if not self.rows:
+            return 1.0
+        low, high = box.starts[_ROWS], box.starts[_ROWS] + box.shape[_ROWS]
+        bands = self.bands(shape[_ROWS])
+        return sum(max(0, min(high, start + rows) - max(low, start)) for start, rows in bands) / (high - low)
+
 
 AS_MADE = Layout()
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """Bytes moved to read a box. If ``streamed``, they arrive while a unit computes; else it waits for each line."""
 
     bytes: int
@@ -104,10 +105,9 @@ def visit(
 ) -> Visit:
     """Cost of reading a box in an order, for a value in a layout."""
     elements = math.prod(box.shape)
-    if layout.axes == order.axes:
-        if layout.bands is not None:
-            parts = layout.bands.read(box.starts[_ROWS], box.shape[_ROWS], shape[_ROWS], order)
-            elements = elements // box.shape[_ROWS] * sum(rows for _, _, rows in parts)
+    if layout.order.axes == order.axes:
+        if layout.rows:
+            elements = sum(math.prod(part.shape) for _, part in layout.read(box, shape, order))
         return Visit(elements * item_bytes, True)
     size = elements * item_bytes
     run_bytes = _run(box, order, layout, shape) * item_bytes
@@ -120,7 +120,7 @@ def visit(
 def _run(box: Box, order: Order, layout: Layout, shape: tuple[int, ...]) -> int:
     """Number of adjacent elements that are visited in sequence."""
     rank = len(shape)
-    lies = layout.axes or tuple(range(rank))
+    lies = layout.order.axes or tuple(range(rank))
     reads = order.axes or tuple(range(rank))
     run = 1
     for lying, reading in zip(reversed(lies), reversed(reads), strict=True):
@@ -137,10 +137,10 @@ def wanted(order: Order, shape: tuple[int, ...], item_bytes: int, cache_bytes: i
     if order.axes is None:
         return AS_MADE
     if order.window <= order.stride or len(shape) != 4:
-        return Layout(order.axes)
+        return Layout(Order(order.axes))
     row_bytes = shape[1] * shape[3] * item_bytes
     rows = max(1, (cache_bytes // row_bytes - order.window) // order.stride + 1)
-    return Layout(order.axes, Bands(rows, order.window, order.stride, order.before))
+    return Layout(order, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +148,25 @@ class LinkedMap:
     """An edge whose value is laid out for its reader. ``bytes`` are moved by readers with linking, and without."""
 
     value: str
+    form: str
     layout: Layout
     readers: tuple[str, ...]
     bytes: int
     unlinked_bytes: int
 
+    @staticmethod
+    def of(network: Network, value: str, layout: Layout, costs: Mapping[Layout, int]) -> LinkedMap:
+        """The edge of a value of a network in a layout; ``costs`` are the bytes that each layout moves."""
+        producer = next(unit for unit in network.units if value in unit.outputs)
+        readers = [unit for unit in network.units if value in unit.inputs]
+        form = _form(network, producer, readers) + (f", bands of {layout.rows}" if layout.rows else "")
+        return LinkedMap(value, form, layout, tuple(unit.name for unit in readers), costs[layout], costs[AS_MADE])
 
-def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
+
+def _form(network: Network, producer: Unit, readers: Sequence[Unit]) -> str:
     """Xenos' name of a producer linked to its readers: cbr, cbrm, cbra, or the kinds of both."""
-    kinds = [network.units[reader].kind for reader in readers]
-    ops = [node.op for reader in readers for node in network.unit_nodes(network.units[reader])]
-    own = network.units[producer].kind
-    if any(isinstance(node.op, Conv) for node in network.unit_nodes(network.units[producer])):
+    ops = [node.op for reader in readers for node in network.unit_nodes(reader)]
+    if any(isinstance(node.op, Conv) for node in network.unit_nodes(producer)):
         if any(isinstance(op, MaxPool | GlobalMaxPool) for op in ops):
             return "cbrm"
         if any(isinstance(op, AveragePool | GlobalAveragePool) for op in ops):
@@ -168,12 +175,13 @@ def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
             return "cbr"
     if any(isinstance(op, MatMul | Gemm) for op in ops):
         return "matmul"
-    return f"{own} -> {', '.join(dict.fromkeys(kinds))}"
+    return f"{producer.kind} -> {', '.join(dict.fromkeys(reader.kind for reader in readers))}"
 
 
 class MemoryKind(StrEnum):
-    """Memories of an edge device that its units share."""
+    """Memories of an edge device: of each unit, and those that its units share."""
 
+    PRIVATE = "private"
     SHARED = "shared"
     EXTERNAL = "external"
 
@@ -186,9 +194,13 @@ class PlacedMap:
     memory: MemoryKind
     address: int
     bytes: int
-    first: int
-    last: int
+    first: int = -1
+    last: int = sys.maxsize
     layout: Layout = AS_MADE
+
+    @property
+    def end(self) -> int:
+        return self.address + self.bytes
 
 
 #: Addresses are multiples of this: a cache line of any device.
@@ -222,5 +234,5 @@ def gaps(taken: Sequence[PlacedMap], start: int = 0, end: int = sys.maxsize) -> 
     """Start and bytes of each free range of a memory from ``start`` to ``end``; none of the bytes overlaps a map."""
     for each in sorted(taken, key=lambda one: one.address):
         yield start, each.address - start
-        start = max(start, aligned(each.address + each.bytes))
+        start = max(start, aligned(each.end))
     yield start, max(0, end - start)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from iossim.edge.access import AS_IT_LIES, Order, Piece, is_known, piece
+from iossim.edge.access import AS_IT_LIES, Order, ParameterPart, Piece, is_known, piece
 from iossim.execution.box import Box
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
@@ -58,17 +58,6 @@ class Demand:
         for read in self.reads:
             found[read.value] = read.box.hull(found.get(read.value, read.box))
         return found
-
-
-@dataclass(frozen=True)
-class ParameterPart:
-    """A part of the parameters of a convolution or matrix product: input channels and, for windows, rows and columns.
-    Products with a part are partial sums of the output.
-    """
-
-    channels: tuple[int, int]
-    rows: tuple[int, int] = (0, 1)
-    columns: tuple[int, int] = (0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +163,7 @@ class Operator:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
 
     def parameter_bytes(self, demand: Demand) -> int:
-        return sum(self.bytes_of(name, box) for name, box in demand.parameters.items())
+        return sum([self.bytes_of(name, box) for name, box in demand.parameters.items()])
 
 
 @lru_cache(maxsize=16)
@@ -206,7 +195,7 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
         if found is None:
             return None
         calls[node.name, wanted] = Call(node, wanted, found)
-        sliced = [replace(each, shape=part.shape) for each, part in zip(types, found.inputs, strict=True)]
+        sliced = [TensorType(part.shape, each.dtype) for each, part in zip(types, found.inputs, strict=True)]
         made = [TensorType(wanted.shape, graph.types[value].dtype)]
         products = node.op.multiply_adds(sliced, made)
         multiply_adds += products
@@ -244,8 +233,9 @@ def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand
     anchor = operator.anchor
     assert anchor is not None
     (call,) = (each for each in demand.calls if each.node is anchor)
-    weight = anchor.inputs[1]
-    sliced = partial_piece(call.piece, part)
+    graph, weight = operator.network.graph, anchor.inputs[1]
+    sliced = piece(anchor.op, graph.input_types(anchor), graph.types[anchor.outputs[0]], call.box, part)
+    assert sliced is not None
     boxes = dict(zip(anchor.inputs, sliced.inputs, strict=False))
     reads = tuple(
         replace(read, box=boxes[read.value])
@@ -277,47 +267,3 @@ def run_calls(calls: Iterable[Call], read: Reader, known: dict[tuple[str, Box], 
         known[call.node.outputs[0], call.box] = first
         for name, made in zip(call.node.outputs[1:], others, strict=True):
             known[name, Box.whole(made.shape)] = made
-
-
-def part_sizes(whole: Piece) -> tuple[int, int, int]:
-    """Number of input channels, and of rows and columns of windows, along which a product's parameters can be cut."""
-    op, read, weight = whole.op, whole.inputs[0], whole.inputs[1]
-    if isinstance(op, Conv):
-        return weight.shape[1:] if op.groups == 1 and len(weight.shape) == 4 else (1, 1, 1)
-    if isinstance(op, ConvTranspose):
-        return weight.shape[0], 1, 1
-    return read.shape[0 if isinstance(op, Gemm) and op.trans_a else -1], 1, 1
-
-
-def partial_piece(whole: Piece, part: ParameterPart) -> Piece:
-    """Product of a piece with a part of its parameters, without its bias."""
-    op, (read, weight, *_) = whole.op, whole.inputs
-    first, channels = part.channels
-    if isinstance(op, Conv):
-        starts, sizes, before, after = [], [], [], []
-        for axis, (tap, taps) in enumerate((part.rows, part.columns)):
-            # Window rows from ``tap`` on read the image from that row on, and omit the last rows.
-            start, size, dilation = read.starts[2 + axis], read.shape[2 + axis], op.dilations[axis]
-            low = start - op.pads[axis] + tap * dilation
-            high = start + size + op.pads[2 + axis] - (weight.shape[2 + axis] - tap - taps) * dilation
-            begin, end = max(low, start), min(high, start + size)
-            starts.append(begin)
-            sizes.append(max(0, end - begin))
-            before.append(begin - low)
-            after.append(high - end)
-        box = Box((read.starts[0], read.starts[1] + first, *starts), (read.shape[0], channels, *sizes))
-        taken = (part.channels, part.rows, part.columns)
-        kernel = Box(
-            (weight.starts[0], *(begin for begin, _ in taken)), (weight.shape[0], *(size for _, size in taken))
-        )
-        return Piece(replace(op, pads=(*before, *after)), (box, kernel), whole.orders[:2])
-    if isinstance(op, ConvTranspose):
-        boxes = (_along(read, 1, first, channels), _along(weight, 0, first, channels))
-        return replace(whole, inputs=boxes, orders=whole.orders[:2])
-    axis_a = 0 if isinstance(op, Gemm) and op.trans_a else len(read.shape) - 1
-    axis_b = 1 if isinstance(op, Gemm) and op.trans_b else max(0, len(weight.shape) - 2)
-    return Piece(op, (_along(read, axis_a, first, channels), _along(weight, axis_b, first, channels)), whole.orders[:2])
-
-
-def _along(box: Box, axis: int, start: int, size: int) -> Box:
-    return box.along(axis, box.starts[axis] + start, size)

@@ -6,21 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
+from operator import itemgetter
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
-from iossim.edge.linking import (
-    ALIGNMENT,
-    AS_MADE,
-    Layout,
-    LinkedMap,
-    MemoryKind,
-    PlacedMap,
-    aligned,
-    gaps,
-    place,
-    visit,
-    wanted,
-)
+from iossim.edge.linking import ALIGNMENT, AS_MADE, Layout, LinkedMap, MemoryKind, aligned, gaps, place, wanted
 from iossim.edge.operators import Operator, Read, operators
 from iossim.edge.plan import (
     EdgePlan,
@@ -88,9 +77,9 @@ class SplitSearch:
         each_us = (demand.multiply_adds + demand.other_flops) / rate / prod(space.shape)
         try:
             best_us = price_us(best)
-            ordered = sorted(grids(space, units, operator.axes), key=lambda grid: grid.elements(0))
-            for grid in ordered[: MOST_TRIED - 1]:
-                if each_us * grid.elements(0) >= best_us:
+            sized = [(grid.elements(0), grid) for grid in grids(space, units, operator.axes)]
+            for elements, grid in sorted(sized, key=itemgetter(0))[: MOST_TRIED - 1]:
+                if each_us * elements >= best_us:
                     break
                 if (grid_us := price_us(grid)) < best_us:
                     best, best_us = grid, grid_us
@@ -168,7 +157,7 @@ def _placed(bare: EdgePlan, layouts: Mapping[str, Layout], share: DeviceShare) -
         lives.append((value, size, first, last.get(value, first), layout))
     buffers = place(lives, device.shared.bytes.value, address)
     outside = [each for each in buffers.values() if each.memory is MemoryKind.EXTERNAL]
-    end = max((each.address + each.bytes for each in outside), default=address)
+    end = max((each.end for each in outside), default=address)
     if end > device.external.bytes.value:
         raise DeviceError(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
@@ -187,7 +176,7 @@ def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leave
         units = placed.places[operator.index][1].units
         space = share.space(operator)
         step = _unsplit(placed, operator, space)
-        if placed.variant is not Variant.VANILLA and not step.whole:
+        if placed.variant is not Variant.VANILLA and not step.operator.unknown:
             sliced = OperatorStep(operator, tuple(_slices(placed, operator, space)))
             split = _partitioned(placed, sliced, search, units)
             can_stay = leaves_whole and units >= placed.device.unpartitioned_units.value
@@ -204,7 +193,7 @@ def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
     partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
     part = OutputSlice(partition, parameters_at=_shared_parameters(placed, operator))
     is_cut = placed.variant is not Variant.VANILLA and bool(operator.unknown)
-    return OperatorStep(operator, (part,), operator.unknown, is_cut)
+    return OperatorStep(operator, (part,), is_cut)
 
 
 def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> OperatorStep:
@@ -226,40 +215,31 @@ def _partitioned(placed: EdgePlan, step: OperatorStep, search: SplitSearch, unit
             search.known[key] = search.split(placed, step, units, part)
         return search.known[key]
 
-    return step if step.whole else step.split(partition)
+    return step if step.operator.unknown else step.split(partition)
 
 
-def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:
+def _slices(placed: EdgePlan, operator: Operator, space: Box) -> list[OutputSlice]:
     """Slices of a box of an operator whose feature maps are external: the fewest that fit the shared memory."""
-    whole = Even(space, 1, ())
-    outside = [
-        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is MemoryKind.EXTERNAL
-    ]
-    if not outside or not operator.axes:
-        yield OutputSlice(whole)
-        return
-    start, room = _room(placed, operator.index)
+    maps = [placed.buffers[name].memory for name in (*operator.inputs, *operator.outputs)]
+    if MemoryKind.EXTERNAL not in maps or not operator.axes:
+        return [OutputSlice(Even(space, 1, ()))]
     axis = operator.axes[min(1, len(operator.axes) - 1)]
     if axis == operator.axes[0] and operator.channel_quantum:
         counts = [1]
     else:
         counts = part_counts(space.shape[axis], space.shape[axis])
+    room = _room(placed, operator.index)
 
-    def fits(box: Box) -> bool:
-        staged = _staged(placed, operator, box, start)
-        return staged is not None and sum(aligned(each.bytes) for each in staged) <= room
+    def first_fits(count: int) -> bool:
+        return _staged(placed, operator, next(even_parts(space, axis, count)), *room) is not None
 
     # The first slice has a halo on one side only: if later ones do not fit, finer slices do.
-    for count in counts[bisect_left(counts, True, key=lambda count: fits(next(even_parts(space, axis, count)))) :]:
-        boxes = list(even_parts(space, axis, count))
-        if all(map(fits, boxes)):
-            for box in boxes:
-                staged = _staged(placed, operator, box, start) or []
-                inputs = tuple(each for each in staged if each.value in operator.inputs)
-                output = next((each for each in staged if each.value in operator.outputs), None)
-                yield OutputSlice(Even(box, 1, ()), inputs, output)
-            return
-    yield OutputSlice(whole)  # not even a row fits: units read the external memory themselves
+    for count in counts[bisect_left(counts, True, key=first_fits) :]:
+        found = [_staged(placed, operator, box, *room) for box in even_parts(space, axis, count)]
+        fitting = [each for each in found if each is not None]
+        if len(fitting) == count:
+            return fitting
+    return [OutputSlice(Even(space, 1, ()))]  # not even a row fits: units read the external memory themselves
 
 
 def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
@@ -284,68 +264,51 @@ def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
     return start + first, (room if lane.first_unit + lane.units == units else end) - first
 
 
-def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
-    demand = operator.demand(box)
+def _staged(placed: EdgePlan, operator: Operator, box: Box, start: int, room: int) -> OutputSlice | None:
+    """A slice, and what is staged for it from an address on; None if a box cannot be computed alone, or in the room."""
+    demand, address, found = operator.demand(box), start, dict[str, Staged]()
     if demand is None:
         return None
-    found = []
     for value, part in (demand.read_boxes | {operator.outputs[0]: box}).items():
         buffer = placed.buffers[value]
         if buffer.memory is MemoryKind.EXTERNAL:
-            copies = _copies(placed, buffer, part)
-            size = round(operator.bytes_of(value, part) * copies)
-            found.append(Staged(value, part, address, size))
-            address += aligned(size)
-    return found
-
-
-def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
-    """Average number of copies of each element of a box in its layout."""
-    if buffer.layout.bands is None:
-        return 1.0
-    bands = buffer.layout.bands
-    height = placed.network.graph.types[buffer.value].shape[2]
-    low, high = part.starts[2], part.starts[2] + part.shape[2]
-    rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
-    return rows / part.shape[2]
+            copies = buffer.layout.copies(part, placed.network.graph.types[value].shape)
+            found[value] = Staged(value, part, address, round(operator.bytes_of(value, part) * copies))
+            address += aligned(found[value].bytes)
+    output = found.pop(operator.outputs[0], None)
+    return OutputSlice(Even(box, 1, ()), tuple(found.values()), output) if address - start <= room else None
 
 
 def _links(found: EdgePlan) -> Iterator[LinkedMap]:
-    readers: dict[str, list[str]] = {}
-    for unit in found.network.units:
-        for value in unit.inputs:
-            readers.setdefault(value, []).append(unit.name)
     for value, costs in _costs(found):
         layout = found.buffers[value].layout
         if layout.is_linked and layout in costs:
-            yield LinkedMap(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
+            yield LinkedMap.of(found.network, value, layout, costs)
 
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
     """Cost of each layout of the feature maps that operators make: bytes of readers' busiest units, and of writing."""
-    device, types = found.device, found.network.graph.types
+    types, cache_bytes = found.network.graph.types, found.device.cache_bytes.value
     reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:
-        for part in step.slices if not step.whole else ():
+        for part in step.slices if not step.operator.unknown else ():
             staged = {each.value for each in part.inputs}
             for work in unit_work(found, step, part, 0):
                 for read in work.chunk.demand.reads:
                     where = MemoryKind.SHARED if read.value in staged else found.buffers[read.value].memory
                     reads.setdefault(read.value, []).append((read, where))
-    cache = device.cache_bytes.value
-    lines = {MemoryKind.SHARED: device.shared.line_bytes.value, MemoryKind.EXTERNAL: device.external.line_bytes.value}
     makers = {value: index for index, unit in enumerate(found.network.units) for value in unit.outputs}
     for value, maker in makers.items():
         kind, buffer = types[value], found.buffers[value]
         item = kind.dtype.bytes
         seen = reads.get(value, [])
-        layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache) for read, _ in seen)])
+        layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache_bytes) for read, _ in seen)])
         if len(layouts) == 1:
             continue
         # External data are written and read by DMA, which all units share.
         sharing = found.places[maker][1].units if buffer.memory is MemoryKind.SHARED else 1
         costs = {}
         for layout in layouts:
-            visits = (visit(read.box, read.order, layout, kind.shape, item, lines[at], cache) for read, at in seen)
+            visits = (found.visit(read, memory, layout) for read, memory in seen)
             costs[layout] = layout.elements(kind.shape) * item // sharing + sum(each.bytes for each in visits)
         yield value, costs

@@ -27,7 +27,6 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule
-from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule
 
 #: Parts are multiples of a sixteenth of the units, or of one if there are fewer.
@@ -109,7 +108,7 @@ class PartsCostModel:
     def lanes(self, groups: Sequence[Sequence[int]]) -> tuple[Lane, ...]:
         """Groups of units of the network as concurrent lanes on parts of the device's units."""
         curves = np.array([self.tables[0][list(group)].sum(axis=0) for group in groups])
-        ends = np.cumsum(dealt(curves, len(groups))).tolist()
+        ends = np.cumsum(dealt(curves)).tolist()
         bounds = [0, *(self.units_of(end) for end in ends[:-1]), self.whole.device.units.value]
         return tuple(
             Lane(tuple(group), first, end - first)
@@ -127,14 +126,14 @@ class PartsCostModel:
         return tuple(found)
 
 
-def dealt(curves: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Levels of each of ``count`` groups, at least one: the longest gets the next until none is left.
+def dealt(curves: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Levels of each group, at least one: the longest gets the next until none is left.
 
     ``curves`` are the groups' times by level, ``[groups, levels]``, none increasing. Only more levels of its own
     shorten the longest, so that the greedy choice minimises the largest time.
     """
-    levels = np.empty(count, dtype=np.int64)
-    _deal(np.ascontiguousarray(curves), count, levels)
+    levels = np.empty(len(curves), dtype=np.int64)
+    _deal(np.ascontiguousarray(curves), len(curves), levels)
     return levels
 
 
@@ -228,16 +227,14 @@ class Parts:
         }
 
 
-def in_parts(
-    whole: EdgePlan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
-) -> Parts:
+def in_parts(whole: EdgePlan, timed: Timed, policy: str, progress: Progress = ignore) -> Parts:
     """Stages that the search of IOS finds at closed-form prices, kept where they take less event by event. ``whole``
     and ``timed`` are the plan on all units and its times; the result is never slower. ``progress`` counts blocks.
     """
     network, device = whole.network, whole.device
     model = PartsCostModel(whole, policy)
     progress(0, len(network.blocks))
-    found = schedule(network, model, "ios-parallel", options)
+    found = schedule(network, model, "ios-parallel")
     if not found.complete:
         raise KeyboardInterrupt
     by_block = [model.stages(block) for block in found.blocks]
@@ -262,11 +259,11 @@ def in_parts(
                 chosen, best = flipped, tried
     made, taken = best
     names = [step.operator.name for step in whole.steps]
-    rows = []
+    rows, whole_steps_us = [], timed.steps_us
     for stage in (stage for stage in made.stages if len(stage) > 1):
         steps = [step for lane in stage for step in lane.steps]
         parts_us = max(taken.steps[step][1] for step in steps) - min(taken.steps[step][0] for step in steps)
-        whole_us = sum(timed.steps[step][1] - timed.steps[step][0] for step in steps)
+        whole_us = sum(whole_steps_us[step] for step in steps)
         operators = [[names[step] for step in lane.steps] for lane in stage]
         rows.append(StageRow(operators, [lane.units for lane in stage], parts_us, whole_us))
     proposed = sum(len(stage) > 1 for block in by_block for stage in block)

@@ -18,8 +18,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from iossim.edge.linking import Layout, LinkedMap, MemoryKind, PlacedMap, visit
-from iossim.edge.operators import Demand, Operator
+from iossim.edge.linking import Layout, LinkedMap, MemoryKind, PlacedMap, Visit, visit
+from iossim.edge.operators import Demand, Operator, Read
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
@@ -58,16 +58,19 @@ class OutputSlice:
     output: Staged | None = None
     parameters_at: int | None = None
 
+    @property
+    def staged(self) -> tuple[Staged, ...]:
+        return self.inputs if self.output is None else (*self.inputs, self.output)
+
 
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
-    """An operator. ``whole`` is the reason why it runs whole on one unit in every variant, if it does. ``is_cut`` says
-    whether its parameters are cut until they fit a unit's private memory; if unsplit, they are read in place.
+    """An operator. ``is_cut`` says whether its parameters are cut until they fit a unit's private memory; if unsplit,
+    they are read in place.
     """
 
     operator: Operator
     slices: tuple[OutputSlice, ...]
-    whole: str = ""
     is_cut: bool = True
 
     def split(self, split: Callable[[OutputSlice], Partition]) -> OperatorStep:
@@ -111,6 +114,17 @@ class EdgePlan:
         """Memory and layout of an operator's feature maps: with its signature, these determine its times."""
         maps = (self.buffers[name] for name in (*operator.inputs, *operator.outputs))
         return tuple((each.memory, each.layout) for each in maps)
+
+    def visit(self, read: Read, memory: MemoryKind, layout: Layout) -> Visit:
+        """Cost of a read of a feature map in a memory and layout."""
+        device, kind = self.device, self.network.graph.types[read.value]
+        line = (device.shared if memory is MemoryKind.SHARED else device.external).line_bytes.value
+        return visit(read.box, read.order, layout, kind.shape, kind.dtype.bytes, line, device.cache_bytes.value)
+
+    @cached_property
+    def placed_parameters(self) -> tuple[PlacedMap, ...]:
+        types, external = self.network.graph.types, MemoryKind.EXTERNAL
+        return tuple(PlacedMap(name, external, address, types[name].bytes) for name, address in self.parameters.items())
 
     @cached_property
     def places(self) -> Mapping[int, tuple[int, Lane]]:
@@ -193,16 +207,15 @@ def _parameters(
 
 
 def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transfer]:
-    types, device = plan.network.graph.types, plan.device
     staged = {each.value: each for each in part.inputs}
     for read in demand.reads:
-        buffer = plan.buffers[read.value]
-        item = types[read.value].dtype.bytes
+        buffer, size = (
+            plan.buffers[read.value],
+            math.prod(read.box.shape) * plan.network.graph.types[read.value].dtype.bytes,
+        )
         memory = MemoryKind.SHARED if read.value in staged else buffer.memory
-        line = (device.shared if memory is MemoryKind.SHARED else device.external).line_bytes.value
-        seen = visit(read.box, read.order, buffer.layout, types[read.value].shape, item, line, device.cache_bytes.value)
         address = staged[read.value].address if read.value in staged else buffer.address
-        yield Transfer(read.value, memory, address, math.prod(read.box.shape) * item, seen.bytes, seen.streamed)
+        yield Transfer(read.value, memory, address, size, *plan.visit(read, memory, buffer.layout))
 
 
 def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
@@ -211,14 +224,9 @@ def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk)
         buffer, size = plan.buffers[value], step.operator.bytes_of(value, box)
         memory = MemoryKind.SHARED if part.output is not None else buffer.memory
         address = part.output.address if part.output is not None else buffer.address
-        moved = size
-        if chunk.last and buffer.layout.bands:
-            shape = plan.network.graph.types[value].shape
-            copies = sum(block.shape[2] for block in buffer.layout.blocks(shape)) / shape[2]
-            moved = round(size * copies)
-        if not chunk.first:
-            moved += size
-        yield Transfer(value, memory, address, size, moved)
+        shape = plan.network.graph.types[value].shape
+        copies = buffer.layout.copies(Box.whole(shape), shape) if chunk.last and buffer.layout.rows else 1
+        yield Transfer(value, memory, address, size, round(size * copies) + (0 if chunk.first else size))
 
 
 def rate_gbps(plan: EdgePlan, memory: MemoryKind) -> float:
@@ -277,9 +285,8 @@ def slice_load(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:
     shared_us = moved[MemoryKind.SHARED] / device.shared.bandwidth_gbps.value / 1e3
     external_us = moved[MemoryKind.EXTERNAL] / device.external.bandwidth_gbps.value / 1e3
     waited_us, ahead_us = (sum(dma_us(plan, size, units) for size in sizes) for sizes in (waited, ahead))
-    staged: list[Staged] = [*part.inputs, *([part.output] if part.output else [])]
-    staged_us = sum(dma_us(plan, each.bytes) for each in staged)
-    by_dma = units * (sum(waited) + sum(ahead)) + sum(each.bytes for each in staged)
+    staged_us = sum(dma_us(plan, each.bytes) for each in part.staged)
+    by_dma = units * (sum(waited) + sum(ahead)) + sum(each.bytes for each in part.staged)
     return Load(
         staged_us + waited_us + max(unit_us, shared_us, external_us, ahead_us),
         shared_us,

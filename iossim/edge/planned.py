@@ -15,13 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from iossim.api import network_of
 from iossim.base.errors import PlanError, public
 from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.edge.capacity import check, uses
 from iossim.edge.distribution import Distribution, Exchange
-from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Variant, Work, unit_work
@@ -33,6 +31,7 @@ from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.schedule.schedule import ModelReference
 from iossim.search.scheduler import StartProgress, ignore
+from iossim.tasks.requests import network_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,32 +167,22 @@ def _planned(
         check(one)
         times[variant] = simulate(one)
         told(done, len(plans))
-    rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
     full = plans[Variant.FULL], times[Variant.FULL]
+    times_us = zip(*(times[variant].steps_us for variant in Variant), strict=True)
+    rows = tuple(_row(*full, index, *each) for index, each in enumerate(times_us))
     divided = None
     if parts and not search.was_interrupted:
         divided = in_parts(*full, search.policy, progress=progress("blocks in parts"))
     return Dataflow(plans, times, search.policy, optimise_s, rows, divided, search.was_interrupted)
 
 
-def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
-    step, moved_bytes = full.steps[index], sum(times[Variant.FULL].moved_bytes[index].values())
-    vanilla_us, horizontal_us, full_us = (
-        end - start for variant in Variant for start, end in (times[variant].steps[index],)
-    )
-    partition = "whole" if step.whole else partition_words(step.operator, step.slices[0].partition)
-    told = step.operator.name, step.operator.kind, partition, len(step.slices), _layout(full, step)
-    return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.whole)
-
-
-def _layout(full: EdgePlan, step: OperatorStep) -> str:
-    """Linked form of its output's layout, with the rows of a band; empty if it is as made."""
-    for link in full.links:
-        if link.value in step.operator.outputs:
-            readers = [full.network.unit_index[name] for name in link.readers]
-            form = linked_form(full.network, step.operator.index, readers)
-            return form + (f", bands of {link.layout.bands.rows}" if link.layout.bands else "")
-    return ""
+def _row(full: EdgePlan, timed: Timed, index: int, *times_us: float) -> OperatorRow:
+    step, moved_bytes = full.steps[index], sum(timed.moved_bytes[index].values())
+    vanilla_us, horizontal_us, full_us = times_us
+    partition = "whole" if step.operator.unknown else partition_words(step.operator, step.slices[0].partition)
+    form = next((link.form for link in full.links if link.value in step.operator.outputs), "")
+    told = step.operator.name, step.operator.kind, partition, len(step.slices), form
+    return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.operator.unknown)
 
 
 VERSION = 2
@@ -214,8 +203,8 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
                 **_fields(each, "value", "memory", "address", "bytes"),
                 "first_stage": each.first,
                 "last_stage": each.last,
-                "axes": each.layout.axes,
-                "rows_per_band": each.layout.bands and each.layout.bands.rows,
+                "axes": each.layout.order.axes,
+                "rows_per_band": each.layout.rows or None,
             }
             for each in plan.buffers.values()
         ],
@@ -225,7 +214,7 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
                 "operator": step.operator.name,
                 "stage": stage,
                 **_fields(lane, "first_unit", "units"),
-                "whole": step.whole,
+                "whole": step.operator.unknown,
                 "slices": [_slice(plan, step, part) for part in step.slices],
             }
             for index, (stage, lane) in plan.places.items()

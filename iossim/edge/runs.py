@@ -21,7 +21,7 @@ import numpy as np
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
-from iossim.edge.distribution import DistributedStep, Distribution, Exchange
+from iossim.edge.distribution import DistributedStep, Distribution
 from iossim.edge.operators import run_calls
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import execute
@@ -29,36 +29,8 @@ from iossim.execution.backend import BackendError
 from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs, made_arrays
 from iossim.execution.measured_run import largest_error
-from iossim.ir.network import Network
 from iossim.ir.op import Array
-
-
-class DeviceValues:
-    """Feature maps of one device: arrays of their whole shapes, in which it computes and receives boxes."""
-
-    def __init__(self, network: Network, inputs: Mapping[str, Array]) -> None:
-        graph = network.graph
-        check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
-        self.network = network
-        self.arrays: dict[str, Array] = {name: array.copy() for name, array in inputs.items()}
-
-    def of(self, value: str) -> Array:
-        if value in self.network.graph.constants:
-            return self.network.graph.constants[value].load()
-        if value not in self.arrays:
-            kind = self.network.graph.types[value]
-            empty = np.nan if np.issubdtype(kind.dtype.numpy, np.floating) else 0
-            self.arrays[value] = np.full(kind.shape, empty, kind.dtype.numpy)
-        return self.arrays[value]
-
-    def compute(self, step: DistributedStep, device: int) -> None:
-        """Fill the boxes that the device computes of a step's outputs."""
-        demand = step.operator.needed(step.boxes[device])
-        known: dict[tuple[str, Box], Array] = {}
-        run_calls(demand.calls, lambda name, part, order: self.of(name)[part.selection], known)
-        for value, box in step.operator.boxes(demand.box).items():
-            self.of(value)[box.selection] = known[value, box]
-
+from iossim.ir.types import TensorType
 
 #: Function that sends the messages of a collective between arrays of a value, one for each device that runs here.
 Send = Callable[[Collective, Sequence[Array]], None]
@@ -68,18 +40,32 @@ def run_devices(
     found: Distribution, inputs: Mapping[str, Array], devices: Sequence[int], send: Send = apply
 ) -> list[dict[str, Array]]:
     """Outputs of the network on each of these devices, from arrays for its inputs; others run elsewhere."""
-    values = [DeviceValues(found.network, inputs) for _ in devices]
-
-    def exchange(exchanges: Sequence[Exchange]) -> None:
+    graph = found.network.graph
+    check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+    constants = {name: one.load() for name, one in graph.constants.items()}
+    held = [constants | {name: array.copy() for name, array in inputs.items()} for _ in devices]
+    for arrays in held:
+        arrays.update((name, _unknown(graph.types[name])) for unit in found.network.units for name in unit.outputs)
+    for step, exchanges in zip((*found.steps, None), found.exchanges, strict=True):
         for each in exchanges:
-            send(each.collective, [one.of(each.value) for one in values])
+            send(each.collective, [arrays[each.value] for arrays in held])
+        if step is not None:
+            for device, arrays in zip(devices, held, strict=True):
+                _compute(step, device, arrays)
+    return [{name: arrays[name] for name in graph.outputs} for arrays in held]
 
-    for step in found.steps:
-        exchange(step.exchanges)
-        for device, one in zip(devices, values, strict=True):
-            one.compute(step, device)
-    exchange(found.gathers)
-    return [{name: one.of(name) for name in found.network.graph.outputs} for one in values]
+
+def _unknown(kind: TensorType) -> Array:
+    """An array of elements that nobody made or sent yet."""
+    return np.full(kind.shape, np.nan if kind.dtype.is_floating else 0, kind.dtype.numpy)
+
+
+def _compute(step: DistributedStep, device: int, arrays: Mapping[str, Array]) -> None:
+    """Fill the boxes that the device computes of a step's outputs."""
+    demand, known = step.operator.needed(step.boxes[device]), dict[tuple[str, Box], Array]()
+    run_calls(demand.calls, lambda name, part, order: arrays[name][part.selection], known)
+    for value, box in step.operator.boxes(demand.box).items():
+        arrays[value][box.selection] = known[value, box]
 
 
 def run_in_processes(
@@ -169,12 +155,9 @@ class DataflowRun:
         return self.error <= TOLERANCE and (not self.in_processes or sum(self.sent_bytes) == self.planned_bytes)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in ("model", "device", "devices", "in_processes", "holds")},
-            "error": None if isinf(self.error) else self.error,
-            "planned_bytes": self.planned_bytes,
-            "sent_bytes": list(self.sent_bytes),
-        }
+        names = "model", "device", "devices", "in_processes", "holds", "error", "planned_bytes", "sent_bytes"
+        found = {name: getattr(self, name) for name in names}
+        return found | {"error": None if isinf(self.error) else self.error, "sent_bytes": list(self.sent_bytes)}
 
     def words(self) -> str:
         """The comparison of outputs, and what was sent."""
@@ -191,33 +174,23 @@ class DataflowRun:
         return words + "."
 
 
-def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
-    """Run one device's plan by NumPy, byte by byte in the memories that it names, on generated inputs."""
-    inputs = _inputs(plan.network, seed)
-    error = largest_error(execute.run(plan, inputs), evaluate_graph(plan.network.graph, inputs))
-    return DataflowRun(_model(plan.network), plan.device.name, 1, False, error, 0)
-
-
-def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> DataflowRun:
-    """Run a divided network on generated inputs: by NumPy, each device with its own arrays, or each in its own process.
-    Raises BackendError if processes are requested without PyTorch, or one fails.
+def run(found: EdgePlan | Distributed, in_processes: bool = False, seed: int = 0) -> DataflowRun:
+    """Run on generated inputs, by NumPy: a plan byte by byte in the memories that it names, or a divided network, each
+    device with its own arrays, or each in its own process. Raises BackendError if processes are requested without
+    PyTorch, or one fails.
     """
-    distribution = found.distribution
-    inputs, devices = _inputs(distribution.network, seed), distribution.devices
-    sent: tuple[int, ...] = ()
-    if in_processes:
-        outputs, sent = run_in_processes(distribution, inputs)
+    planned, sent = found if isinstance(found, EdgePlan) else found.distribution, tuple[int, ...]()
+    network, devices, planned_bytes = planned.network, 1, 0
+    inputs = made_arrays(network.graph.inputs, network.graph.types, seed)
+    if isinstance(planned, EdgePlan):
+        outputs = [execute.run(planned, inputs)]
     else:
-        outputs = run_devices(distribution, inputs, range(devices))
-    expected: Mapping[str, Array] = evaluate_graph(distribution.network.graph, inputs)
+        devices, planned_bytes = planned.devices, planned.sent_bytes
+        if in_processes:
+            outputs, sent = run_in_processes(planned, inputs)
+        else:
+            outputs = run_devices(planned, inputs, range(devices))
+    expected: Mapping[str, Array] = evaluate_graph(network.graph, inputs)
     error = max(largest_error(each, expected) for each in outputs)
-    model, planned_bytes = _model(distribution.network), distribution.sent_bytes
+    model = network.source.model or network.name
     return DataflowRun(model, found.device.name, devices, in_processes, error, planned_bytes, sent)
-
-
-def _model(network: Network) -> str:
-    return network.source.model or network.name
-
-
-def _inputs(network: Network, seed: int) -> dict[str, Array]:
-    return made_arrays(network.graph.inputs, network.graph.types, seed)

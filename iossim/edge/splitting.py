@@ -15,18 +15,23 @@ from functools import lru_cache
 from itertools import product
 
 from iossim.base.errors import DeviceError
-from iossim.edge.operators import Demand, Operator, ParameterPart, part_sizes, with_part
+from iossim.edge.access import ParameterPart, part_sizes
+from iossim.edge.operators import Demand, Operator, with_part
 from iossim.execution.box import Box
 
 #: Most parts into which the parameters of an operator are cut.
 MOST_PARTS = 32_768
 
 
+@dataclass(frozen=True)
 class Partition(ABC):
-    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they cover it once."""
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``, divided along ``axes``; together they
+    cover it once.
+    """
 
     space: Box
     units: int
+    axes: tuple[int, ...]
 
     @abstractmethod
     def boxes(self, unit: int) -> tuple[Box, ...]:
@@ -34,7 +39,7 @@ class Partition(ABC):
 
     def elements(self, unit: int) -> int:
         """Number of elements of a unit."""
-        return sum(math.prod(box.shape) for box in self.boxes(unit))
+        return sum([math.prod(box.shape) for box in self.boxes(unit)])
 
     @property
     @abstractmethod
@@ -49,10 +54,6 @@ class Even(Partition):
     Pieces that no axis divides any more have equal size: dealing them from unit 0 on is the longest-processing-time
     rule.
     """
-
-    space: Box
-    units: int
-    axes: tuple[int, ...]
 
     def boxes(self, unit: int) -> tuple[Box, ...]:
         found: list[Box] = []
@@ -115,9 +116,6 @@ def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int,
 class Grid(Partition):
     """``parts[i]`` parts along ``axes[i]``, as equal as possible, one block per unit; the largest comes first."""
 
-    space: Box
-    units: int
-    axes: tuple[int, ...]
     parts: tuple[int, ...]
 
     def boxes(self, unit: int) -> tuple[Box, ...]:
@@ -216,25 +214,27 @@ def chunks(operator: Operator, box: Box, private_bytes: int | None) -> tuple[Chu
     return tuple(chunk for one in singles for chunk in _partial_sums(operator, one, room))
 
 
-def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
-    demand = operator.needed(box)
-    anchor = operator.anchor
-    call = next((each for each in demand.calls if each.node is anchor), None)
+def _partial_sums(operator: Operator, box: Box, room: int) -> Iterator[Chunk]:
+    demand, anchor = operator.needed(box), operator.anchor
     if not _is_product(operator):
-        return (Chunk(demand, operator.parameter_bytes(demand)),)  # scales and the like are read in place
-    if call is not None:
-        for divided in _divisions(part_sizes(call.piece)):
-            largest = with_part(operator, demand, ParameterPart(*(ranges[0] for ranges in divided)))
+        yield Chunk(demand, operator.parameter_bytes(demand))  # scales and the like are read in place
+        return
+    if anchor is not None and any(each.node is anchor for each in demand.calls):
+        weight = operator.network.graph.types[anchor.inputs[1]].shape
+        for divided in _divisions(part_sizes(anchor.op, weight)):
+            largest = with_part(operator, demand, tuple(ranges[0] for ranges in divided))
             if operator.parameter_bytes(largest) <= room:
-                parts = [ParameterPart(*ranges) for ranges in product(*divided)]
-                found = [with_part(operator, demand, part) for part in parts]
-                sizes = [operator.parameter_bytes(each) for each in found]
-                last = len(found) - 1
-                return tuple(
-                    Chunk(each, size, part, index == 0, index == last)
-                    for index, (each, size, part) in enumerate(zip(found, sizes, parts, strict=True))
-                )
-    raise _too_large(operator, demand, room)
+                parts = list(product(*divided))
+                for part in parts:
+                    found = with_part(operator, demand, part)
+                    size = operator.parameter_bytes(found)
+                    yield Chunk(found, size, part, part is parts[0], part is parts[-1])
+                return
+    size = operator.parameter_bytes(demand)
+    raise DeviceError(
+        f"operator {operator.name!r} needs {size:,} bytes of parameters at once, and half of a unit's private memory "
+        f"is {room:,}; no split makes them fit"
+    )
 
 
 def check_fits(operator: Operator, private_bytes: int) -> None:
@@ -242,19 +242,13 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
     the parameters would be cut into more than :data:`MOST_PARTS`, which would be impractical.
     """
     box = Box.whole(operator.output.shape)
-    demand = operator.needed(box)
-    size = operator.parameter_bytes(demand)
+    size, room = operator.parameter_bytes(operator.needed(box)), private_bytes // 2
     if operator.unknown or size <= private_bytes or not _is_product(operator):
         return
-    room = private_bytes // 2
     if operator.axes:
-        axis = operator.axes[0]
-        demand = operator.needed(box.along(axis, box.starts[axis], 1))
-    if operator.parameter_bytes(demand) > room:
-        is_cut = any(each.node is operator.anchor for each in demand.calls)
-        least = with_part(operator, demand, ParameterPart((0, 1))) if is_cut else demand
-        if operator.parameter_bytes(least) > room:
-            raise _too_large(operator, demand, room)
+        box = box.along(operator.axes[0], 0, 1)
+    if operator.parameter_bytes(operator.needed(box)) > room:
+        next(_partial_sums(operator, box, room))
     if (parts := -(-size // room)) > MOST_PARTS:
         raise DeviceError(
             f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is "
@@ -266,22 +260,14 @@ def _is_product(operator: Operator) -> bool:
     return any(node.op.kind in ("conv", "gemm", "matmul", "conv_transpose") for node in operator.nodes)
 
 
-def _too_large(operator: Operator, demand: Demand, room: int) -> DeviceError:
-    size = operator.parameter_bytes(demand)
-    return DeviceError(
-        f"operator {operator.name!r} needs {size:,} bytes of parameters at once, and half of a unit's private memory "
-        f"is {room:,}; no split makes them fit"
-    )
-
-
-def _divisions(sizes: tuple[int, int, int]) -> Iterator[list[list[tuple[int, int]]]]:
-    """Divisions of channels, then rows, then columns, ever finer."""
-    done: list[int] = [1, 1, 1]
+def _divisions(sizes: Sequence[int]) -> Iterator[list[ParameterPart]]:
+    """Divisions of channels, then of each axis of windows, ever finer: the ranges along each of them."""
+    done = [1] * len(sizes)
     for axis, size in enumerate(sizes):
-        for parts in part_counts(size, size):
-            done[axis] = parts
+        for done[axis] in part_counts(size, size):
             yield [
-                [part_range(n, count, place) for place in range(count)] for n, count in zip(sizes, done, strict=True)
+                tuple(part_range(n, count, place) for place in range(count))
+                for n, count in zip(sizes, done, strict=True)
             ]
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -145,7 +146,16 @@ class InPlaceBuffers:
 
 
 def in_place_buffers(network: Network) -> InPlaceBuffers:
-    """The placement of all values of a network."""
+    """The placement of all values of a network, found once."""
+    if network not in _KNOWN:
+        _KNOWN[network] = _found(network)
+    return _KNOWN[network]
+
+
+_KNOWN: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
+
+
+def _found(network: Network) -> InPlaceBuffers:
     graph = network.graph
     slots: dict[str, Slot] = {}
     movers = {index: node for index, unit in enumerate(network.units) if (node := mover(network, unit.nodes))}

@@ -49,7 +49,7 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """Size of its own memory: 0 for a view."""
-        return 0 if self.view_of else self.type.bytes
+        return 0 if self.view_of else self.type.elements * self.type.dtype.bytes
 
     @property
     def box(self) -> Box:

@@ -36,6 +36,10 @@ ROUNDOFF = {
 }
 
 _WHOLE = (DType.INT8, DType.UINT8)
+#: Operators that order numbers.
+_RANKINGS = ("top_k", "arg_extreme", "hardmax", "NonMaxSuppression", "Unique")
+#: Remark on outputs that are :func:`ranked` and differ.
+SWAPPED = "they depend on an order of numbers (TopK, ArgMax), in which rounding may swap those that are nearly equal"
 
 
 def tolerance(network: Network, precision: Precision | None = None, sums: Precision = Precision.FP32) -> float:
@@ -66,6 +70,15 @@ def _roundings(graph: Graph) -> int:
         found = max((longest.get(name, 0) for name in node.inputs), default=0) + own
         longest.update(dict.fromkeys(node.outputs, found))
     return max(1, *longest.values()) if longest else 1
+
+
+def ranked(graph: Graph) -> frozenset[str]:
+    """Values that depend on an order of numbers, as TopK finds it: rounding may swap those that are nearly equal."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        if getattr(node.op, "op_type", node.op.kind) in _RANKINGS or not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)

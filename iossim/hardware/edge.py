@@ -17,6 +17,7 @@ from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text
 from iossim.base.values import Value, first_problem
+from iossim.hardware.load import device
 from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names, shipped_text, user_folder
 from iossim.hardware.override import changes_of
 from iossim.hardware.profile import Device, Fact
@@ -187,3 +188,10 @@ def _parse(text: str, where: Path | str) -> EdgeDevice:
         raise DeviceError(f"device profile {where}, line {error.line}: {error.reason}") from None
     except ValidationError as error:
         raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
+
+
+def any_device(name: str, checked: bool = True) -> Device:
+    """The device of that name, of either kind: an edge device, or a profile, unless ``checked`` is False also one whose
+    facts are impossible. Raises DeviceError as :func:`edge_device` and :func:`iossim.hardware.load.device` do.
+    """
+    return edge_device(name) if name in edge_names() else device(name, checked=checked)

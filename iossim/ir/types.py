@@ -29,7 +29,7 @@ class DType(StrEnum):
     INT64 = "int64"
     UINT64 = "uint64"
     BOOL = "bool"
-    # Types of quantised tensors; those below a byte occupy a byte per element, as in arrays.
+    # Types of quantised tensors; those below a byte are packed in memory, and take a byte per element in arrays.
     FLOAT8_E4M3FN = "fp8_e4m3fn"
     FLOAT8_E4M3FNUZ = "fp8_e4m3fnuz"
     FLOAT8_E5M2 = "fp8_e5m2"
@@ -43,7 +43,7 @@ class DType(StrEnum):
 
     @property
     def bits(self) -> int:
-        """Bits of an element as packed in files."""
+        """Bits of an element as packed in files and in a device's memory."""
         return _BITS[self]
 
     @property
@@ -138,7 +138,8 @@ class TensorType:
 
     @property
     def bytes(self) -> int:
-        return self.elements * self.dtype.bytes
+        """Bytes in a file and in a device's memory, where elements below a byte are packed."""
+        return -(-self.elements * self.dtype.bits // 8)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"

@@ -200,9 +200,9 @@ def _format_of(path: Path, others: Sequence[Format]) -> Format:
     for known in (*others, *formats()):
         if known.recognises(path, text[:_HEAD_CHARACTERS]):
             return known
-    titles = f"known: {'; '.join(known.title for known in formats())}; 'iossim profile-report' reads profiles"
-    other = text_export(text, titles)
-    raise unusable(path, f"it is {other}" if other else f"the format is none of those known; {titles}")
+    titles = f"give one of: {'; '.join(known.title for known in formats())}; 'iossim profile-report' reads profiles"
+    other, begin = text_export(text, titles), text.lstrip().partition("\n")[0][:40]
+    raise unusable(path, f"it is {other}" if other else f"{begin!r} begins no format that is known; {titles}")
 
 
 def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSet:

@@ -178,8 +178,9 @@ def read_file(path: Path) -> str:
 
 
 def header_cells(head: str) -> list[str]:
-    """The column names in the first line that is not a comment; empty if that is not CSV."""
-    return [cell.strip() for cell in next(csv.reader([header_line(head)]), [])]
+    """The column names in the first line that is neither empty nor a comment; empty if that is not CSV."""
+    line = next((line for line in head.splitlines() if line.strip() and not line.startswith("#")), "")
+    return [cell.strip() for cell in next(csv.reader([line]), [])]
 
 
 class CsvError(ValueError):
@@ -234,11 +235,6 @@ class CsvRows:
     rows: tuple[NumberedRow, ...]
 
 
-def header_line(text: str) -> str:
-    """The first line that is neither empty nor a comment; empty if there is none."""
-    return next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-
-
 def csv_rows(text: str) -> CsvRows:
     """The rows of a table; raises CsvError if there is no header or no row, for a repeated column, and
     for a line whose number of cells differs from the header's.
@@ -257,7 +253,7 @@ def csv_rows(text: str) -> CsvRows:
 def _read_csv(text: str, *, strict: bool) -> tuple[dict[str, str], tuple[str, ...], list[tuple[int, list[str]]]]:
     """The ``# key: value`` lines before the header, the columns, and each row that is not empty, with its line.
 
-    Raises CsvError for text that is not CSV, and for a repeated column.
+    Raises CsvError for text that is not CSV or has another separator, and for a repeated column.
     """
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     begins = (index for index, line in enumerate(lines) if line.strip() and not line.startswith("#"))
@@ -275,6 +271,9 @@ def _read_csv(text: str, *, strict: bool) -> tuple[dict[str, str], tuple[str, ..
                 rows.append((line, cells))
     except csv.Error as error:
         raise CsvError(f"is not CSV: {error}", "correct it", first + reader.line_num) from None
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(columns) == 1 and separator in columns[0]:
+            raise CsvError(f"has columns separated by {name}", "write commas", first + 1)
     repeated = next((name for index, name in enumerate(columns) if name and name in columns[:index]), None)
     if repeated is not None:
         raise CsvError(f"column {repeated!r} is there twice", "remove one", first + 1)

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
-from typing import Annotated, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,19 +197,15 @@ _LARGEST = 1e6
 SECONDS = 60.0
 
 
-#: Name of a kernel, of any type.
-K = TypeVar("K", bound=Hashable)
-
-
 @dataclass(frozen=True)
-class Division(Generic[K]):
-    """The configuration of each kernel; where it is ``proved``, this division is the best.
+class Division:
+    """The configuration of each kernel, by its name of any type; where it is ``proved``, this division is the best.
 
     No division takes less than ``bound_us``; inf where each kernel has its best anyway. ``greedy_us`` is what the
     greedy solution takes, and ``arena_bytes`` the arena in which activations share the limit, if they do.
     """
 
-    chosen: Mapping[K, Configuration]
+    chosen: Mapping[Any, Configuration]
     bound_us: float = math.inf
     greedy_us: float = math.inf
     arena_bytes: int | None = None
@@ -236,7 +232,7 @@ class Division(Generic[K]):
         return self.gap <= SAME
 
 
-def divide(fronts: Mapping[K, Sequence[Configuration]], limit_bytes: int) -> Division[K]:
+def divide(fronts: Mapping[Any, Sequence[Configuration]], limit_bytes: int) -> Division:
     """The best division, or after :data:`SECONDS` the best found, with the bound that it stopped at.
 
     ``fronts``: of each kernel the configurations that no other beats, the fastest first. Raises OptionError, with the
@@ -248,7 +244,7 @@ def divide(fronts: Mapping[K, Sequence[Configuration]], limit_bytes: int) -> Div
             f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need at least {least} bytes; "
             f"give {least}B or more"
         )
-    alike: dict[tuple[Configuration, ...], list[K]] = {}
+    alike: dict[tuple[Configuration, ...], list[Any]] = {}
     for kernel, front in fronts.items():
         alike.setdefault(tuple(front), []).append(kernel)
     classes, members = list(alike), list(alike.values())
@@ -259,7 +255,7 @@ def divide(fronts: Mapping[K, Sequence[Configuration]], limit_bytes: int) -> Div
         exact = _program(classes, counts, limit_bytes, greedy)
         if exact is not None:
             taken, bound_us = exact
-    chosen: dict[K, Configuration] = {}
+    chosen: dict[Any, Configuration] = {}
     for front, kernels, numbers in zip(classes, members, taken, strict=True):
         expanded = [place for place, number in enumerate(numbers) for _ in range(number)]
         chosen.update({kernel: front[place] for kernel, place in zip(kernels, expanded, strict=True)})

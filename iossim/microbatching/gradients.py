@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from iossim.base.errors import ModelError
 from iossim.ir.builder import GraphBuilder
@@ -157,9 +157,23 @@ def mean_of_batch(rank: int) -> Reduce:
     return Reduce("mean", tuple(axis for axis in range(rank) if axis != 1), keepdims=False)
 
 
+#: Ops that are linear in one input: the op that makes its gradient of the output's, given the op and the input's type.
+ADJOINTS: dict[type[Op], Callable[[Any, TensorType], Op]] = {
+    AveragePool: lambda op, x: AveragePoolBackward(**op.attributes(), input_size=x.shape[2:]),
+    Cast: lambda op, x: Cast(str(x.dtype)),
+    Flatten: lambda op, x: Reshape(x.shape),
+    Reshape: lambda op, x: Reshape(x.shape),
+    Transpose: lambda op, x: Transpose(tuple(map(op.permutation.index, range(len(op.permutation))))),
+}
+
+
+@RULES.register(*ADJOINTS)
+def _linear(tape: Tape, node: Node, grad: str) -> Gradients:
+    return [tape.add(ADJOINTS[type(node.op)](node.op, tape.types[node.inputs[0]]), grad)]
+
+
 RULES.register(Identity)(lambda tape, node, grad: [grad])
 RULES.register(Expand)(lambda tape, node, grad: [summed(tape, grad, node.inputs[0])])
-RULES.register(Flatten, Reshape)(lambda tape, node, grad: [tape.add(Reshape(tape.types[node.inputs[0]].shape), grad)])
 RULES.register(Split)(lambda tape, node, *grads: [tape.add(Concat(node.op.axis), *grads)])
 RULES.register(MaxPool)(
     lambda tape, node, grad: [tape.add(MaxPoolBackward(**node.op.attributes()), node.inputs[0], grad)]
@@ -253,12 +267,6 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Mul(), tape.add(Add(), grad, tape.add(Unary("neg"), mean)), y)]
 
 
-@RULES.register(AveragePool)
-def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, size = op_of(node, AveragePool), tape.types[node.inputs[0]].shape[2:]
-    return [tape.add(AveragePoolBackward(**op.attributes(), input_size=size), grad)]
-
-
 @RULES.register(GlobalAveragePool)
 def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
     shape = tape.types[node.inputs[0]].shape
@@ -323,12 +331,6 @@ def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
     return tape.add_all(Split(axis, tuple(tape.types[each].shape[axis] for each in node.inputs)), grad)
 
 
-@RULES.register(Transpose)
-def _transpose(tape: Tape, node: Node, grad: str) -> Gradients:
-    order = op_of(node, Transpose).permutation
-    return [tape.add(Transpose(tuple(order.index(axis) for axis in range(len(order)))), grad)]
-
-
 @RULES.register(Reduce)
 def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x,), (y,) = op_of(node, Reduce), node.inputs, node.outputs
@@ -386,9 +388,3 @@ def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
     axis = op_of(node, Gather).axis
     size = tape.types[data].shape[axis]
     return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
-
-
-@RULES.register(Cast)
-def _cast(tape: Tape, node: Node, grad: str) -> Gradients:
-    x = tape.types[node.inputs[0]].dtype
-    return [tape.add(Cast(str(x)), grad) if x.is_floating else None]

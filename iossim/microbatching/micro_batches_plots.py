@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iossim.study.report.plots import Plot
-from iossim.study.report.plots.bars import Bars, plot_of
+from iossim.study.report.plots.bars import bar_plot
 
 
 def _plot(name: str, metric: str, title: str, what: str, order: int) -> Plot:
@@ -14,7 +14,7 @@ def _plot(name: str, metric: str, title: str, what: str, order: int) -> Plot:
         "under the same limits. Both are the best that these allow.",
         "alt": f"Bars of how many times as fast as undivided: {what}",
     }
-    return plot_of(Bars(name, metric, "{:.2f}x".format, words=words), order)
+    return bar_plot(name, order, metric, "{:.2f}x".format, words=words)
 
 
 PLOTS = (

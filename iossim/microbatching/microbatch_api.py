@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iossim.api import limit_bytes, network_of, prices_of
 from iossim.base.errors import OptionError, did_you_mean, public
+from iossim.base.memory import limit_bytes
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
 from iossim.execution.lower import lower_schedule
@@ -15,6 +15,7 @@ from iossim.microbatching.convolutions_in_micro_batches import benchmarks, read_
 from iossim.microbatching.kernels_under_limits import Benchmarks, Memory, MicroBatching
 from iossim.microbatching.network_kernels import FORWARD, KernelName, kernel_name
 from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.tasks.requests import network_of, prices_of
 
 __all__ = ["microbatch", "microbatch_table"]
 

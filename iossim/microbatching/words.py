@@ -67,17 +67,16 @@ def total_words(found: MicroBatching) -> str:
     else:
         words += f", undivided {_time_text(found.undivided_us)} under the same limit: {found.gain:.2f} times"
     worth = f"a batch is divided where that gains {1 - WORTH_DIVIDING:.0%}"
-    division = found.division
-    bound = f"no choice takes less than {_time_text(division.lower_bound_us)}"
-    if division.arena_bytes is not None:
-        words += f". The arena with activations has {size_text(division.arena_bytes)}"
-        return f"{words}; {'proved the best' if division.proved else bound} ({worth})."
+    bound = f"no choice takes less than {_time_text(found.lower_bound_us)}"
+    if found.arena_bytes is not None:
+        words += f". The arena with activations has {size_text(found.arena_bytes)}"
+        return f"{words}; {'proved the best' if found.proved else bound} ({worth})."
     if found.total_workspace_limit_bytes is None:
         return f"{words}. Each is the fastest under its limit ({worth})."
     words += f". Their workspaces have {size_text(found.workspace_bytes)} together"
-    if division.proved:
-        return f"{words}; proved the best under the limit (greedy: {_time_text(division.greedy_us)}; {worth})."
-    return f"{words}; {bound} (gap {division.gap:.2%}; {worth})."
+    if found.proved:
+        return f"{words}; proved the best under the limit (greedy: {_time_text(found.greedy_us)}; {worth})."
+    return f"{words}; {bound} (gap {found.gap:.2%}; {worth})."
 
 
 def _time_text(time_us: float) -> str:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ def load(
     max_block: int | None = None,
     seed: int = 0,
     strict: bool = False,
+    static_part: bool = False,
     passes: Sequence[str] = (),
     onnx_file: str | Path | None = None,
     training: bool = False,
@@ -46,8 +48,7 @@ def load(
 ) -> Network:
     """The network of a zoo name, an ONNX file (a ``Path``, a name in ``.onnx``, or any existing file), or a module.
 
-    A name ending in ``.json`` is a network and schedule that the published IOS engine saved
-    (:mod:`iossim.models.ios_engine.file`).
+    A name ending in ``.json`` is what the published IOS engine saved (:mod:`iossim.models.ios_engine.file`).
 
     ``batch`` is the number of images; it defaults to one, or to that of ``shapes`` or an ONNX file. ``dtype`` names a
     :class:`~iossim.ir.types.Precision`; it defaults to that of the file's or module's weights, otherwise to fp32. Any
@@ -57,9 +58,11 @@ def load(
     folder of edge lists, for ``randwire``. ``units`` names a unit policy (:mod:`iossim.models.passes.unit_fusion`).
     Blocks of more than ``max_block`` units are split. ``seed`` is that of the zoo's weights and random graphs.
     ``strict`` refuses operators unknown to iossim, which are otherwise priced as memory traffic
-    (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names plugin passes that rewrite an ONNX file's graph after
-    the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of activations and weights
-    (:mod:`iossim.microbatching.training_pass`); the batch norms of an ONNX file or a module then use batch statistics.
+    (:attr:`~iossim.ir.network.Network.foreign`). ``static_part`` leaves out of an ONNX file the operators that cannot
+    be priced at all, since the shapes of their outputs depend on data, and all that reads them. ``passes`` names plugin
+    passes that rewrite an ONNX file's graph after the standard ones (:mod:`iossim.base.registry`). ``training`` adds
+    the gradients of activations and weights (:mod:`iossim.microbatching.training_pass`); the batch norms of an ONNX
+    file or a module then use batch statistics.
     ``block`` selects a single block, by its name or number (:func:`iossim.models.passes.block_parts.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the
@@ -72,16 +75,22 @@ def load(
 
     Raises ModelError, OptionError or GraphError.
     """
+    try:
+        sizes = {name: tuple(map(index, shape)) for name, shape in dict(shapes or {}).items()}
+        bound = {name: index(size) for name, size in dict(dimensions or {}).items()}
+    except (TypeError, ValueError):
+        raise OptionError(f"shapes {shapes!r}, dimensions {dimensions!r}: give whole numbers by name") from None
     options = LoadOptions(
         batch=batch,
         dtype=None if dtype is None else Precision.named(dtype),
-        shapes={name: tuple(shape) for name, shape in (shapes or {}).items()},
-        dimensions=dict(dimensions or {}),
+        shapes=sizes,
+        dimensions=bound,
         graphs=graphs,
         units=units,
         max_block=max_block,
         seed=seed,
         strict=strict,
+        static_part=static_part,
         passes=tuple(passes),
         training=training,
         block=block,

@@ -36,6 +36,7 @@ class LoadOptions:
     batch: int | None = None
     training: bool = False
     block: str | int | None = None
+    static_part: bool = False
     strict: bool = False
     example_inputs: Any = None
     onnx_file: Path | None = None
@@ -67,6 +68,7 @@ class LoadOptions:
             **{f"dimension.{name}": size for name, size in sorted(self.dimensions.items())},
             "batch": "" if batch else DECLARED,
             "training": self.training or "",
+            "static_part": self.static_part or "",
             "block": "" if self.block is None else self.block,
         }
         options = tuple((name, str(value)) for name, value in texts.items() if value != "")

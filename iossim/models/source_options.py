@@ -32,6 +32,7 @@ _READ: dict[str, Callable[[str, str], Any]] = {
     "passes": lambda _, text: tuple(filter(None, text.split(","))),
     "batch": lambda name, text: None if text == DECLARED else _integer(name, text),
     "training": lambda _, text: text == "True",
+    "static_part": lambda _, text: text == "True",
     "block": _plain,
 }
 #: Options that are mappings, each item an option ``KEY.NAME`` of a source: by key the field, and the function.

@@ -125,16 +125,16 @@ class ConcurrencySlopes:
             return float(sum(concurrent[1:] if name == "fork_us" else concurrent[:-1])) if is_graph else 0.0
         if name == ("bare_launch_us" if is_graph else "graph_gap_factor"):
             return 0.0
-        own, interference = self._profile.parameter_values[name], self._profile.parameters.interference
+        own = self._profile.parameter_values[name]
         step = max(_STEP * own, _LEAST_STEP)
         if name == "bare_launch_us":
             factor = 1.0 + step / own if own else 1.0
-            changed_us = self._sum_us(name, schedule, lambda batch: model.price_changed(batch, interference, factor))
+            changed_us = self._sum_us(name, schedule, lambda batch: model.price_changed(batch, factor))
         else:
             if name not in self._changed:
                 self._changed[name] = model.at(with_values(self._profile, {name: own + step}))
             changed_us = self._sum_us(name, schedule, self._changed[name].price_stages)
-        base_us = self._sum_us("", schedule, lambda batch: model.price_changed(batch, interference, 1.0))
+        base_us = self._sum_us("", schedule, lambda batch: model.price_changed(batch, 1.0))
         return (changed_us - base_us) / step
 
     def _sum_us(self, changed: str, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:

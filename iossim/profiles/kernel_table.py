@@ -46,7 +46,7 @@ from iossim.measurements.operator_kinds import PRECISION_COLUMNS, SHAPE_COLUMNS,
 from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
-from iossim.measurements.text_files import CsvError, Row, csv_rows, header_line
+from iossim.measurements.text_files import CsvError, Row, csv_rows
 
 #: Columns of the SM resources that a kernel holds.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")
@@ -93,7 +93,7 @@ def read_rows(path: Path) -> KernelRows:
         if other := text_export(text, remedy):
             raise KernelTableError(f"{path} is {other}")
         written = csv_rows(text)
-        _check_columns(written.columns, path, header_line(text))
+        _check_columns(written.columns, path)
         return KernelRows(written.rows)
     except CsvError as error:
         where = f"{path}" if error.line is None else f"{path}:{error.line}"
@@ -130,10 +130,7 @@ def kernels_of(rows: KernelRows, path: Path, profile: DeviceProfile, engine: Eng
     return KernelTable(tuple(kernels), (told, *rows.notes) if elsewhere else rows.notes)
 
 
-def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(columns) == 1 and separator in header:
-            raise KernelTableError(f"{path}: its columns are separated by {name}; write commas")
+def _check_columns(columns: Sequence[str], path: Path) -> None:
     for name in columns:
         if name not in _OWN and name not in _OF_OPERATORS:
             known = [*_OWN, *(_OF_OPERATORS if "op" in columns else ("op",))]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iossim.base.errors import OptionError
 from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import ExitCode, Part, Writer, notes, present, table, tell_written, wrapped
+from iossim.cli.outputs import Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_or_network
 
@@ -108,9 +108,7 @@ def profile_report(
         ran = sequential if saved is None else api.simulate(saved, None, network=network, cost_model=prices)
         return recorded_files(network, prices, ran, report, sentences)
 
-    present(
-        document, parts(), as_json, out=out, files=files, code=ExitCode.DONE if best.complete else ExitCode.INCOMPLETE
-    )
+    present(document, parts(), as_json, out=out, files=files, complete=best.complete)
 
 
 def _recorded(profile: Path, runs: int | None) -> LayerTimes:

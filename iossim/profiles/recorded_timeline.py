@@ -9,8 +9,8 @@ from iossim.cost.capabilities import DeviceCostModel
 from iossim.execution.execution import Span
 from iossim.ir.network import Network
 from iossim.profiles.profile_report import ProfileReport
-from iossim.report.figures.stream_timeline import beside_figure
-from iossim.report.schedule_page import Recording, schedule_page
+from iossim.report.figures.schedule_timeline import beside_figure
+from iossim.report.schedule_page.page import Recording, schedule_page
 from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.tasks.explain import Explanation, explain
 from iossim.tasks.stream_explain import StreamExplanation, explain_streams

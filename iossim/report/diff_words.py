@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
-from iossim.report.schedule_tables import path_words, stage_words
-from iossim.report.schedule_words import heading
+from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
-
-if TYPE_CHECKING:
-    from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
-    from iossim.tasks.stream_diff import StreamDiff
+from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
+from iossim.tasks.stream_diff import StreamDiff
 
 
-def difference_lines(found: Difference[Any]) -> list[str]:
+def _difference(found: Difference[Any]) -> list[str]:
     """Two schedules, and their difference in time."""
     first, second = found.first, found.second
     lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
@@ -34,19 +31,30 @@ def difference_lines(found: Difference[Any]) -> list[str]:
     return [*lines, *(f"Unknown: {reason}" for reason in found.unknown)]
 
 
-def diff_lines(found: ScheduleDiff) -> list[str]:
-    lines = difference_lines(found)
+def diff_lines(found: ScheduleDiff | StreamDiff) -> list[str]:
+    """Two schedules, their difference in time, and what runs otherwise."""
+    return [*_difference(found), *(_of_stages(found) if isinstance(found, ScheduleDiff) else _of_streams(found))]
+
+
+def diff_tables(found: ScheduleDiff | StreamDiff, whole: bool) -> list[Table]:
+    """A table of what differs, or of all (``whole``); none where nothing does."""
+    if isinstance(found, ScheduleDiff):
+        return [_passages(found, whole)] if whole or found.changed else []
+    return [_units(found, whole)] if whole or any(one.changed for one in found.units) else []
+
+
+def _of_stages(found: ScheduleDiff) -> list[str]:
     changed = found.changed
     same = sum(passage.is_same for passage in found.passages)
     if not changed:
-        return [*lines, f"All {same} stages are the same"]
+        return [f"All {same} stages are the same"]
     counts = Counter(str(passage.change) for passage in changed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    lines.append(f"Identical stages: {same}. Runs of stages that differ: {len(changed)} ({kinds})")
     own, other = found.decided_otherwise
-    lines.append(
-        f"Stages that differ: {own} of {len(found.first.stages)} in A, {other} of {len(found.second.stages)} in B"
-    )
+    lines = [
+        f"Identical stages: {same}. Runs of stages that differ: {len(changed)} ({kinds})",
+        f"Stages that differ: {own} of {len(found.first.stages)} in A, {other} of {len(found.second.stages)} in B",
+    ]
     if found.moved:
         lines.append(f"Units that run with other units: {few_words(found.moved)}")
     return lines
@@ -58,7 +66,7 @@ def few_words(names: Sequence[str]) -> str:
     return f"{len(names)} ({', '.join(names[:8])}{more})" if names else "0"
 
 
-def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
+def _passages(found: ScheduleDiff, all_passages: bool) -> Table:
     """The passages that differ, or all of them, by block: stages of both schedules and their times."""
     rows: list[Mapping[str, Cell]] = []
     before = ""
@@ -115,9 +123,9 @@ def _stages(stages: Sequence[Stage], numbers: Sequence[int], block: str) -> str:
     return "\n".join(f"{number}: {stage_words(stages[number], block)}" for number in numbers)
 
 
-def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
-    """Two schedules as plans: their times, merged and moved units, and critical paths."""
-    yield from (*difference_lines(found), "Latencies are those of whole plans, stages with their barriers")
+def _of_streams(found: StreamDiff) -> Iterator[str]:
+    """Two schedules as plans: merged and moved units, and critical paths."""
+    yield "Latencies are those of whole plans, stages with their barriers"
     yield f"Units in another stream: {few_words(found.moved)}"
     first, second = found.pairs
     yield f"Pairs of units side by side: {len(first)} in A, {len(second)} in B, {len(first & second)} in both"
@@ -130,7 +138,7 @@ def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
         )
 
 
-def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
+def _units(found: StreamDiff, all_units: bool) -> Table:
     """One row per unit that moved to another stream, or runs beside others (or per unit): its stream and start in both,
     and what it runs beside in only one of them.
     """

@@ -11,9 +11,8 @@ from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
-from iossim.report.schedule_formats import quoted
-from iossim.report.schedule_tables import stage_words
-from iossim.report.schedule_words import heading, number_words, speedup_words
+from iossim.report.schedule_formats import digraph, quoted
+from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
@@ -76,6 +75,23 @@ def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
         yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} ({all_by})"
+
+
+def in_short(found: Explanation, steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
+    """The substitutions that made the network, and the slowest stages, or all (``whole``)."""
+    if steps:
+        yield from ("", *rewriting_lines(steps, whole))
+    yield from slowest_lines(found, "" if whole else "--all shows them; --stage N shows more of one")
+
+
+def in_full(found: Explanation) -> Iterator[str | Table]:
+    """Every stage with its choices and kernels."""
+    for one in found.stages:
+        yield from ("", *long_lines(one))
+        if one.facts is not None and one.facts.kernels:
+            yield kernels_table(one)
+        if one.next_best or one.own or one.beside:
+            yield choices_table(one)
 
 
 def long_lines(one: StageExplanation) -> list[str]:
@@ -231,7 +247,7 @@ def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str
 
 def rewriting_dot(name: str, steps: Sequence[ExplainedStep]) -> str:
     """DOT text: the change of each step, before and after, side by side. Equal arguments give equal text."""
-    return "\n".join(_dot_lines(name, steps)) + "\n"
+    return digraph(name, f"{name}, {rewritten_by(len(steps))}", _changes(steps))
 
 
 def _step_worth(step: ExplainedStep) -> str:
@@ -241,11 +257,7 @@ def _step_worth(step: ExplainedStep) -> str:
     return f": {step.before_us:.1f} -> {step.after_us:.1f} us, {verb} {abs(step.saves_us):.1f} us"
 
 
-def _dot_lines(name: str, steps: Sequence[ExplainedStep]) -> Iterator[str]:
-    yield f"digraph {quoted(name)} {{"
-    yield f"  label={quoted(f'{name}, {rewritten_by(len(steps))}')}; labelloc=t; fontname=Helvetica;"
-    yield '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
-    yield "  edge [arrowsize=0.6, color=gray40];"
+def _changes(steps: Sequence[ExplainedStep]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
         yield f"  subgraph cluster_step{number} {{"
         yield f'    label={quoted(f"{number}. {step.rule}{_step_worth(step)}")}; style="rounded"; color=gray50;'
@@ -255,7 +267,6 @@ def _dot_lines(name: str, steps: Sequence[ExplainedStep]) -> Iterator[str]:
             yield from (f"      {line}" for line in _part_lines(f"s{number}{side}", part, colour))
             yield "    }"
         yield "  }"
-    yield "}"
 
 
 def _part_lines(prefix: str, part: Part, colour: str) -> Iterator[str]:

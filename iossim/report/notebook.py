@@ -28,11 +28,9 @@ from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.figures.stream_timeline import stream_figure
+from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.schedule_tables import schedule_table, stream_summary, stream_table, summary
-from iossim.report.schedule_words import heading, run_words
+from iossim.report.schedule_tables import heading, run_words, said, schedule_table, summary
 from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, Stage, StreamSchedule
@@ -247,7 +245,7 @@ parts.register(
     NetworkTable, lambda found: [predicted_table(found, TO_ALL), *(f"note: {one}" for one in remarks(found))]
 )
 parts.register(Explanation, lambda found: [*overview(found), *slowest_lines(found, TO_ALL)])
-parts.register(StreamSchedule, lambda found: [stream_table(found), *stream_summary(found).split("\n")])
+parts.register(StreamSchedule, lambda found: [schedule_table(found), *said(found)])
 parts.register(Execution, lambda run: [run_words(run)])
 picture.register(Explanation, lambda found: picture(found.schedule))
 picture.register(Execution, lambda run: svg(active_warps_figure("Active warps over time", {"schedule": run})))

@@ -24,14 +24,25 @@ _DIGITS, _SPREAD_DIGITS = 4, 2
 _UNMEASURED = "Errors: unknown; no measurement of this device was compared with its predictions"
 
 
-def device_summary(profile: DeviceProfile) -> RenderableType:
-    """The parts of a profile that a reader asks for first; bands and resampled parameters are left to its file."""
+def device_summary(device: Device) -> RenderableType:
+    """The facts of a device; of a profile also its parameters and errors. Its bands are left out."""
+    parts: list[RenderableType] = [Text(f"{device.name}: {device.title}", style="bold"), Text("")]
+    facts = _datasheet(device.datasheet) if isinstance(device, DeviceProfile) else device.facts()
+    parts += [
+        keyed_table("Facts", _facts(facts)),
+        *(Text(f"{name}: {source}") for name, source in device.sources.items()),
+    ]
+    return Group(*parts, *(_fitted(device) if isinstance(device, DeviceProfile) else ()))
+
+
+def _datasheet(sheet: Datasheet) -> dict[str, Fact[Any]]:
+    return {name: fact for name in Datasheet.model_fields if (fact := getattr(sheet, name)) is not None}
+
+
+def _fitted(profile: DeviceProfile) -> list[RenderableType]:
+    """Parameters of a profile, their origin, and the errors of predictions by them."""
     provenance = profile.provenance
-    parts: list[RenderableType] = [Text(f"{profile.name}: {profile.title}", style="bold"), Text("")]
-    known = {name: fact for name in Datasheet.model_fields if (fact := getattr(profile.datasheet, name)) is not None}
-    parts += [keyed_table("Facts", _facts(known))]
-    parts += [Text(f"{name}: {source}") for name, source in profile.sources.items()]
-    parts += [Text(""), *_origin(provenance)]
+    parts: list[RenderableType] = [Text(""), *_origin(provenance)]
     for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
         rows = [_parameter(name, value, provenance) for name, value in values]
         parts += [Text(""), keyed_table(title, rows, wraps=("remark",))]
@@ -45,14 +56,7 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
     else:
         title = f"Errors on the {provenance.held_out_fraction or 0:.0%} of the shapes that no fit saw"
     parts += [Text(""), error_table(title, errors) if errors else Text(_UNMEASURED)]
-    return Group(*parts)
-
-
-def edge_summary(device: Device) -> RenderableType:
-    """Facts of an edge device, none of which is fitted."""
-    sources = [Text(f"{name}: {source}") for name, source in device.sources.items()]
-    table = keyed_table("Facts", _facts(device.facts()))
-    return Group(Text(f"{device.name}: {device.title}", style="bold"), Text(""), table, *sources)
+    return parts
 
 
 def _by_kind(errors: Sequence[KindError]) -> list[KindError]:

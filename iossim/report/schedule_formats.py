@@ -5,13 +5,13 @@ Other packages add formats by entry points ``iossim.outputs`` (:mod:`iossim.base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.network import Network, Unit
-from iossim.report.schedule_words import heading
+from iossim.report.schedule_tables import heading
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 
@@ -21,14 +21,18 @@ _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3b
 
 def dot(network: Network, schedule: AnySchedule) -> str:
     """DOT text: stages, or streams with their waits, as clusters; equal arguments give equal text."""
-    return "\n".join(_lines(network, schedule)) + "\n"
+    parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
+    return digraph(network.name, f"{heading(schedule)} in {parts}", _lines(network, schedule))
+
+
+def digraph(name: str, label: str, inside: Iterable[str]) -> str:
+    """DOT text of a graph of boxes, with a label above the lines ``inside`` it."""
+    begin = f"digraph {quoted(name)} {{\n  label={quoted(label)}; labelloc=t; fontname=Helvetica;"
+    nodes = '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
+    return "\n".join([begin, nodes, "  edge [arrowsize=0.6, color=gray40];", *inside, "}\n"])
 
 
 def _lines(network: Network, schedule: AnySchedule) -> Iterator[str]:
-    yield f"digraph {quoted(network.name)} {{"
-    yield f"  label={quoted(_title(schedule))}; labelloc=t; fontname=Helvetica;"
-    yield '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
-    yield "  edge [arrowsize=0.6, color=gray40];"
     graph = network.graph
     for number, name in enumerate(graph.inputs):
         label = quoted(f"{name}\n{graph.types[name]}")
@@ -46,7 +50,6 @@ def _lines(network: Network, schedule: AnySchedule) -> Iterator[str]:
             yield f"  u{before} -> u{index};"
     if isinstance(schedule, StreamSchedule):
         yield from _orders(network, schedule)
-    yield "}"
 
 
 def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
@@ -98,11 +101,6 @@ def _node(network: Network, unit: Unit, colour: str) -> str:
     shapes = "\n".join(str(network.graph.types[value]) for value in unit.outputs)
     label = quoted(f"{unit.name}\n{unit.kind}\n{shapes}")
     return f'u{network.unit_index[unit.name]} [label={label}, fillcolor="{colour}"];'
-
-
-def _title(schedule: AnySchedule) -> str:
-    parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
-    return f"{heading(schedule)} in {parts}"
 
 
 def quoted(text: str) -> str:

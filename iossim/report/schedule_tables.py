@@ -1,5 +1,5 @@
-"""Schedules as tables and what is said below them: of stages, where equal layers are folded, and of streams, with the
-waits of each and the critical path.
+"""Schedules as tables and sentences: of stages, where equal layers are folded, and of streams, with their waits and the
+critical path.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
-from iossim.report.schedule_words import expectation_lines, heading
-from iossim.report.search_words import INTERRUPTED, optimality
+from iossim.report.search_words import INTERRUPTED, expectation, interval_words, optimality
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.schedule import (
+    AnySchedule,
+    BlockSchedule,
+    SavedSchedule,
+    Schedule,
+    Stage,
+    StreamLaunch,
+    StreamSchedule,
+)
 
 if TYPE_CHECKING:
+    from iossim.execution.execution import Execution
     from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 _NUMBER = re.compile(r"\d+")
@@ -25,8 +33,12 @@ _NUMBER = re.compile(r"\d+")
 _LONGEST_LAYER, _FEWEST_REPEATS = 6, 2
 
 
-def schedule_table(schedule: Schedule) -> Table:
-    """A schedule stage by stage: what runs concurrently (one line per group), and its cost; repeats in one row."""
+def schedule_table(schedule: AnySchedule) -> Table:
+    """A schedule stage by stage: what runs concurrently (one line per group), and its cost; repeats in one row. One of
+    streams has a row for each: its launches in order, each with the events that it waits for in brackets.
+    """
+    if isinstance(schedule, StreamSchedule):
+        return described_table(__package__, "streams", heading(schedule), _stream_rows(schedule))
     rows: list[dict[str, Cell]] = []
     blocks = [(block.name, index == 0) for block in schedule.blocks for index in range(len(block.stages))]
     folds = {fold.first: fold for fold in repeats(schedule)}
@@ -117,8 +129,20 @@ def _span_words(first: str, last: str) -> str:
     return f"{first} to {last}" if one is None or other is None else f"{first[: one.end()]}-{other[0]}"
 
 
-def summary(found: Schedule) -> str:
-    """A schedule in a few words: latency, stages, gap to the bound, and notes."""
+def summary(found: AnySchedule) -> str:
+    """A schedule in a few words: latency, stages or streams, gap to the bound, and notes."""
+    lines = _of_stages(found) if isinstance(found, Schedule) else _of_streams(found)
+    lines += [*expectation_lines(found), *(f"note: {note}" for note in found.notes)]
+    claim = optimality(found) if isinstance(found, Schedule) else None if found.complete else INTERRUPTED
+    return "\n".join([*lines, claim] if claim else lines)
+
+
+def said(found: AnySchedule) -> list[str]:
+    """The lines of :func:`summary`, and the remarks."""
+    return [*summary(found).split("\n"), *(f"note: {remark}" for remark in found.remarks)]
+
+
+def _of_stages(found: Schedule) -> list[str]:
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
@@ -131,10 +155,19 @@ def summary(found: Schedule) -> str:
     elif found.lower_bound_us is not None and found.gap is not None:
         bound = f"Lower bound: {found.lower_bound_us / 1e3:.3f} ms"
         lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
-    lines += [*_measured_summary(found), *expectation_lines(found)]
-    lines += [f"note: {note}" for note in found.notes]
-    claim = optimality(found)
-    return "\n".join([*lines, claim] if claim else lines)
+    return [*lines, *_measured_summary(found)]
+
+
+def _of_streams(found: StreamSchedule) -> list[str]:
+    waits = sum(len(launch.after) for launch in found.launches)
+    waited = "1 wait for an event" if waits == 1 else f"{waits} waits for events"
+    several = f"{len(found.streams)} streams; {waited} of other streams, and no barriers"
+    lines = [f"{found.latency_us / 1e3:.3f} ms in {several if len(found.streams) > 1 else 'one stream'}"]
+    if found.relaxed_bound_us:
+        gap = found.latency_us / found.relaxed_bound_us - 1
+        bound = f"Lower bound of all streams: {found.relaxed_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound}; this schedule is {gap:.1%} above it")
+    return lines
 
 
 def _measured_summary(found: Schedule) -> list[str]:
@@ -155,9 +188,8 @@ def _measured_summary(found: Schedule) -> list[str]:
     ]
 
 
-def stream_table(schedule: StreamSchedule) -> Table:
-    """One row per stream: its launches in order, each with the events that it waits for in brackets."""
-    rows: list[dict[str, Cell]] = [
+def _stream_rows(schedule: StreamSchedule) -> list[dict[str, Cell]]:
+    return [
         {
             "stream": number,
             "launches": len(own),
@@ -166,7 +198,6 @@ def stream_table(schedule: StreamSchedule) -> Table:
         }
         for number, own in enumerate(schedule.streams)
     ]
-    return described_table(__package__, "streams", heading(schedule), rows)
 
 
 def _launch(launch: StreamLaunch) -> str:
@@ -174,24 +205,9 @@ def _launch(launch: StreamLaunch) -> str:
     return waits + " + ".join(launch.units)
 
 
-def stream_summary(schedule: StreamSchedule) -> str:
-    """Latency, streams and waits, gap to the bound, interval, and notes."""
-    waits = sum(len(launch.after) for launch in schedule.launches)
-    waited = "1 wait for an event" if waits == 1 else f"{waits} waits for events"
-    several = f"{len(schedule.streams)} streams; {waited} of other streams, and no barriers"
-    lines = [f"{schedule.latency_us / 1e3:.3f} ms in {several if len(schedule.streams) > 1 else 'one stream'}"]
-    if schedule.relaxed_bound_us:
-        gap = schedule.latency_us / schedule.relaxed_bound_us - 1
-        bound = f"Lower bound of all streams: {schedule.relaxed_bound_us / 1e3:.3f} ms"
-        lines.append(f"{bound}; this schedule is {gap:.1%} above it")
-    lines += expectation_lines(schedule)
-    lines += [f"note: {note}" for note in (*schedule.notes, *schedule.remarks)]
-    return "\n".join(lines if schedule.complete else [*lines, INTERRUPTED])
-
-
-def path_lines(found: StreamExplanation) -> Iterator[str]:
-    """The critical path and its parts."""
-    if found.critical:
+def path_lines(found: StreamExplanation | None) -> Iterator[str]:
+    """The critical path and its parts; none of stages, which have no explanation as streams."""
+    if found is not None and found.critical:
         yield f"Critical path: {path_words(found)}"
 
 
@@ -225,3 +241,64 @@ def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Ta
         for one in launches
     ]
     return described_table(__package__, "launches", title, rows)
+
+
+def heading(schedule: AnySchedule) -> str:
+    """Network, setup, scheduler and latency of a schedule."""
+    where = f"{schedule.network} on {schedule.device or schedule.cost_model.get('name', '')}"
+    setup = ", ".join(setup_words(schedule))
+    return f"{where}, {setup}: {schedule.latency_us / 1e3:.3f} ms"
+
+
+def setup_words(schedule: SavedSchedule) -> list[str]:
+    engine = [f"{schedule.engine} engine"] if schedule.engine else []
+    return [f"batch {schedule.source.batch}", schedule.precision, *engine, schedule.scheduler]
+
+
+def headline(found: AnySchedule, sequential_us: float | None = None) -> str:
+    """Latency, its origin, the expected interval and, if known, the speed-up."""
+    name = found.cost_model.get("name")
+    told = [f"{found.latency_us / 1e3:.3f} ms {'simulated' if name == 'simulator' else f'priced by {name}'}"]
+    if found.interval_us is not None:
+        told.append(f"{interval_words(found.interval_us)} expected on hardware (90% interval)")
+    if sequential_us and found.scheduler != "sequential":
+        told.append(speedup_words(found, sequential_us))
+    return ", ".join(told)
+
+
+def speedup_words(found: SavedSchedule, sequential_us: float) -> str:
+    noise = ", within the noise" if "sequential" in found.ties else ""
+    return f"speed-up {found.speedup(sequential_us):.2f}x over sequential{noise}"
+
+
+def schedule_facts(found: AnySchedule) -> str:
+    """Setup of a schedule, and its numbers of stages, or of launches and waits, and of streams."""
+    if isinstance(found, Schedule):
+        counts, streams, several = [f"{len(found.stages)} stages"], found.streams, "at most "
+    else:
+        waits = sum(len(launch.after) for launch in found.launches)
+        counts, streams, several = [f"{len(found.launches)} launches, {waits} waits"], len(found.streams), ""
+    return " · ".join([*setup_words(found), *counts, f"{several}{streams} streams" if streams > 1 else "1 stream"])
+
+
+def number_words(numbers: Sequence[int]) -> str:
+    """Numbers as ranges: ``3-5`` for ``3, 4, 5``."""
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def expectation_lines(found: SavedSchedule) -> list[str]:
+    """The interval, and a tie with the units one by one."""
+    tie = "Tied with sequential: the difference is within the noise" if "sequential" in found.ties else None
+    return [line for line in (expectation(found), tie) if line]
+
+
+def run_words(run: Execution, analytic_us: float | None = None) -> str:
+    """Time and use of resources of an event-driven run, beside the analytic latency if that is known."""
+    off = f" ({run.latency_us / analytic_us - 1:+.1%})" if analytic_us else ""
+    return (
+        f"Event-driven simulator: {run.latency_us / 1e3:.3f} ms{off}. Mean active warps: {run.mean_active_warps:,.0f}. "
+        f"Mean utilisation: issue {run.mean_issue:.0%}, L2 {run.mean_l2:.0%}, DRAM {run.mean_dram:.0%}, "
+        f"power {run.mean_power:.0%}"
+    )

@@ -1,8 +1,9 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
 They are made from the classes that read the files, and those of outputs from the short form of ``outputs.yaml`` in each
-room; a test holds the copies in ``docs/schemas`` to them. Conditions on several fields at once (facts that agree, a
-schedule that fits its network) are checked by the reader alone.
+room; an entry of a room's ``schemas.yaml`` with a title is a schema as it is. A test holds the copies of all of them in
+``docs/schemas``. Conditions on several fields at once (facts that agree, a schedule that fits its network) are checked
+by the reader alone.
 
 In ``outputs.yaml`` a command's entry (its words joined by hyphens) has ``about`` and ``json``. The latter is ``text``,
 ``int``, ``number``, ``bool``, ``us`` (microseconds, not negative), ``object`` or ``any``, each with ``~`` if it may be
@@ -24,10 +25,6 @@ from iossim.base.shipped_yaml import read_shipped, shipped
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
 Titled = tuple[str, Callable[[], Schema]]
-SIZE: Schema = {"type": "integer", "minimum": 0}
-COUNT: Schema = {"type": "integer", "minimum": 1}
-TIME_US: Schema = {"type": "number", "minimum": 0}
-TEXT: Schema = {"type": "string"}
 
 
 def schema(name: str) -> Schema:
@@ -105,7 +102,8 @@ def _measurement() -> Schema:
     for line in lines.values():
         line["properties"]["precision"] = {"enum": [str(precision) for precision in Precision]}
     lines["measurement"]["oneOf"] = lines["stage"]["properties"]["stage"]["items"]["items"]["oneOf"] = either
-    return described(_measurement) | {
+    return {
+        "description": " ".join((_measurement.__doc__ or "").split()),
         "$defs": {**definitions, "header": header, **operators, **lines},
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", *lines)],
     }
@@ -122,20 +120,6 @@ def _rule() -> Schema:
 def _written(name: str) -> Schema:
     made: Schema = shipped(__package__, "schemas.yaml")[name]
     return made
-
-
-def described(make: Callable[[], Schema]) -> Schema:
-    """A schema whose description is the docstring of the function that makes it."""
-    return {"description": " ".join((make.__doc__ or "").split())}
-
-
-def list_of(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def record(**properties: Schema) -> Schema:
-    """An object with exactly these properties."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
@@ -172,9 +156,20 @@ _PLAIN: dict[str, Schema] = {
 @cache
 def outputs() -> dict[str, Titled]:
     """Titles and makers of the schemas of all rooms, by name."""
-    files = sorted(file for folder in import_module("iossim").__path__ for file in Path(folder).glob("*/outputs.yaml"))
-    entries = [each for file in files for each in read_shipped(file.read_text(encoding="utf-8")).items()]
-    return {name: _output(name, **entry) for name, entry in sorted(entries) if not name.startswith("_")}
+    return {name: _output(name, **entry) for name, entry in _entries("outputs.yaml") if not name.startswith("_")}
+
+
+@cache
+def written() -> dict[str, Titled]:
+    """Titles and makers of the schemas that stand in a room's ``schemas.yaml`` as they are, by name."""
+    entries = [(name, dict(entry)) for name, entry in _entries("schemas.yaml") if "title" in entry]
+    return {name: (entry.pop("title"), partial(dict, entry)) for name, entry in entries}
+
+
+def _entries(file: str) -> list[tuple[str, Any]]:
+    """The entries of the files of that name in all rooms, sorted by their names."""
+    files = sorted(each for folder in import_module("iossim").__path__ for each in Path(folder).glob(f"*/{file}"))
+    return sorted(entry for each in files for entry in read_shipped(each.read_text(encoding="utf-8")).items())
 
 
 def _output(name: str, about: str, json: Any, command: str = "") -> Titled:
@@ -213,13 +208,12 @@ _SCHEMAS: dict[str, Titled] = {
     "table": ("A table of stage prices for iossim (JSON)", _table),
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
-    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", partial(_written, "check")),
 }
 
 
-#: A schema's title, and what makes it; those of guests are ``SCHEMA`` of a module ``NAME_schema``.
+#: A schema's title, and what makes it; a guest's is in its ``schemas.yaml``, or ``SCHEMA`` of a module ``NAME_schema``.
 SCHEMAS: Group[Titled] = Group(
     "no schema {!r}",
-    lambda: [*_SCHEMAS, *guest_modules("schema"), *outputs()],
-    lambda name: _SCHEMAS.get(name) or guest_part("schema", name, "SCHEMA") or outputs().get(name),
+    lambda: [*_SCHEMAS, *sorted({*written(), *guest_modules("schema")}), *outputs()],
+    lambda name: (_SCHEMAS | written() | outputs()).get(name) or guest_part("schema", name, "SCHEMA"),
 )

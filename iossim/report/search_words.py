@@ -74,7 +74,7 @@ def comparison_lines(found: Comparison) -> list[str]:
     if found.best_us < found.baseline_us * (1 - 1e-9):
         speedup = f"speed-up {found.baseline_us / found.best_us:.2f}x over {baseline.scheduler}"
         tie = ", within the noise" if by_sums and baseline.scheduler in best.ties else ""
-        lines.append(f"Best: {found.best_label}, {found.best_us / 1e3:.3f} ms, {speedup}{tie}")
+        lines.append(f"Best: {found.best_of_all.label}, {found.best_us / 1e3:.3f} ms, {speedup}{tie}")
     else:
         lines.append(f"Best: no scheduler is faster than {baseline.scheduler}")
     lines += filter(None, [expectation(best) if by_sums else None])

@@ -20,7 +20,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.report.colours import reserved_colour
 from iossim.report.figures.timeline import StageExtent, stage_extents
-from iossim.report.schedule_words import setup_words
+from iossim.report.schedule_tables import setup_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation

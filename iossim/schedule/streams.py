@@ -12,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import jit
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
+
+Integers = NDArray[np.int64]
 
 
 def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:
@@ -128,26 +131,80 @@ def reduced_waits(stream_of: Sequence[int], reads: Sequence[Iterable[int]]) -> l
     ``stream_of`` are the streams of launches, ``reads`` the earlier launches that each reads. No wait is implied by
     others and the order of streams.
     """
-    # A clock has the number of finished launches of each stream.
-    clocks: list[dict[int, int]] = []
-    last: dict[int, int] = {}
-    position: list[int] = []
-    waits: list[list[int]] = []
-    for launch, stream in enumerate(stream_of):
-        clock = dict(clocks[last[stream]]) if stream in last else {}
-        position.append(clock.get(stream, 0))
-        own: list[int] = []
-        # A wait that implies another is issued later.
-        for before in sorted(reads[launch], reverse=True):
-            if clock.get(stream_of[before], 0) <= position[before]:
-                own.append(before)
-                for other, ended in clocks[before].items():
-                    clock[other] = max(clock.get(other, 0), ended)
-        clock[stream] = position[launch] + 1
-        clocks.append(clock)
-        last[stream] = launch
-        waits.append(own)
-    return waits
+    found = Waits.of(*flat([list(before) for before in reads]), max(stream_of, default=0) + 1)
+    find_waits(np.arange(len(stream_of)), np.array(stream_of, dtype=np.int64), found)
+    counts = found.places[WAITS, : len(stream_of)]
+    return [found.waits[at : at + count].tolist() for at, count in zip(found.begin[:-1], counts, strict=True)]
+
+
+# Rows of the places. Of a launch: its place in the order of issue and in its stream, how many waits it has, how many
+# launches wait for it, and whether the next one of its stream has no waits. Of a stream: its last launch.
+_PLACE, _POSITION, WAITS, READERS, GOES_ON, _LAST = range(6)
+
+
+class Waits(NamedTuple):
+    """What launches read, the earlier ones of launch ``l`` from ``begin[l]`` to ``begin[l + 1]``; and room for which of
+    these it waits for, from ``begin[l]`` on, for the places, and for clocks: how many launches of each stream ended.
+    """
+
+    reads: Integers
+    begin: Integers
+    waits: Integers
+    places: Integers
+    clocks: Integers
+
+    @staticmethod
+    def of(reads: Integers, begin: Integers, streams: int) -> Waits:
+        launches = len(begin) - 1
+        places = np.empty((6, max(launches, streams)), dtype=np.int64)
+        return Waits(reads, begin, np.empty_like(reads), places, np.empty((launches, streams), dtype=np.int64))
+
+
+@jit
+def find_waits(order: Integers, streams: Integers, found: Waits) -> None:
+    """What :func:`reduced_waits` finds, of launches in any order of issue; ``streams[l]`` is that of launch ``l``."""
+    reads, read_begin, waits, places, clocks = found
+    launches = len(order)
+    width = 0
+    for place in range(launches):
+        launch = order[place]
+        width = max(width, streams[launch] + 1)
+        places[_PLACE, launch] = place
+        places[READERS, launch] = 0
+        places[GOES_ON, launch] = 0
+    for stream in range(width):
+        places[_LAST, stream] = -1
+    for place in range(launches):
+        launch = order[place]
+        stream = streams[launch]
+        last = places[_LAST, stream]
+        for other in range(width):
+            clocks[launch, other] = clocks[last, other] if last >= 0 else 0
+        places[_POSITION, launch] = clocks[launch, stream]
+        begin = read_begin[launch]
+        end = read_begin[launch + 1]
+        # The launch that was issued last comes first: it implies those before it.
+        for at in range(begin, end):
+            before = reads[at]
+            into = at
+            while into > begin and places[_PLACE, waits[into - 1]] < places[_PLACE, before]:
+                waits[into] = waits[into - 1]
+                into -= 1
+            waits[into] = before
+        kept = begin
+        for at in range(begin, end):
+            before = waits[at]
+            if clocks[launch, streams[before]] <= places[_POSITION, before]:
+                waits[kept] = before
+                kept += 1
+                places[READERS, before] += 1
+                for other in range(width):
+                    clocks[launch, other] = max(clocks[launch, other], clocks[before, other])
+        places[WAITS, launch] = kept - begin
+        if kept == begin and last >= 0:
+            places[GOES_ON, last] = 1
+        clocks[launch, stream] = places[_POSITION, launch] + 1
+        places[_LAST, stream] = launch
 
 
 def _issued_by_default(streams: Sequence[Sequence[StreamLaunch]]) -> list[int]:
@@ -229,8 +286,6 @@ def ready_order(streams: Sequence[Sequence[StreamLaunch]]) -> list[tuple[int, St
         order.append((ready, heads[ready]))
 
 
-Integers = NDArray[np.int64]
-
 #: Maximum number of streams of a schedule that is priced.
 MAX_STREAMS = 64
 
@@ -268,6 +323,11 @@ class StreamProblem:
 
     def __len__(self) -> int:
         return len(self.launches)
+
+    def part(self, members: Sequence[int]) -> StreamProblem:
+        """The problem of some of the launches."""
+        launches = [self.launches[one] for one in members]
+        return StreamProblem.of(self.network, launches, [self.variants[one] for one in members])
 
     def key(self, priced: Mapping[int, str]) -> tuple[object, ...]:
         """A key equal for problems whose launches, in the same positions, have units with equal texts in ``priced``."""

@@ -52,6 +52,10 @@ def notes_of_blocks(notes: Sequence[tuple[str, BlockNote]]) -> list[str]:
     return told
 
 
+#: Builds the lattice of a problem of at most that many states.
+Build = Callable[[ScheduleProblem, int], Lattice | None]
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """A problem that is solved as a whole: a block, or a run of one that is too wide; ``units`` are the block's."""
@@ -62,40 +66,55 @@ class Part:
     space: StageSpace
     merges: MergedStages
 
+    @staticmethod
+    def of(
+        problem: ScheduleProblem,
+        units: tuple[int, ...],
+        cost_model: CostModel,
+        options: SearchOptions,
+        build: Build = build_lattice,
+        few_states: int | None = None,
+        prune: bool = False,
+    ) -> Part | None:
+        """The part of a problem, whose ``units`` are the block's; None if it has too many states, or transitions.
+
+        Those of up to ``few_states`` states, by default :data:`FEW_STATES`, are not counted. With ``prune`` the space
+        may be pruned for it.
+        """
+        lattice = build(problem, options.limits.max_states)
+        space = None if lattice is None else _solvable_space(problem, lattice, options, few_states, prune)
+        if lattice is None or space is None:
+            return None
+        merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if space.merge else no_merges()
+        return Part(problem, lattice, units, space, merges)
+
 
 def prepare_block(
     problem: ScheduleProblem,
     cost_model: CostModel,
     options: SearchOptions,
-    *,
-    concurrent: bool,
-    merge: bool,
     few_states: int | None = None,
-    build: Callable[[ScheduleProblem, int], Lattice | None] = build_lattice,
+    build: Build = build_lattice,
     runs: SearchLimits | None = None,
 ) -> tuple[list[Part], list[BlockNote]]:
     """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it.
 
-    A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is solved without
-    counting its transitions. With ``runs``, the limits of its runs, a block that is not solved as a whole is split and
-    not pruned: it is improved in windows afterwards.
+    With ``runs``, the limits of its runs, a block that is not solved as a whole is split and not pruned: it is improved
+    in windows afterwards. For the others see :meth:`Part.of`.
     """
-    few = FEW_STATES if few_states is None else few_states
     given = options
     todo = [tuple(range(len(problem)))]
     parts: list[Part] = []
     while todo:
         units = todo.pop(0)
-        part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
-        lattice = build(part, options.limits.max_states)
-        space = None if lattice is None else solvable_space(part, lattice, options, concurrent, few, runs is None)
-        if lattice is None or space is None:
-            todo = [*_halves(problem, units), *todo]
-            if runs is not None:
-                options = replace(options, limits=runs.least(given.limits))
+        own = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
+        part = Part.of(own, units, cost_model, options, build, few_states, prune=runs is None)
+        if part is not None:
+            parts.append(part)
             continue
-        merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
-        parts.append(Part(part, lattice, units, space, merges))
+        todo = [*_halves(problem, units), *todo]
+        if runs is not None:
+            options = replace(options, limits=runs.least(given.limits))
     notes: list[BlockNote] = []
     if len(parts) > 1 and runs is not None:
         notes.append(BlockNote("too wide to be solved as a whole, solved in windows that overlap"))
@@ -109,20 +128,20 @@ def prepare_block(
         )
         for space in pruned
     ]
-    if merge and (many := left_out_of_merges(problem)):
+    if options.space.merge and (many := left_out_of_merges(problem)):
         merged = f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets"
         notes.append(BlockNote(merged))
     return parts, notes
 
 
-def solvable_space(
-    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int, prune: bool
+def _solvable_space(
+    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, few_states: int | None, prune: bool
 ) -> StageSpace | None:
     """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
     space, limit = options.space, options.limits.max_transitions
-    if not concurrent or len(lattice) <= few_states:
+    if not space.concurrent or len(lattice) <= (FEW_STATES if few_states is None else few_states):
         return space
-    from iossim.search.counting import about_more_transitions_than  # few blocks have so many states
+    from iossim.search.counting import more_transitions_than  # few blocks have so many states
 
     pruned = replace(
         space,
@@ -130,7 +149,7 @@ def solvable_space(
         max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
     )
     for tried in dict.fromkeys((space, pruned) if prune else (space,)):
-        if not about_more_transitions_than(limit, problem, lattice, tried):
+        if not more_transitions_than(limit, problem, lattice, tried, sampled=True):
             return tried
     return None
 

@@ -49,14 +49,13 @@ class BlockPath:
 
 @dataclass(frozen=True, slots=True)
 class BlockSolution:
-    """The best path for each bit of the last stage (a single group, several groups); None where there is none.
+    """The best path by the bit of the last stage (0 for a single group, 1 for several); None where there is none.
 
     A path that cannot be part of an optimal schedule of the network, whatever follows the block, may be missing.
     ``endings`` counts the pairs of states that bounds did not rule out.
     """
 
-    single: BlockPath | None
-    concurrent: BlockPath | None
+    paths: tuple[BlockPath | None, BlockPath | None]
     priced_stages: int
     endings: int
 
@@ -65,18 +64,17 @@ def solve_block(
     part: Part,
     cost_model: CostModel,
     *,
-    concurrent: bool,
     entry: int,
     bounds: StageBounds | None,
     progress: Callable[[int], None] = lambda units: None,
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``concurrent``: a stage may run several groups. ``bounds``: those of concurrent stages, None to price every stage.
+    ``bounds``: those of concurrent stages, None to price every stage.
     ``progress`` is told the number of units done in the current states. A KeyboardInterrupt ends the
     search: paths are whole only when all states are settled.
     """
-    search = _Search(part, cost_model, concurrent, entry, bounds)
+    search = _Search(part, cost_model, entry, bounds)
     search.run(progress)
     return search.solution()
 
@@ -84,22 +82,18 @@ def solve_block(
 class _Search:
     """The arrays of one block's search; ``run`` settles all states, level by level."""
 
-    def __init__(
-        self, part: Part, cost_model: CostModel, concurrent: bool, entry: int, bounds: StageBounds | None
-    ) -> None:
+    def __init__(self, part: Part, cost_model: CostModel, entry: int, bounds: StageBounds | None) -> None:
         problem, lattice = part.problem, part.lattice
         count = len(problem)
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
         self.merges, self.entry = part.merges, entry
         self.limited = cost_model if isinstance(cost_model, LimitedCostModel) else None
-        self.walk_limits = part.space.walk_limits(count, concurrent)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
-        self.graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
+        self.graph = StateGraph.of(problem, lattice, part.space)
         self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
         # A label may cost this much more than the state's other one, and be part of the best schedule for its boundary.
-        self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
-        self.labels = Labels.of(len(lattice))
+        self.labels = Labels.of(len(lattice), np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1)))
         self.known = GrowingTable()
         self.endings = Endings.room(1 << 17)
         self.looked_at = 0
@@ -116,23 +110,22 @@ class _Search:
             begin, end = self.lattice.level_begin[level : level + 2].tolist()
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
-            if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
+            if (self.graph.max_group_size, self.graph.max_groups) != (1, 1):  # else there are no stages but those
                 if self.bounded:
                     relax_neighbours(begin, end, self.lattice.down, self.known.table, self.labels)
                 self._settle(begin, end, partial(progress, level - 1))
             leave(begin, end, self.boundary, self.labels)
 
     def solution(self) -> BlockSolution:
-        paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
-        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), self.looked_at)
+        return BlockSolution((self._path(0), self._path(1)), self.known.used + len(self.merges.masks), self.looked_at)
 
     def _settle(self, begin: int, end: int, still_here: Callable[[], None]) -> None:
         """Find the best endings of the states of a level; ``still_here`` is called a few times a second."""
         position, filled = begin, 0
         while position < end:
             still_here()
-            given = self.graph, self.bounds, self.labels, self.tolerance, self.bounded, *self.walk_limits
-            position, filled, full = find_endings(position, end, *given, self.known.table, self.endings, filled)
+            given = self.graph, self.bounds, self.labels, self.bounded, self.known.table, self.endings
+            position, filled, full = find_endings(position, end, *given, filled)
             if full and not filled:
                 self.endings = Endings.room(2 * len(self.endings.stage))
             elif full or position == end:
@@ -149,7 +142,7 @@ class _Search:
         picked = Endings.room(filled)
         limits_us = np.empty(filled)
         while filled:
-            state = self.endings, filled, self.labels, self.tolerance, begin, end
+            state = self.endings, filled, self.labels, begin, end
             filled, found = pick(*state, PRICED_FRACTION, PRICED_TOGETHER, picked, limits_us)
             self._price(picked.stage[:found], limits_us[:found])
             relax(picked, found, self.known.table, self.labels)
@@ -176,10 +169,12 @@ class _Search:
         for first in range(begin, end, at_a_time):
             relax_known(first, min(end, first + at_a_time), *given)
 
-    def _path(self, bit: int) -> BlockPath:
+    def _path(self, bit: int) -> BlockPath | None:
         stages: list[PlannedStage] = []
         labels, state = self.labels, len(self.lattice) - 1
         cost_us = float(labels.cost[state, bit])
+        if cost_us == np.inf:
+            return None
         while state > 0:
             strategy = Strategy.of_code(int(labels.strategy[state, bit]))
             stages.append(PlannedStage(int(labels.stage[state, bit]), strategy))

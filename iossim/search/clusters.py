@@ -57,27 +57,17 @@ def cluster_transitions(states: tuple[int, ...]) -> int:
 
 
 def solve_in_clusters(
-    problem: ScheduleProblem,
-    entries: Iterable[int],
-    cost_model: CostModel,
-    space: StageSpace,
-    memo: SearchMemo,
-    *,
-    concurrent: bool,
-    merge: bool,
+    problem: ScheduleProblem, entries: Iterable[int], cost_model: CostModel, space: StageSpace, memo: SearchMemo
 ) -> dict[int, BlockSolution]:
     """The solution of a block after a stage of each bit, with clusters kept whole; empty if it has too many states."""
     problem = space.ordered(problem)
     states = cluster_states(problem)
     if states is None:
         return {}
-    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
-    merged = merges.masks.tobytes(), merges.prices_us.tobytes()
-    solve = partial(solve_clusters, problem, states, cost_model, space, merges, concurrent=concurrent)
+    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if space.merge else no_merges()
+    solve = partial(solve_clusters, problem, states, cost_model, space, merges)
     return {
-        entry: memo.solution(
-            BlockQuestion(problem.key, entry, space, concurrent, False, merged), partial(solve, entry=entry)
-        )
+        entry: memo.solution(BlockQuestion.of(problem, entry, space, False, merges), partial(solve, entry))
         for entry in entries
     }
 
@@ -88,17 +78,15 @@ def solve_clusters(
     cost_model: CostModel,
     space: StageSpace,
     merges: MergedStages,
-    *,
-    concurrent: bool,
     entry: int,
 ) -> BlockSolution:
     """The cheapest schedules of a block after a stage of bit ``entry`` (or START), of stages of whole clusters.
 
-    ``states`` are :func:`cluster_states`. ``concurrent``: a stage may run several units.
+    ``states`` are :func:`cluster_states`.
     """
     steps = list(_steps(problem, states))
     stages = sorted({states[after] ^ states[before] for before, after in steps})
-    ways = _priced(problem, cost_model, space, merges, stages, concurrent)
+    ways = _priced(problem, cost_model, space, merges, stages)
     boundary = [[cost_model.price_boundary(bool(left), bool(right)) for right in range(2)] for left in range(2)]
     costs = [[inf, inf] for _ in states]
     costs[0][entry % START] = 0.0
@@ -112,16 +100,15 @@ def solve_clusters(
                 if cost_us < costs[after][bit]:
                     costs[after][bit] = cost_us
                     came[after][bit] = before, left, stage
-    paths: list[BlockPath | None] = []
-    for last in range(2):
-        found: list[PlannedStage] = []
-        state, bit = len(states) - 1, last
+
+    def path(bit: int) -> BlockPath | None:
+        cost_us, state, found = costs[-1][bit], len(states) - 1, list[PlannedStage]()
         while (step := came[state][bit]) is not None:
             state, bit, stage = step
             found.append(stage)
-        whole = isfinite(costs[-1][last])
-        paths.append(BlockPath(costs[-1][last], tuple(reversed(found))) if whole else None)
-    return BlockSolution(paths[0], paths[1], sum(map(len, ways.values())), len(steps))
+        return BlockPath(cost_us, tuple(reversed(found))) if isfinite(cost_us) else None
+
+    return BlockSolution((path(0), path(1)), sum(map(len, ways.values())), len(steps))
 
 
 def _needs(problem: ScheduleProblem) -> list[int]:
@@ -152,19 +139,14 @@ def _steps(problem: ScheduleProblem, states: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _priced(
-    problem: ScheduleProblem,
-    cost_model: CostModel,
-    space: StageSpace,
-    merges: MergedStages,
-    stages: list[int],
-    concurrent: bool,
+    problem: ScheduleProblem, cost_model: CostModel, space: StageSpace, merges: MergedStages, stages: list[int]
 ) -> dict[int, list[tuple[PlannedStage, int, float]]]:
     """Possible executions of each stage: the planned stage, its bit (1 for several groups), and its price."""
     ways: dict[int, list[tuple[PlannedStage, int, float]]] = {mask: [] for mask in stages}
     for mask, price_us in zip(merges.masks.tolist(), merges.prices_us.tolist(), strict=True):
         if mask in ways:
             ways[mask].append((PlannedStage(mask, Strategy.MERGE), 0, price_us))
-    formed = [mask for mask in stages if (concurrent and space.holds(problem, mask)) or mask.bit_count() == 1]
+    formed = [mask for mask in stages if (space.concurrent and space.holds(problem, mask)) or mask.bit_count() == 1]
     prices = cost_model.price_stages(StageBatch.concurrent(problem, np.array(formed, dtype=np.uint64)))
     for mask, price_us in zip(formed, prices.tolist(), strict=True):
         if isfinite(price_us):

@@ -40,9 +40,8 @@ class StageRules(NamedTuple):
     single_root: bool
 
     @staticmethod
-    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace, concurrent: bool = True) -> StageRules:
-        limits = space.walk_limits(len(problem), concurrent)
-        return StageRules(lattice.addable, lattice.child, problem.predecessors, *limits)
+    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> StageRules:
+        return StageRules(lattice.addable, lattice.child, problem.predecessors, *space.walk_limits(len(problem)))
 
 
 class StageWalk(NamedTuple):
@@ -196,22 +195,16 @@ def width(problem: ScheduleProblem) -> int:
     return count - int((maximum_bipartite_matching(csr_matrix(before), perm_type="column") >= 0).sum())
 
 
-def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
-    """True if the block has more than ``limit`` transitions; stops counting there."""
-    if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
-        return unpruned_transitions(lattice) > limit
-    transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
-    return transitions > limit
+def more_transitions_than(
+    limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace, sampled: bool = False
+) -> bool:
+    """True if the block has more than ``limit`` transitions; stops counting there.
 
-
-def about_more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
-    """Estimate of :func:`more_transitions_than` from a sample of the states.
-
-    Counting all transitions takes longer than searching the block.
+    ``sampled``: an estimate from a part of the states, since counting all takes longer than searching the block.
     """
     if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
         return unpruned_transitions(lattice) > limit
-    stride = max(1, len(lattice) // SAMPLED_STATES)
+    stride = max(1, len(lattice) // SAMPLED_STATES) if sampled else 1
     transitions, _ = _count(problem, lattice, space, limit // stride, np.zeros((0, 4), dtype=np.uint64), stride)
     return transitions > limit // stride
 

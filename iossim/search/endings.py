@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from iossim.base.compiled import jit
 from iossim.cost.model import LateWork, StageBounds
 from iossim.schedule.masks import Floats, FloatTable, count_bits, find_slot, lowest_bit
-from iossim.schedule.problem import Masks
-from iossim.search.lattice import Downwards, without
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.search.lattice import Downwards, Lattice, without
+from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels, limit_us
 
 #: Endings after which compiled code returns (0.1 s): only then an interrupt is heard.
@@ -25,9 +26,10 @@ STEPS_AT_A_TIME = 2_000_000
 
 
 class StateGraph(NamedTuple):
-    """Input to growing endings: the lattice downwards, and the successors of each unit.
+    """Input to growing endings: the lattice downwards, the successors of each unit, and the limits of the space.
 
     ``masks`` are by state; ``successors``, ``descendants`` and ``ancestors``, by unit, are masks of the problem.
+    ``single_root``: a group is one unit of the state and all that follows it there.
     """
 
     masks: Masks
@@ -35,6 +37,14 @@ class StateGraph(NamedTuple):
     successors: Masks
     descendants: Masks
     ancestors: Masks
+    max_group_size: int
+    max_groups: int
+    single_root: bool
+
+    @staticmethod
+    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> StateGraph:
+        of_units = problem.successors, problem.descendants, problem.ancestors
+        return StateGraph(lattice.masks, lattice.down, *of_units, *space.walk_limits(len(problem)))
 
 
 class BoundArrays(NamedTuple):
@@ -82,11 +92,7 @@ def find_endings(
     graph: StateGraph,
     bounds: BoundArrays,
     labels: Labels,
-    tolerance: Floats,
     bounded: bool,
-    max_group_size: int,
-    max_groups: int,
-    single_root: bool,
     known: FloatTable,
     endings: Endings,
     filled: int,
@@ -98,10 +104,8 @@ def find_endings(
     better (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose
     endings do not all fit, and after one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how
     many endings there are, and whether there is no room for more.
-
-    ``single_root``: a group is one unit of the state and all that follows it there.
     """
-    masks, down, successors, descendants, ancestors = graph
+    masks, down, successors, descendants, ancestors, max_group_size, max_groups, single_root = graph
     removable = down.removable
     of_unit, lead_us, share, most_groups = bounds
     leaving = labels.leaving
@@ -130,8 +134,8 @@ def find_endings(
         if steps >= STEPS_AT_A_TIME:
             return target, filled, False
         mark = seen = filled
-        single_limit_us = limit_us(labels, target, 0, tolerance) if bounded else np.inf
-        several_limit_us = limit_us(labels, target, 1, tolerance) if bounded else np.inf
+        single_limit_us = limit_us(labels, target, 0) if bounded else np.inf
+        several_limit_us = limit_us(labels, target, 1) if bounded else np.inf
         most_us = max(single_limit_us, several_limit_us)
         depth = 0
         at[0] = target

@@ -131,7 +131,8 @@ def solve(
         )  # fmt: skip
 
     plainer = (lambda: [solve_without(True, False), solve_without(False, True)]) if concurrent and merge else list
-    solver = Solver(cost_model, options, concurrent, merge, memo, plainer, before or {})
+    asked = replace(options, space=replace(options.space, concurrent=concurrent, merge=merge))
+    solver = Solver(cost_model, asked, memo, plainer, before or {})
     best: dict[int, Prefix] = {entry: Prefix(0.0)}
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:

@@ -32,6 +32,10 @@ class MergedStages:
     masks: Masks
     prices_us: Prices
 
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        return self.masks.tobytes(), self.prices_us.tobytes()
+
 
 def no_merges() -> MergedStages:
     return MergedStages(np.zeros(0, dtype=np.uint64), np.zeros(0))

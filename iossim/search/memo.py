@@ -8,7 +8,7 @@ hundreds of points.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from iossim.base.compile_time import working_s
@@ -17,7 +17,7 @@ from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.block_search import BlockSolution
-from iossim.search.lattice import Lattice, build_lattice
+from iossim.search.lattice import Lattice, MergedStages, build_lattice
 from iossim.search.options import SearchOptions, StageSpace
 
 K = TypeVar("K")
@@ -27,16 +27,21 @@ V = TypeVar("V")
 class BlockQuestion(NamedTuple):
     """All that the solution of a block depends on, at the prices of one cost model.
 
-    ``block`` is :attr:`~iossim.schedule.problem.ScheduleProblem.key`. ``merges`` are the bytes of the masks and
-    prices of its merged stages; the others are arguments of :func:`~iossim.search.block_search.solve_block`.
+    ``block`` is :attr:`~iossim.schedule.problem.ScheduleProblem.key`, ``merges`` that of its merged stages; whether the
+    space has any is not asked besides.
     """
 
     block: str
     entry: int
     space: StageSpace
-    concurrent: bool
     bounded: bool
     merges: tuple[bytes, bytes]
+
+    @staticmethod
+    def of(
+        problem: ScheduleProblem, entry: int, space: StageSpace, bounded: bool, merges: MergedStages
+    ) -> BlockQuestion:
+        return BlockQuestion(problem.key, entry, replace(space, merge=True), bounded, merges.key)
 
 
 @dataclass(eq=False)

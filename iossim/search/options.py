@@ -19,12 +19,15 @@ class StageSpace:
     every group is one root together with all its descendants in the state, as the published table counts. The general
     space holds every stage of the paper's.
 
-    ``max_group_size`` (r) and ``max_groups`` (s) prune as in section 3.4; None does not prune.
+    ``max_group_size`` (r) and ``max_groups`` (s) prune as in section 3.4; None does not prune. Unless ``concurrent`` a
+    stage is a single unit; with ``merge`` it may also be several as one stacked convolution.
     """
 
     definition: StageDefinition = "general"
     max_group_size: int | None = None
     max_groups: int | None = None
+    concurrent: bool = True
+    merge: bool = True
 
     def __post_init__(self) -> None:
         if self.definition not in get_args(StageDefinition):
@@ -58,12 +61,9 @@ class StageSpace:
         roots = (sum(not predecessors[unit] & group for unit in bits(group)) for group in groups)
         return not self.single_root or all(count == 1 for count in roots)
 
-    def walk_limits(self, units: int, concurrent: bool = True) -> tuple[int, int, bool]:
-        """r, s and whether groups have a single root, in a problem of that many units.
-
-        Unless ``concurrent``, a stage is a single unit.
-        """
-        return (*self.limits(units), self.single_root) if concurrent else (1, 1, True)
+    def walk_limits(self, units: int) -> tuple[int, int, bool]:
+        """r, s and whether groups have a single root, in a problem of that many units."""
+        return (*self.limits(units), self.single_root) if self.concurrent else (1, 1, True)
 
     def to_json(self) -> dict[str, Any]:
         return {"stages": self.definition, "max_group_size": self.max_group_size, "max_groups": self.max_groups}

@@ -24,6 +24,7 @@ class Labels(NamedTuple):
     ``leaving[i, b]`` is the least cost of standing before a stage of bit ``b``, boundary included, and
     ``leaving_bit`` the bit of the label that this is from. ``parent`` is the state that the best path comes from (the
     label is the one that leaves it for the stage's bit), ``stage`` (a mask) and ``strategy`` the last stage.
+    ``tolerance[b]``, ``[2]``, is the most by which bit ``1 - b`` may be dearer after a state, whatever follows.
     """
 
     cost: Floats
@@ -32,13 +33,15 @@ class Labels(NamedTuple):
     parent: NDArray[np.int32]
     stage: Masks
     strategy: NDArray[np.uint8]
+    tolerance: Floats
 
     @staticmethod
-    def of(states: int) -> Labels:
+    def of(states: int, tolerance: Floats) -> Labels:
         shape = states, 2
         cost, leaving = np.full((2, *shape), np.inf)
         stage, parent = np.zeros(shape, dtype=np.uint64), np.full(shape, -1, dtype=np.int32)
-        return Labels(cost, leaving, np.zeros(shape, dtype=np.int8), parent, stage, np.zeros(shape, dtype=np.uint8))
+        leaving_bit, strategy = np.zeros(shape, dtype=np.int8), np.zeros(shape, dtype=np.uint8)
+        return Labels(cost, leaving, leaving_bit, parent, stage, strategy, tolerance)
 
 
 class Endings(NamedTuple):
@@ -60,13 +63,9 @@ class Endings(NamedTuple):
 
 
 @jit(inline="always")
-def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
-    """Cost below which a path to a label matters: that of the best, or of the best to the other bit plus
-    ``tolerance[bit]``.
-
-    That is the most by which the other bit may be dearer after the state, whatever follows.
-    """
-    return float(min(labels.cost[state, bit], labels.cost[state, 1 - bit] + tolerance[bit]))
+def limit_us(labels: Labels, state: int, bit: int) -> float:
+    """Cost below which a path to a label matters: that of the best, or of the best to the other bit plus tolerance."""
+    return float(min(labels.cost[state, bit], labels.cost[state, 1 - bit] + labels.tolerance[bit]))
 
 
 @jit
@@ -85,7 +84,6 @@ def pick(
     endings: Endings,
     filled: int,
     labels: Labels,
-    tolerance: Floats,
     begin: int,
     end: int,
     fraction: float,
@@ -104,7 +102,7 @@ def pick(
     left = 0
     for index in range(filled):
         label = endings.label[index]
-        if endings.least_us[index] < limit_us(labels, label >> 1, label & 1, tolerance):
+        if endings.least_us[index] < limit_us(labels, label >> 1, label & 1):
             _move(endings, index, endings, left)
             left += 1
             place = label - 2 * begin
@@ -114,7 +112,7 @@ def pick(
     for index in range(filled):
         label = endings.label[index]
         least = least_us[label - 2 * begin]
-        most_us = limit_us(labels, label >> 1, label & 1, tolerance)
+        most_us = limit_us(labels, label >> 1, label & 1)
         if few or endings.least_us[index] <= least + fraction * (most_us - least):
             limits_us[found] = most_us - labels.leaving[endings.source[index], label & 1]
             _move(endings, index, picked, found)

@@ -83,14 +83,11 @@ class Solver:
         self,
         cost_model: CostModel,
         options: SearchOptions,
-        concurrent: bool,
-        merge: bool,
         memo: SearchMemo,
         plainer: Callable[[], list[Solution]],
         before: Mapping[str, Sequence[PlannedStage]],
     ) -> None:
-        self.cost_model, self.options = cost_model, options
-        self.concurrent, self.merge = concurrent, merge
+        self.cost_model, self.options, self.space = cost_model, options, options.space
         self.complete, self.time_is_up = True, False
         self.notes: list[tuple[str, BlockNote]] = []
         self._memo = memo
@@ -127,15 +124,7 @@ class Solver:
         if problem.clusters and not problem.is_wide:
             from iossim.search.clusters import solve_in_clusters  # few blocks have clusters
 
-            solutions = solve_in_clusters(
-                problem,
-                begun,
-                self.cost_model,
-                self.options.space,
-                self._memo,
-                concurrent=self.concurrent,
-                merge=self.merge,
-            )
+            solutions = solve_in_clusters(problem, begun, self.cost_model, self.space, self._memo)
             units = range(len(problem))
             if reached := _cheapest(*(_followed(begun[entry], found, units) for entry, found in solutions.items())):
                 kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
@@ -143,13 +132,7 @@ class Solver:
                 return reached
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
-                problem,
-                self.cost_model,
-                self.options,
-                concurrent=self.concurrent,
-                merge=self.merge,
-                build=self._memo.lattice,
-                runs=WINDOWS[0],
+                problem, self.cost_model, self.options, build=self._memo.lattice, runs=WINDOWS[0]
             )
         parts, notes = self._parts[problem.key]
         self.notes += [(problem.name, note) for note in notes]
@@ -161,7 +144,7 @@ class Solver:
         self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
     ) -> dict[int, Prefix]:
         """Append a block that is too wide to be solved as a whole, after one prefix."""
-        from iossim.search.windows import improve, prepare_window  # few blocks are so wide
+        from iossim.search.windows import improve  # few blocks are so wide
 
         (entry,) = best
         units = range(len(problem))
@@ -173,7 +156,7 @@ class Solver:
             for part in parts:
                 reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(WINDOWS)))
                 done += len(part.problem)
-            if self.concurrent:
+            if self.space.concurrent:
                 reached = _cheapest(reached, self._extend_greedily(begun, problem, units))
         if not reached:
             return {}
@@ -182,26 +165,23 @@ class Solver:
             for number, limits in enumerate(WINDOWS if self.complete else (), 1):
                 told = _part_progress(report, number * len(problem), 1 + len(WINDOWS))
                 options = replace(self.options, limits=limits.least(self.options.limits))
-                prepare = partial(
-                    prepare_window,
-                    problem,
-                    self.cost_model,
-                    options,
-                    self._memo.lattice,
-                    concurrent=self.concurrent,
-                    merge=self.merge,
-                )
+                prepare = partial(self._window, problem, options)
                 improve(problem, stages, self.cost_model, entry, prepare, self._solve, told)
         except KeyboardInterrupt as stop:
             self.stop(stop)  # what was improved so far stands
         return _cheapest(reached, self._append(begun, problem, units, stages))
+
+    def _window(self, problem: ScheduleProblem, options: SearchOptions, units: Sequence[int]) -> Part | None:
+        """Some units of a block as a part of their own, unpruned; None if they are too many."""
+        own = tuple(range(len(units)))
+        return Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
 
     def _extend_greedily(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
     ) -> dict[int, Prefix]:
         """Append greedy stages, if they are in the space: a split may have lost them."""
         stages = greedy_stages(problem)
-        if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
+        if max(stage.mask.bit_count() for stage in stages) > (self.space.max_groups or len(problem)):
             return {}
         return self._append(best, problem, units, stages)
 
@@ -210,7 +190,7 @@ class Solver:
     ) -> dict[int, Prefix]:
         """Append greedy stages, or all units one by one, which need no search."""
         alone = self._append(best, problem, units, sequential_stages(problem))
-        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
+        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.space.concurrent else alone
 
     def _append(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]
@@ -240,14 +220,11 @@ class Solver:
     def _solve(self, part: Part, entry: int, report: UnitProgress = lambda units: None) -> BlockSolution | None:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
-            merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
-            question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
+            question = BlockQuestion.of(part.problem, entry, part.space, self.options.bounded, part.merges)
 
             def solve() -> BlockSolution:
                 bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
-                return solve_block(
-                    part, self.cost_model, concurrent=self.concurrent, entry=entry, bounds=bounds, progress=report
-                )
+                return solve_block(part, self.cost_model, entry=entry, bounds=bounds, progress=report)
 
             self._solutions[key] = self._memo.solution(question, solve)
         return self._solutions.get(key)
@@ -258,13 +235,13 @@ class Solver:
         The latter holds for split and pruned blocks, too. None after an interrupt if merged stages would have to be
         priced for it.
         """
-        if not self.complete and not self.time_is_up and self.merge:
+        if not self.complete and not self.time_is_up and self.space.merge:
             unseen = [problem for problem in problems if problem.key not in self._parts]
             if any(largest_class(problem) > 1 for problem in unseen):
                 return None, None
         merges = [self._merges_of(problem) for problem in problems]
-        relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.concurrent)
-        for index, problem in enumerate(problems if self.concurrent else ()):
+        relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.space.concurrent)
+        for index, problem in enumerate(problems if self.space.concurrent else ()):
             if (least_us := relaxed[index]) is not None and len(self._parts.get(problem.key, ("", ""))[0]) > 1:
                 from iossim.search.windows import parts_bound_us  # few blocks are so wide
 
@@ -284,7 +261,7 @@ class Solver:
         if len(parts) != 1 or notes or not solved:
             return None
         costs_us = {
-            entry: min((path.cost_us for path in (found.single, found.concurrent) if path is not None), default=inf)
+            entry: min((path.cost_us for path in found.paths if path is not None), default=inf)
             for entry, found in solved.items()
         }
         price = self.cost_model.price_boundary
@@ -297,7 +274,7 @@ class Solver:
         parts, _ = self._parts.get(problem.key, ([], []))
         if len(parts) == 1 and parts[0].space.max_groups is None:
             return parts[0].merges
-        return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+        return price_merges(problem, self.cost_model, len(problem)) if self.space.merge else no_merges()
 
 
 def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
@@ -307,7 +284,7 @@ def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
 
 def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
     """Prefix followed by the solution of a problem, for each bit of its last stage."""
-    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    paths = () if solution is None else enumerate(solution.paths)
     return {
         bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
         for bit, path in paths

@@ -19,10 +19,9 @@ import numpy as np
 from iossim.cost.model import CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.search.block_parts import Part, solvable_space
+from iossim.search.block_parts import Part
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.lattice import FEW_STATES, Lattice, MergedStages, bounds_with_merges, no_merges, price_merges
-from iossim.search.options import SearchOptions
+from iossim.search.lattice import MergedStages, bounds_with_merges
 
 #: Some units of the block as a problem that can be solved, None if they are too many.
 Prepare = Callable[[Sequence[int]], Part | None]
@@ -74,28 +73,6 @@ def improve(
             report(done)
 
 
-def prepare_window(
-    problem: ScheduleProblem,
-    cost_model: CostModel,
-    options: SearchOptions,
-    build: Callable[[ScheduleProblem, int], Lattice | None],
-    units: Sequence[int],
-    *,
-    concurrent: bool,
-    merge: bool,
-) -> Part | None:
-    """Some units of a block as one part, unpruned; None if it has too many states or transitions."""
-    part = problem.restrict(units)
-    lattice = build(part, options.limits.max_states)
-    if lattice is None:
-        return None
-    space = solvable_space(part, lattice, options, concurrent, FEW_STATES, False)
-    if space is None:
-        return None
-    merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
-    return Part(part, lattice, tuple(range(len(part))), space, merges)
-
-
 def _largest_window(
     stages: Sequence[PlannedStage], first: int, prepare: Prepare
 ) -> tuple[int, tuple[int, ...], Part | None]:
@@ -114,7 +91,7 @@ def _cheapest(
     solution: BlockSolution | None, cost_model: CostModel, after: int | None
 ) -> tuple[float, BlockPath] | None:
     """Cheapest path including its trailing boundary, and its cost, us."""
-    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    paths = () if solution is None else enumerate(solution.paths)
     costs = [(path.cost_us + _boundary_us(cost_model, bit, after), path) for bit, path in paths if path is not None]
     return min(costs, key=lambda each: each[0], default=None)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from iossim.base.errors import OptionError, once
 from iossim.cli.option_groups import ModelOptions, StreamOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import ExitCode, Part, json_file, notes, present, text_file, wrapped
+from iossim.cli.outputs import Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def coschedule(
         steps = Steps(interrupted=not found.complete)
         if arrivals is not None:
             steps.take(lambda: serve(arrivals), None)
-    document = {**found.to_json(), "complete": not steps.interrupted, "served": [one.to_json() for one in served]}
-
+    complete = not steps.interrupted
+    document = {**found.to_json(), "complete": complete, "served": [one.to_json() for one in served]}
     files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}
-    code = ExitCode.INCOMPLETE if steps.interrupted else ExitCode.DONE
-    present(document, _told(found, served, steps.interrupted), as_json, out=out, files=lambda: files, code=code)
+    parts = _told(found, served, steps.interrupted)
+    present(document, parts, as_json, out=out, files=lambda: files, complete=complete)
 
 
 def _told(found: Coschedule, served: Sequence[Served], interrupted: bool) -> Iterator[Part]:

@@ -8,12 +8,13 @@ A new axis is an entry of :data:`AXES`, a list in :class:`~iossim.study.scenario
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from iossim.base.errors import warn_once
 from iossim.base.memory import size_bytes
@@ -22,10 +23,46 @@ from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
-from iossim.study.scenario_paths import CostModelName, file_or_name
 from iossim.study.study_kind import GROUP, Axis, Label, Labelled, Measure, Metric, StudyKind, guest_parts
 from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
+
+#: Key of a validation's context: the folder of the file that is read.
+FOLDER = "folder"
+#: Cost models whose argument is a file.
+_FILE_COST_MODELS = ("table", "replay")
+
+
+def file_or_name(*endings: str) -> AfterValidator:
+    """Validator of a path or a name: a text with a folder, or with one of the endings, is a path."""
+
+    def whole(text: str, info: ValidationInfo) -> str:
+        is_path = PurePath(text).suffix.lower() in endings or len(PurePath(text).parts) > 1
+        return _whole(text, info) if is_path else text
+
+    return AfterValidator(whole)
+
+
+def _whole(path: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get(FOLDER)
+    return path if folder is None else os.path.abspath(folder / os.path.expanduser(path))
+
+
+def _whole_cost_model(text: str, info: ValidationInfo) -> str:
+    name, _, argument = text.partition(":")
+    return f"{name}:{_whole(argument, info)}" if name in _FILE_COST_MODELS and argument else text
+
+
+#: A cost model by name, with an argument, which may be a file.
+CostModelName = Annotated[str, AfterValidator(_whole_cost_model)]
+
+
+def file_of_cost_model(spec: str) -> str:
+    """File that a cost model reads, for a replay without the context after ``#``; empty where it reads none."""
+    name, _, argument = spec.partition(":")
+    if name not in _FILE_COST_MODELS:
+        return ""
+    return argument.rpartition("#")[0] or argument if name == "replay" else argument
 
 
 class Model(Labelled):
@@ -118,19 +155,15 @@ MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 class Workspace(Labelled):
     """Memory of kernels besides their tensors; in a file a size alone (``64MiB``), or ``none``, suffices."""
 
+    _ALONE = "limit"
     label: str = ""
     #: Limit on each kernel alone; in schedules, on all kernels that run concurrently.
-    limit: str | None = None
+    limit: Annotated[str | None, BeforeValidator(lambda given: None if given == "none" else given)] = None
     #: Limit on all convolutions together, each with its own workspace; it applies to micro-batches only.
     total: str | None = None
     #: Admissible sizes of micro-batches, and whether the batches of gradients are divided as well.
     policy: Literal["all", "power-of-two", "undivided"] = "all"
     training: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, given: Any) -> Any:
-        return {"limit": None if given == "none" else given} if isinstance(given, str) else given
 
     def _own_label(self) -> str:
         parts = [self.limit] if self.limit else []
@@ -165,21 +198,21 @@ MEASURES: dict[str, Measure] = guest_parts("MEASURE")
 AXES: dict[str, Axis] = {
     axis.name: axis
     for axis in (
-        Axis("model", "models", Model, "of {}", 0, 6),
-        Axis("device", "devices", Device, "on {}", 1, 9),
-        Axis("batch", "batch_sizes", Annotated[int, Field(ge=1)], "at batch {}", 9, 0, 1),
-        Axis("dtype", "dtypes", str, "in {}", 2, 1, "fp32"),
-        Axis("engine", "engines", str, "with engine {}", 3, 7, "paper", of_all_kinds=False),
-        Axis("cost_model", "cost_models", CostModelName, "priced by {}", 8, 8, "simulator", of_all_kinds=False),
-        Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_all_kinds=False),
-        Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
-        Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
-        Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_all_kinds=False),
+        Axis("model", "models", "of {}", 0, 6),
+        Axis("device", "devices", "on {}", 1, 9),
+        Axis("batch", "batch_sizes", "at batch {}", 9, 0, 1),
+        Axis("dtype", "dtypes", "in {}", 2, 1, "fp32"),
+        Axis("engine", "engines", "with engine {}", 3, 7, "paper", of_all_kinds=False),
+        Axis("cost_model", "cost_models", "priced by {}", 8, 8, "simulator", of_all_kinds=False),
+        Axis("search", "searches", "with search {}", 7, 2, Search(), of_all_kinds=False),
+        Axis("rewrite", "rewrites", "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
+        Axis("micro_batch", "micro_batches", "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
+        Axis("workspace", "workspace", "under {}", 5, 4, Workspace(), of_all_kinds=False),
         *(kind.axis for kind in KINDS),
     )
-}  # fmt: skip
+}
 #: Axes of rows: every point is scheduled by each scheduler.
-ROW_AXES: dict[str, Axis] = {**AXES, "scheduler": Axis("scheduler", "schedulers", str, "with {}", 10, 10)}
+ROW_AXES: dict[str, Axis] = {**AXES, "scheduler": Axis("scheduler", "schedulers", "with {}", 10, 10)}
 #: Order of the axes in a sentence.
 _SPOKEN = ("model", "device", "scheduler", *(axis for axis in AXES if axis not in ("model", "device")))
 

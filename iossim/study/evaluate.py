@@ -5,14 +5,16 @@ A process loads what points share only once: networks, devices and prices.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
+from iossim.base.errors import IossimError
 from iossim.base.registry import needed_part
-from iossim.base.threads import limit_threads
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -37,8 +39,10 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.study.axes import MEASURES
 from iossim.study.points import Point, device_of, device_of_kind, hash_of, network_of, slug
+from iossim.study.run_directory import CrossDone, PointDone
+from iossim.study.scenario import CrossAxis
 from iossim.study.study_kind import StudyKind
-from iossim.study.study_run import SCHEDULES, TRACES, BlockTime, CrossDone, CrossPrice, Failures, PointDone, Row
+from iossim.study.study_run import DEFECTS, SCHEDULES, TRACES, BlockTime, CrossPrice, Row
 from iossim.study.workers import LruCache
 from iossim.tasks.task import Task, bounded_by_searches
 from iossim.transforms.replay import replayed, split_source
@@ -135,6 +139,23 @@ def _changed(point: Point, network: Network, prices: CostModel) -> Network:
     return changed.network
 
 
+@dataclass
+class Failures:
+    """Failures in one piece of work; ``tracebacks`` are texts by the name of their file in the run's folder."""
+
+    tracebacks: dict[str, str] = field(default_factory=dict)
+
+    def reason(self, error: Exception) -> str:
+        """Reason in one line; of other errors than :class:`IossimError` with the class, and the traceback's file."""
+        text = " ".join(str(error).split())
+        if isinstance(error, IossimError):
+            return text
+        told = "".join(traceback.format_exception(error))
+        name = f"{DEFECTS}/{hashlib.sha256(told.encode()).hexdigest()[:12]}.txt"
+        self.tracebacks[name] = told
+        return f"{type(error).__name__}: {text} (a defect of iossim; its traceback is in {name})"
+
+
 _MIB = 1 << 20
 #: Formatter of a schedule's timeline as text.
 TraceFormat = Callable[[Network, Schedule, Sequence[Span]], str]
@@ -148,8 +169,6 @@ class PointTask:
     schedulers: tuple[str, ...]
     measures: tuple[str, ...] = ()
     trace: TraceFormat | None = None
-    #: True where other processes use the other cores.
-    one_of_many: bool = False
 
 
 #: Texts of files by name in the run's folder.
@@ -161,20 +180,28 @@ def evaluate_point(task: PointTask) -> tuple[PointDone, Texts]:
 
     A failure is a row with its reason, and a file of its traceback unless it was the user's. An interrupt is passed on.
     """
-    limit_threads(1 if task.one_of_many else None)
-    failures, point = Failures(), task.point
+    failures, texts, search_s = Failures(), Texts(), dict[str, float]()
     try:
-        if (kind := point.kind) is not None:
-            return _done(task, *rows_of_kind(kind, point, task.schedulers), {}, failures)
-        _load_compiled_code()
-        context = context_of(point)
+        if (kind := task.point.kind) is not None:
+            rows, search_s = _rows_of_kind(kind, task.point, task.schedulers)
+        else:
+            rows, search_s = _rows(task, failures, texts)
     except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
-        return _done(task, [_failed(point, name, reason) for name in task.schedulers], {}, {}, failures)
+        rows = [_failed(task.point, name, reason) for name in task.schedulers]
+    files = {name: hash_of(text.encode()) for name, text in texts.items()}
+    entry = PointDone(key=task.point.key, rows=rows, files=files, traces=task.trace is not None, search_s=search_s)
+    return entry, texts | failures.tracebacks
+
+
+def _rows(task: PointTask, failures: Failures, texts: Texts) -> tuple[list[Row], dict[str, float]]:
+    """Rows of a point, and the seconds of each search; texts of schedules and traces are added to ``texts``."""
+    _load_compiled_code()
+    point, context = task.point, context_of(task.point)
     found: dict[str, Schedule] = {}
     rows: dict[str, Row] = {}
-    limit = point.workspace.limit_bytes
-    options, memo = SearchOptions(point.search.space, workspace_limit_bytes=limit), SearchMemo(context.prices)
+    options = SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes)
+    memo = SearchMemo(context.prices)
     for name in task.schedulers:
         try:
             found[name] = Task(context.network, context.prices, name, options).search(memo=memo)
@@ -184,40 +211,39 @@ def evaluate_point(task: PointTask) -> tuple[PointDone, Texts]:
             if not found[name].complete:
                 raise KeyboardInterrupt
     search_s = {name: one.search_s for name, one in found.items()}
-    found = {
-        one.scheduler: one.model_copy(update={"search_s": 0.0})
-        for one in bounded_by_searches(list(found.values()), point.search.space)
-    }
-    traces, schedules = Texts(), Texts()
-    judged = context.errors.judged(list(found.values())) if context.errors else list(found.values())
-    for one in judged:
+    bounded = bounded_by_searches(list(found.values()), point.search.space)
+    found = {one.scheduler: one.model_copy(update={"search_s": 0.0}) for one in bounded}
+    traces = Texts()
+    for one in context.errors.judged(list(found.values())) if context.errors else found.values():
         file = f"{point.file_stem}-{slug(one.scheduler)}.json"
         try:
             row = _row(context, one, found, task.measures)
             if task.trace is not None and isinstance(context.prices, DeviceCostModel):
                 spans = context.prices.timeline(context.network, one)
                 traces[f"{TRACES}/{file}"] = task.trace(context.network, one, spans)
-            schedules[f"{SCHEDULES}/{file}"] = one.model_dump_json(indent=1) + "\n"
+            texts[f"{SCHEDULES}/{file}"] = one.model_dump_json(indent=1) + "\n"
             rows[one.scheduler] = row.model_copy(update={"schedule": f"{SCHEDULES}/{file}"})
         except Exception as error:  # likewise, for one row
             rows[one.scheduler] = _failed(point, one.scheduler, failures.reason(error))
+    texts.update(traces)
     in_order = [rows[name] for name in task.schedulers]
-    kept_s = {row.scheduler: search_s[row.scheduler] for row in in_order if row.schedule}
-    return _done(task, in_order, kept_s, schedules | traces, failures)
+    return in_order, {row.scheduler: search_s[row.scheduler] for row in in_order if row.schedule}
 
 
-def _done(
-    task: PointTask, rows: list[Row], search_s: dict[str, float], texts: Texts, failures: Failures
-) -> tuple[PointDone, Texts]:
-    files = {name: hash_of(text.encode()) for name, text in texts.items()}
-    entry = PointDone(key=task.point.key, rows=rows, files=files, traces=task.trace is not None, search_s=search_s)
-    return entry, texts | failures.tracebacks
+def _rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
+    """Rows of a point of a kind, and the seconds of each search. Raises a subclass of IossimError."""
+    network, device = given_network(point), device_of_kind(kind, point.device)
+    found, search_s = kind.rows(network, device, getattr(point, kind.axis.name), schedulers)
+    size = _size_of(network)
+    rows = [_row_of(point, one.scheduler, one.latency_us, one.baseline_us, **size, **one.figures) for one in found]
+    return rows, search_s
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
-    point = context.point
-    slowest_us = max(other.latency_us for other in found.values())
-    baseline_us = found["sequential"].latency_us if "sequential" in found else slowest_us
+    point, profile = context.point, context.profile
+    baseline_us = max(other.latency_us for other in found.values())
+    if "sequential" in found:
+        baseline_us = found["sequential"].latency_us
     low_us, high_us = one.interval_us or (None, None)
     blocks = [
         BlockTime(
@@ -227,11 +253,18 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         )
         for block in one.blocks
     ]
-    peak_mib = None
+    measured: dict[str, Any] = {}
+    for name in measures:
+        measured |= MEASURES[name].figures(context) if name in MEASURES else {}
     if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
         plan = lower_schedule(one, context.network, context.engine, in_place=True)
-        peak_mib = context.network_facts["weights_mib"] + plan_memory(plan).arena_bytes / _MIB
-    published_ms, power = context.published_ms(one), context.profile.datasheet.board_power_w
+        arena_mib = plan_memory(plan).arena_bytes / _MIB
+        measured["peak_memory_mib"] = context.network_facts["weights_mib"] + arena_mib
+    if "active_warps" in measures and target_of(profile).has_warps:  # on all SMs together; a CPU has none
+        from iossim.backends.simulator.events import run_schedule
+
+        measured["active_warps"] = run_schedule(context.network, one, profile, engine=context.engine).mean_active_warps
+    published_ms, power = context.published_ms(one), profile.datasheet.board_power_w
     return _row_of(
         point,
         one.scheduler,
@@ -245,18 +278,11 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         merged_stages=sum(stage.strategy is Strategy.MERGE for stage in one.stages),
         gap=one.gap,
         **context.network_facts,
-        peak_memory_mib=peak_mib,
-        **{
-            name: value
-            for each in measures
-            if each in MEASURES
-            for name, value in MEASURES[each].figures(context).items()
-        },
-        active_warps=_active_warps(context, one) if "active_warps" in measures else None,
+        **measured,
         board_power_w=power.value if power else None,  # a CPU's profile has none
-        peak_tflops=context.profile.fp32_tflops,
+        peak_tflops=profile.fp32_tflops,
         published_ms=published_ms,
-        in_sample=None if published_ms is None else is_in_sample(context.profile, point.model.model, one.scheduler),
+        in_sample=None if published_ms is None else is_in_sample(profile, point.model.model, one.scheduler),
         blocks=blocks,
         time_by_kind_us=context.errors.time_by_kind_us(found[one.scheduler]) if context.errors else {},
     )
@@ -284,16 +310,6 @@ def _failed(point: Point, scheduler: str, reason: str) -> Row:
     return Row(point=point.index, **point.labels, scheduler=scheduler, status="failed", reason=reason)
 
 
-def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
-    """Resident warps on all SMs together, averaged over the run; None on a CPU."""
-    from iossim.backends.simulator.events import run_schedule
-
-    if not target_of(context.profile).has_warps:
-        return None
-    execution = run_schedule(context.network, one, context.profile, engine=context.engine)
-    return execution.mean_active_warps
-
-
 @cache
 def _load_compiled_code() -> None:
     """Search once at no cost, so that the time to load compiled code is in no search's time."""
@@ -301,70 +317,49 @@ def _load_compiled_code() -> None:
     solve([problem], RandomCostModel(), SearchOptions(), concurrent=True, merge=True)
 
 
-def rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> tuple[list[Row], dict[str, float]]:
-    """Rows of a point of a kind, and the seconds of each search. Raises a subclass of IossimError."""
-    network = given_network(point)
-    device = device_of_kind(kind, point.device)
-    found, search_s = kind.rows(network, device, getattr(point, kind.axis.name), schedulers)
-    size = _size_of(network)
-    rows = [_row_of(point, one.scheduler, one.latency_us, one.baseline_us, **size, **one.figures) for one in found]
-    return rows, search_s
-
-
 @dataclass(frozen=True)
 class CrossTask:
-    """A point, and schedules of others to be priced there; ``own`` are the texts of its own schedules by scheduler.
+    """A point, and the schedules of its neighbours on an axis, to be priced there, and its own."""
 
-    ``others`` are prices to be filled in, each with the text of its schedule; one without has the reason.
-    """
-
-    axis: str
+    axis: CrossAxis
     point: Point
-    own: dict[str, str]
-    others: tuple[tuple[CrossPrice, str | None], ...]
-    one_of_many: bool = False
+    #: The point where a schedule was made, its scheduler, its text, and the reason where there is none.
+    made: tuple[tuple[int, str, str | None, str], ...]
 
 
 def evaluate_cross(task: CrossTask) -> tuple[CrossDone, Texts]:
     """Price the schedules of others at a point; one that cannot be priced has a reason. Files as of a point."""
-    limit_threads(1 if task.one_of_many else None)
-    failures = Failures()
-    try:
-        context = context_of(task.point)
-        own = {name: Schedule.model_validate_json(text) for name, text in task.own.items()}
-    except Exception as error:  # any error of a point becomes the reason of its prices, and the others continue
-        reason = {"reason": failures.reason(error)}
-        prices = [price.model_copy(update=reason) for price, _ in task.others]
-    else:
-        known: dict[tuple[str, str, str], dict[str, Any]] = {}
-        prices = [
-            _priced(price, text, context, own.get(price.scheduler), known, failures) for price, text in task.others
-        ]
-    return CrossDone(axis=task.axis, run_at=task.point.index, prices=prices), failures.tracebacks
+    failures, here = Failures(), task.point.index
+    own = {scheduler: text for made_for, scheduler, text, _ in task.made if made_for == here}
+    # Latencies and ties by scheduler and stages: points often share these.
+    known: dict[tuple[str, ...], dict[str, Any]] = {}
+    prices = []
+    for made_for, scheduler, text, reason in task.made:
+        if made_for == here:
+            continue
+        found: dict[str, Any] = {"reason": reason}
+        try:
+            if text is not None:
+                found = _priced(task.point, Schedule.model_validate_json(text), own[scheduler], known)
+        except Exception as error:  # any error becomes the reason of its price, and the others continue
+            found = {"reason": failures.reason(error)}
+        prices.append(CrossPrice(axis=task.axis, scheduler=scheduler, made_for=made_for, run_at=here, **found))
+    return CrossDone(axis=task.axis, run_at=here, prices=prices), failures.tracebacks
 
 
 def _priced(
-    price: CrossPrice,
-    text: str | None,
-    context: EvaluationContext,
-    own: Schedule | None,
-    known: dict[tuple[str, str, str], dict[str, Any]],
-    failures: Failures,
-) -> CrossPrice:
-    """The price of a schedule; ``known`` are latencies and ties by scheduler and stages: points often share these."""
-    if text is None:
-        return price
-    try:
-        made = Schedule.model_validate_json(text)
-        stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
-        key = price.scheduler, json.dumps(made.source.options), stages
-        if key not in known:
-            network = network_as(context, made)
-            found = reprice(made, network, context.prices)
-            # A network that was rewritten differently has no schedule here to tie with.
-            rival = own if network is context.network else None
-            tie = rival is not None and context.errors is not None and context.errors.is_tie(found, rival)
-            known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
-        return price.model_copy(update=known[key])
-    except Exception as error:  # likewise, for one schedule
-        return price.model_copy(update={"reason": failures.reason(error)})
+    point: Point, made: Schedule, own: str | None, known: dict[tuple[str, ...], dict[str, Any]]
+) -> dict[str, Any]:
+    """Latency of another point's schedule at this one, and whether it ties with its ``own``."""
+    context = context_of(point)
+    stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
+    key = made.scheduler, json.dumps(made.source.options), stages
+    if key not in known:
+        network = network_as(context, made)
+        found = reprice(made, network, context.prices)
+        tie = False
+        # A network that was rewritten differently has no schedule here to tie with.
+        if network is context.network and context.errors is not None and own is not None:
+            tie = context.errors.is_tie(found, Schedule.model_validate_json(own))
+        known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
+    return known[key]

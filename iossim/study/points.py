@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -14,17 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from iossim._version import __version__
-from iossim.base.errors import ModelError, ScenarioError
-from iossim.base.values import Value
+from iossim.base.errors import ModelError, ScenarioError, did_you_mean
 from iossim.hardware.load import device as load_device
 from iossim.hardware.override import overridden
 from iossim.hardware.profile import Device as AnyDevice
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.axes import AXES, KINDS, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
-from iossim.study.scenario import PointValues, Scenario
-from iossim.study.scenario_paths import file_of_cost_model
+from iossim.study.axes import (
+    AXES,
+    KINDS,
+    Device,
+    MicroBatches,
+    Model,
+    Rewrite,
+    Search,
+    Workspace,
+    file_of_cost_model,
+    kind_among,
+)
+from iossim.study.scenario import Scenario
 from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
@@ -88,9 +97,9 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     if the axes form no points, and DeviceError or ModelError if a device or file cannot be read.
     """
     points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
-    prints = _Fingerprints()
+    read = cache(_file_print), cache(_device_print), cache(_rules_print)  # each model, device and file once
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
-    texts = (json.dumps([*common, *prints.of(point)], sort_keys=True) for point in points)
+    texts = (json.dumps([*common, *_fingerprint(point, *read)], sort_keys=True) for point in points)
     keys = (hash_of(text.encode()) for text in texts)
     return tuple(replace(point, seed=scenario.seed, key=key) for point, key in zip(points, keys, strict=True))
 
@@ -128,26 +137,23 @@ def count_points(scenario: Scenario) -> int:
 
 def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
     """Labels of each axis that occur, and the schedulers; reads no files."""
+    listed: Iterable[Iterable[Any]] = (getattr(scenario, axis.field) for axis in AXES.values())
     if scenario.combine == "points":
-        labels = [Point(0, *values).labels for values in _combinations(scenario)]
-        found = {axis: list(dict.fromkeys(each[axis] for each in labels)) for axis in AXES}
-    else:
-        found = {axis: list(dict.fromkeys(map(label_of, values))) for axis, values in axis_values(scenario).items()}
+        listed = zip(*_combinations(scenario), strict=True)
+    found = {axis: list(dict.fromkeys(map(label_of, values))) for axis, values in zip(AXES, listed, strict=True)}
     return {**found, "scheduler": list(scenario.schedulers)}
-
-
-def axis_values(scenario: Scenario) -> dict[str, list[Any]]:
-    """Values that a scenario lists for each axis."""
-    return {name: list(getattr(scenario, axis.field)) for name, axis in AXES.items()}
 
 
 def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
     """Values of each point, in the order of the axes."""
-    lists = axis_values(scenario)
+    lists: dict[str, list[Any]] = {name: getattr(scenario, axis.field) for name, axis in AXES.items()}
     if scenario.combine == "points":
         if not scenario.points:
             raise ScenarioError("field points: is empty; list points, or leave 'combine' out")
-        return [_explicit(scenario, lists, values, index) for index, values in enumerate(scenario.points)]
+        return [
+            [_value(axis, listed, getattr(values, axis), f"points[{index}]") for axis, listed in lists.items()]
+            for index, values in enumerate(scenario.points)
+        ]
     for axis, values in lists.items():
         if not values:
             raise ScenarioError(f"field {AXES[axis].field}: is empty; give at least one")
@@ -162,38 +168,21 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
         reason = f"combine: zip takes the axes' values side by side, and they are not equally many: {told}"
         raise ScenarioError(f"{reason}; make them so, or give one value")
     count = max(long.values(), default=1)
-    return list(zip(*(values if len(values) > 1 else values * count for values in lists.values()), strict=True))
+    return zip(*(values if len(values) > 1 else values * count for values in lists.values()), strict=True)
 
 
-def _explicit(scenario: Scenario, lists: Mapping[str, list[Any]], values: PointValues, index: int) -> list[Any]:
-    chosen: list[Any] = []
-    for axis in AXES:
-        given = getattr(values, axis)
-        if given is not None:
-            chosen.append(_listed(lists[axis], axis, given, index))
-        elif len(lists[axis]) == 1:
-            chosen += lists[axis]
-        else:
-            reason = f"has no {axis!r}, and {AXES[axis].field} lists {len(lists[axis])}"
-            raise ScenarioError(f"field points[{index}]: {reason}; write '{axis}: ...'")
-    return chosen
-
-
-def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
-    """A value, or the listed one with its label."""
-    if isinstance(given, str) and isinstance(listed[0], Value):
-        called = {value.label: value for value in reversed(listed)}
-        if given not in called:
-            known = ", ".join(value.label for value in listed)
-            raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
-        return called[given]
-    if isinstance(given, Model | Device | Rewrite | Workspace):
-        # A name alone is a listed value's label, or the value itself.
-        name = given.rules if isinstance(given, Rewrite) else given.label
-        name = given.limit or "none" if isinstance(given, Workspace) else name
-        alone = type(given).model_validate(name)
-        return next((value for value in listed if value.label == name and given == alone), given)
-    return given
+def _value(axis: str, listed: Sequence[Any], given: Label | None, place: str) -> Any:
+    """The listed value that a point gives by its label, or the only one."""
+    if given is None:
+        if len(listed) != 1:
+            reason = f"has no {axis!r}, and {AXES[axis].field} lists {len(listed)}"
+            raise ScenarioError(f"field {place}: {reason}; write '{axis}: ...'")
+        return listed[0]
+    called = {label_of(value): value for value in listed}
+    if given not in called:
+        remedy = f"list it in {AXES[axis].field}; {did_you_mean(str(given), map(str, called))}"
+        raise ScenarioError(f"field {place}.{axis}: no {axis} is called {given!r}; {remedy}")
+    return called[given]
 
 
 def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
@@ -205,36 +194,33 @@ def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
     yield from (tuple(family) for family in found.values() if len(family) > 1)
 
 
-class _Fingerprints:
-    """Dependencies of points' results; each model, device and file is read once."""
+def _fingerprint(
+    point: Point, file: Callable[[str], str], device: Callable[..., Any], rules: Callable[..., Any]
+) -> list[Any]:
+    """JSON values of everything that a point's results depend on, except what the whole study shares; files, devices
+    and rules are read by functions.
 
-    def __init__(self) -> None:
-        self._file, self._device, self._rules = cache(_file_print), cache(_device_print), cache(_rules_print)
-
-    def of(self, point: Point) -> list[Any]:
-        """JSON values of everything except what the whole study shares.
-
-        A zoo name counts as it is (the version of iossim defines it), a file by its contents. Weights beside an ONNX
-        file do not count: no schedule depends on them.
-        """
-        model, device, rewrite = point.model, point.device, point.rewrite
-        is_file = Path(model.model).suffix.lower() in (".onnx", ".json")
-        prices = file_of_cost_model(point.cost_model)
-        return [
-            self._file(model.model) if is_file else model.model,
-            model.model_dump(mode="json", exclude={"label", "model"}),
-            self._device(device.device, tuple(device.set.items()), point.kind),
-            point.batch,
-            point.dtype,
-            point.engine,
-            [point.cost_model, self._file(prices) if Path(prices).is_file() else ""],
-            point.search.model_dump(mode="json", exclude={"label"}),
-            self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
-            rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
-            *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
-            point.workspace.model_dump(mode="json", exclude={"label"}),
-            *(getattr(point, kind.axis.name).model_dump(mode="json", exclude={"label"}) for kind in KINDS),
-        ]
+    A zoo name counts as it is (the version of iossim defines it), a file by its contents. Weights beside an ONNX file
+    do not count: no schedule depends on them.
+    """
+    model, rewrite = point.model, point.rewrite
+    is_file = Path(model.model).suffix.lower() in (".onnx", ".json")
+    prices = file_of_cost_model(point.cost_model)
+    return [
+        file(model.model) if is_file else model.model,
+        model.model_dump(mode="json", exclude={"label", "model"}),
+        device(point.device.device, tuple(point.device.set.items()), point.kind),
+        point.batch,
+        point.dtype,
+        point.engine,
+        [point.cost_model, file(prices) if Path(prices).is_file() else ""],
+        point.search.model_dump(mode="json", exclude={"label"}),
+        rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
+        rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
+        *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
+        point.workspace.model_dump(mode="json", exclude={"label"}),
+        *(getattr(point, kind.axis.name).model_dump(mode="json", exclude={"label"}) for kind in KINDS),
+    ]
 
 
 def _device_print(device: str, changes: tuple[tuple[str, float], ...], kind: StudyKind | None) -> list[str]:
@@ -255,18 +241,13 @@ def _file_print(path: str) -> str:
         raise ModelError(f"cannot read {path}: {error.strerror}; give an existing file") from None
 
 
-@dataclass(frozen=True)
-class Work:
-    """Work of a study: its points, a schedule for each scheduler, and prices of schedules at other points."""
+def work_of(scenario: Scenario) -> dict[str, int]:
+    """Work of a study: its points, a schedule for each scheduler, and prices of schedules at other points.
 
-    points: int
-    schedules: int
-    cross_prices: int
-
-
-def work_of(scenario: Scenario) -> Work:
-    """Count the work of a study. Raises the errors of :func:`points_of`."""
+    Raises the errors of :func:`points_of`.
+    """
     points, schedulers = points_of(scenario), len(scenario.schedulers)
     # Cross prices are of ordered pairs of points that differ in one axis alone.
     sizes = [len(family) for axis in scenario.cross_evaluate for family in families(points, axis)]
-    return Work(len(points), len(points) * schedulers, sum(size * (size - 1) for size in sizes) * schedulers)
+    crossed = sum(size * (size - 1) for size in sizes) * schedulers
+    return {"points": len(points), "schedules": len(points) * schedulers, "cross_prices": crossed}

@@ -1,23 +1,7 @@
 """Questions, claims and constraints of a study: mappings of a few keys over metrics and axes.
 
 A *question* asks for the best of something or for a figure; a *claim* holds or does not; a *constraint* is a claim
-about each row by itself. The keys::
-
-    metric, per        the figure, by default latency_ms; or one metric per another
-    best: AXIS         asks for the best value of an axis; with ``expect: LABEL`` claims that it is this one
-    smallest, largest  asks for the end of an axis, device or batch; devices go ``by`` board_power_w or peak_tflops
-    rises_over: AXIS   the claim that the metric rises over an axis; ``falls_over`` likewise
-    specialised_for    the claim that each schedule is the fastest at the device or batch that it was made for
-    of, over           the metric at these labels, over what it is at those: a figure, or with a bound a claim
-    at_least, at_most, above, below, equals
-                       bound of the figure: a number, or the labels at which the same metric is the bound
-    aggregate          the mean, geomean, min or max over all selected rows, or of each value of ``for_each``
-    prefer             lowest or highest, if that is not the metric's better direction
-    having             conditions that an answer must meet
-    where, where_not   conditions that select rows
-    for_each           the axes whose values are answered one by one
-
-A metric alone asks for the row with its best value.
+about each row by itself. ``docs/detail/studies.md`` says what each key means, and ``questions.yaml`` which go together.
 """
 
 from __future__ import annotations
@@ -25,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
@@ -94,6 +87,15 @@ class _Bounded(Value):
         """Comparison and bound of each that is given."""
         return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
 
+    @model_serializer(mode="wrap")
+    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Given keys, as in a file."""
+        return {name: value for name, value in dump(self).items() if value not in (None, {}, [])}
+
+    @property
+    def bounds_are_numbers(self) -> bool:
+        return all(isinstance(bound, int | float) for _, bound in self.bounds)
+
 
 class Range(_Bounded):
     """Bounds of a number."""
@@ -119,14 +121,10 @@ Condition = TypeAliasType(
 Conditions = dict[str, Condition]
 
 _KINDS: dict[str, dict[str, Any]] = shipped(__package__, "questions.yaml")
-_SENTENCE = (
-    "is a sentence, which is no longer read; write a mapping, as '{best: scheduler}' or "
-    "'{metric: speedup, of: ios-both, at_least: 1.1}' (docs/detail/studies.md has the keys)"
-)
 
 
 class Question(_Bounded):
-    """A question, claim or constraint; the docstring of the module lists the keys."""
+    """A question, claim or constraint: its ``kind`` is the key that says which."""
 
     metric: MetricName | None = None
     per: MetricName | None = None
@@ -152,13 +150,6 @@ class Question(_Bounded):
     where_not: Conditions = Field(default_factory=dict)
     for_each: list[AxisName] = Field(default_factory=list)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_sentence(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            raise told(_SENTENCE)
-        return given
-
     @field_validator("having", "where", "where_not")
     @classmethod
     def _known_names(cls, conditions: Conditions) -> Conditions:
@@ -171,34 +162,25 @@ class Question(_Bounded):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        given = set(self._given())
+        given = [name for name in type(self).model_fields if getattr(self, name) not in (None, {}, [])]
         kinds = [kind for kind in _KINDS if kind in given and kind != "metric"]
         if len(kinds) > 1:
             raise told(f"{kinds[0]!r} and {kinds[1]!r} are two questions; leave one of them out")
-        if not kinds and not given.intersection(_KINDS["figure"]["keys"]):
+        if not kinds and not set(given).intersection(_KINDS["figure"]["keys"]):
             raise told("asks nothing; write a 'metric', or one of 'best', 'smallest' and 'largest'")
         fitting = {self.kind, "where", "where_not", *_KINDS[self.kind]["keys"]}
-        if (key := next((key for key in self._given() if key not in fitting), None)) is not None:
+        if (key := next((key for key in given if key not in fitting), None)) is not None:
             kind = "a metric alone" if self.kind == "metric" else f"{self.kind!r}"
             raise told(f"{key!r} does not go with {kind}; leave one of them out")
         if self.over is not None and self.of is None:
             raise told("'over' says what a figure is divided by; say 'of' which labels the figure is, too")
-        if self.over is not None and any(not isinstance(bound, int | float) for _, bound in self.bounds):
+        if self.over is not None and not self.bounds_are_numbers:
             raise told("a figure over another is bounded by a number; write one")
         if self.kind == "figure" and self.for_each and not self.aggregate:
             raise told("'for_each' goes with an 'aggregate': without one every case is looked at by itself")
         if self.by is not None and "batch" in (self.smallest, self.largest):
             raise told("'by' is the order of devices; leave it out")
         return self
-
-    @model_serializer
-    def _given(self) -> dict[str, Any]:
-        """Given keys, as in a file."""
-        return {
-            name: _plain(value)
-            for name in type(self).model_fields
-            if (value := getattr(self, name)) is not None and value not in ({}, [])
-        }
 
     @property
     def kind(self) -> str:
@@ -238,12 +220,6 @@ class Question(_Bounded):
         return {name for name in named if name in METRICS}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Value):
-        return value.model_dump(exclude_none=True)
-    return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
 def place_of(at: str | Place | None, labels: Labels) -> Place:
     """Labels at which a figure is taken, by axis; raises ScenarioError if this study has no such label."""
     if at is None:
@@ -275,7 +251,7 @@ _SIGNS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
 
 def in_words(asked: Question) -> str:
     """The question in words, with a question mark; a claim or constraint is a statement."""
-    axis = _axis(asked.axis)
+    axis = _named(asked.axis)
     direction, quantity = "lowest" if asked.is_low else "highest", asked.quantity.words
     said = str(_KINDS[asked.kind]["says"]).format(
         axis=axis, direction=direction, quantity=quantity, metric=_at(asked.of, quantity), figure=_figure(asked)
@@ -288,7 +264,7 @@ def in_words(asked: Question) -> str:
         conditions = (f"a {_named(name)} of {_condition(name, each)}" for name, each in asked.having.items())
         said += f" with {_and(conditions)}"
     if asked.for_each:
-        said += f" for each {_and(map(_axis, asked.for_each))}"
+        said += f" for each {_and(map(_named, asked.for_each))}"
     rows = [
         f"the {_named(name)} {verb} {_condition(name, each)}"
         for conditions_of, verb in ((asked.where, "is"), (asked.where_not, "is not"))
@@ -303,20 +279,20 @@ def _figure(asked: Question) -> str:
     if asked.aggregate:
         said = f"{_AGGREGATES[asked.aggregate]} of the {said}"
     over = "" if asked.over is None else _place(asked.over)
-    if over and not asked.bounds:
-        return f"What is the {said}, as a multiple of that {over}"
-    if over and all(bound == 1 for _, bound in asked.bounds):
-        bounds = [f"{_SIGNS[sign]} that {over}" for sign, _ in asked.bounds]
-    elif over:
-        bounds = [f"{_SIGNS[sign]} {bound:g}" for sign, bound in asked.bounds]
+    if not asked.bounds:
+        return f"What is the {said}" + (f", as a multiple of that {over}" if over else "")
+    bounds = [f"{_SIGNS[sign]} {_bound(asked, bound, over)}" for sign, bound in asked.bounds]
+    if over and any(bound != 1 for _, bound in asked.bounds):
         bounds[-1] += f" times that {over}"
-    else:
-        exact = asked.quantity.exact
-        bounds = [
-            f"{_SIGNS[sign]} {exact(bound) if isinstance(bound, int | float) else f'that {_place(bound)}'}"
-            for sign, bound in asked.bounds
-        ]
-    return f"The {said} is {_and(bounds)}" if bounds else f"What is the {said}"
+    return f"The {said} is {_and(bounds)}"
+
+
+def _bound(asked: Question, bound: float | str | Place, over: str) -> str:
+    if not isinstance(bound, int | float):
+        return f"that {_place(bound)}"
+    if not over:
+        return asked.quantity.exact(bound)
+    return f"that {over}" if all(each == 1 for _, each in asked.bounds) else f"{bound:g}"
 
 
 def _at(at: str | Place | None, quantity: str) -> str:
@@ -328,22 +304,18 @@ def _place(at: str | Place) -> str:
 
 
 def _condition(name: str, condition: Condition) -> str:
+    def exact(value: float) -> str:
+        return Quantity(name).exact(value) if name in METRICS else f"{value:g}"
+
     if isinstance(condition, Range):
-        return _and([f"{_SIGNS[sign]} {_exact(name, bound)}" for sign, bound in condition.bounds])
+        return _and(f"{_SIGNS[sign]} {exact(bound)}" for sign, bound in condition.bounds)
     values = condition if isinstance(condition, list) else [condition]
-    return " or ".join(value if isinstance(value, str) else _exact(name, value) for value in values)
-
-
-def _exact(name: str, value: float) -> str:
-    return Quantity(name).exact(value) if name in METRICS else f"{value:g}"
+    return " or ".join(value if isinstance(value, str) else exact(value) for value in values)
 
 
 def _named(name: str) -> str:
-    return _axis(name) if name in ROW_AXES else METRICS[name].words
-
-
-def _axis(name: str) -> str:
-    return "batch size" if name == "batch" else name.replace("_", " ")
+    """A metric or an axis in words."""
+    return METRICS[name].words if name in METRICS else "batch size" if name == "batch" else name.replace("_", " ")
 
 
 def _and(parts: Iterable[str]) -> str:

@@ -17,18 +17,27 @@ from iossim.base.located_yaml import Location
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, KINDS, MEASURES, Device, MicroBatches, Model, Rewrite, Search, Workspace, kind_among
+from iossim.study.axes import (
+    AXES,
+    KINDS,
+    MEASURES,
+    CostModelName,
+    Device,
+    MicroBatches,
+    Model,
+    Rewrite,
+    Search,
+    Workspace,
+    kind_among,
+)
 from iossim.study.question import LIST, MAPPING, VALUE, Question
-from iossim.study.scenario_paths import CostModelName
-from iossim.study.study_kind import StudyKind, add_fields
+from iossim.study.study_kind import Label, StudyKind, add_fields
 
 
-class PointValues(Value):
-    __doc__ = (
-        "One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.\n\n"
-        "A value may be given by its label, where the scenario lists it."
-    )
-    add_fields(vars(), {axis.name: axis.kind | None for axis in AXES.values()}, dict.fromkeys(AXES))
+class PointLabels(Value):
+    """One point of a list: labels of listed values. An axis that is left out takes its list's only value."""
+
+    add_fields(vars(), dict.fromkeys(AXES, Label | None), dict.fromkeys(AXES))
 
 
 def _listed(axis: str) -> Any:
@@ -62,6 +71,10 @@ else:
     _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
 
 
+#: An axis along which schedules are also priced at other points.
+CrossAxis = Literal["device", "batch"]
+
+
 class Scenario(Value):
     """A study. Every axis is a list; ``combine`` says how they make points."""
 
@@ -87,12 +100,12 @@ class Scenario(Value):
     #: All combinations of the axes (grid); the first values, the second ones and so on (zip); or the listed
     #: ``points``.
     combine: Literal["grid", "zip", "points"] = "grid"
-    #: Explicit points; if there are some, ``combine`` is ``points``.
-    points: list[PointValues] = Field(default_factory=list)
+    #: Listed points; if there are some, ``combine`` is ``points``.
+    points: list[PointLabels] = Field(default_factory=list)
     #: Schedulers that every point has; edge devices have the plans vanilla, horizontal and full, several devices full.
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
-    cross_evaluate: list[Literal["device", "batch"]] = Field(default_factory=list)
+    cross_evaluate: list[CrossAxis] = Field(default_factory=list)
     #: Figures that the event-driven simulator, the memory planner or a guest adds; they take longer.
     measures: list[_MeasureName] = Field(default_factory=list)
     #: A metric and its bounds, which each row meets or violates.
@@ -115,7 +128,7 @@ class Scenario(Value):
     @model_validator(mode="after")
     def _with_schedulers(self) -> Self:
         if "schedulers" not in self.model_fields_set and (kind := self.kind) is not None:
-            object.__setattr__(self, "schedulers", kind.default_schedulers(getattr(self, kind.axis.field)))
+            object.__setattr__(self, "schedulers", list(kind.schedulers(getattr(self, kind.axis.field))))
         return self
 
     @property

@@ -7,7 +7,7 @@ relative to the file; the reader makes them absolute.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -23,9 +23,10 @@ from iossim.base.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Loca
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text, write_atomically
 from iossim.base.user_folders import user_data
+from iossim.report.schemas import schema
+from iossim.study.axes import FOLDER
 from iossim.study.scenario import Fault, Scenario, fault_of_field
 from iossim.study.scenario_checks import faults_of
-from iossim.study.scenario_paths import FOLDER
 
 _FOLDER = "iossim.scenarios"
 _REMEDY = "give a scenario's YAML file, or the name of one that ships (see 'iossim study list')"
@@ -84,13 +85,10 @@ def write_scenario(scenario: Scenario, path: Path) -> None:
 
 def _first(path: Path, located: LocatedYaml, faults: Iterable[Fault]) -> ScenarioError:
     """The first fault in the file, and the number of others."""
-    placed = sorted(
-        ((located.lines[located.nearest(fault.location)], index, fault) for index, fault in enumerate(faults)),
-        key=lambda entry: entry[:2],
-    )
-    line, _, fault = placed[0]
+    found = [(located.lines[located.nearest(fault.location)], fault) for fault in faults]
+    line, fault = min(found, key=lambda each: each[0])
     location = fault.location if fault.is_missing else located.nearest(fault.location)
-    more = f" (and {len(placed) - 1} more)" if len(placed) > 1 else ""
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return _error(path, line, location, fault.reason + more)
 
 
@@ -101,12 +99,10 @@ def _error(path: Path, line: int, location: Location, reason: str) -> ScenarioEr
     return ScenarioError(" ".join(f"scenario {path}, line {line}{field}: {reason}".split()))
 
 
-def write_new_scenario(
-    path: Path, schema: Mapping[str, Any], fields: Mapping[str, Any], questions: Sequence[str] = ()
-) -> Scenario:
-    """Write a commented scenario, whole or not at all, and the JSON ``schema`` that its first line names for editors.
+def write_new_scenario(path: Path, fields: Mapping[str, Any]) -> Scenario:
+    """Write a commented scenario, whole or not at all, and the JSON schema that its first line names for editors.
 
-    ``fields`` are its name, title, models, devices, batch sizes and schedulers; ``questions`` are in YAML. Raises
+    ``fields`` are its name, title, models, devices, batch sizes, schedulers and questions, which are in YAML. Raises
     ScenarioError if they form no scenario. An existing file is replaced.
     """
     if path.suffix not in (".yaml", ".yml"):
@@ -119,14 +115,14 @@ def write_new_scenario(
         file=path,
         name=fields["name"],
         title=_yaml({"title": fields["title"]}),
-        **{name: indent(_yaml(list(fields[name])), "  ") for name in ("models", "devices")},
-        **{name: f"[{', '.join(map(str, fields[name]))}]" for name in ("batch_sizes", "schedulers")},
-        questions="\n".join(f"  - {question}" for question in questions) or "  []",
+        **{name: indent(_yaml(fields[name]), "  ") for name in ("models", "devices")},
+        **{name: f"[{', '.join(fields[name])}]" for name in ("batch_sizes", "schedulers")},
+        questions="\n".join(f"  - {question}" for question in fields["questions"]),
     )
     scenario = parse_scenario(text, path)
     try:
         schema_path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(schema_path, json.dumps(schema, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(schema_path, json.dumps(schema("scenario"), indent=1, ensure_ascii=False) + "\n")
         write_atomically(path, text)
     except OSError as error:
         raise ScenarioError(f"cannot write scenario {path}: {error.strerror}; choose another file") from None

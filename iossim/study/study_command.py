@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import IossimError, OptionError, did_you_mean, first_line, warn_once
 from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
@@ -43,28 +42,32 @@ def show_scenario(name: str, as_json: bool = False) -> None:
 
     scenario = read_scenario(name)
     work = work_of(scenario)
-    document = {"scenario": scenario.model_dump(mode="json"), "work": asdict(work)}
-    counted = f"work: {work.points:,} points, {work.schedules:,} schedules"
-    crossed = f"  {work.cross_prices:,} prices of schedules at other points" if work.cross_prices else ""
-    said = [scenario.description, *_axes_in_words(scenario), *_sentences(scenario), counted, crossed]
-    first = f"{scenario.name}: {scenario.title or 'no title'}"
-    last = f"run it: iossim study run {name} --out {scenario.name}"
-    present(document, [first, *(text.rstrip() for text in said if text), last], as_json)
+    document = {"scenario": scenario.model_dump(mode="json"), "work": work}
+    counted = f"work: {work['points']:,} points, {work['schedules']:,} schedules"
+    crossed = f"  {work['cross_prices']:,} prices of schedules at other points" if work["cross_prices"] else ""
+    told = [
+        f"{scenario.name}: {scenario.title or 'no title'}",
+        scenario.description,
+        *_contents(scenario),
+        counted,
+        crossed,
+    ]
+    present(
+        document,
+        [*filter(None, map(str.rstrip, told)), f"run it: iossim study run {name} --out {scenario.name}"],
+        as_json,
+    )
 
 
-def _axes_in_words(scenario: Scenario) -> Iterator[str]:
+def _contents(scenario: Scenario) -> Iterator[str]:
     from iossim.study.points import labels_of
+    from iossim.study.question import in_words
 
     joined = {"grid": "all combinations of", "zip": "side by side", "points": "listed one by one"}[scenario.combine]
     yield f"points: {joined}"
     for axis, labels in labels_of(scenario).items():
         if len(labels) > 1 or axis in ("model", "device", "scheduler"):
             yield f"  {axis}: {'; '.join(map(str, labels))}"
-
-
-def _sentences(scenario: Scenario) -> Iterator[str]:
-    from iossim.study.question import in_words
-
     for title, texts in (
         ("asks", list(map(in_words, scenario.questions))),
         ("constraints", list(map(in_words, scenario.constraints))),
@@ -72,9 +75,7 @@ def _sentences(scenario: Scenario) -> Iterator[str]:
         ("measures besides", scenario.measures),
         ("published", [f"{each.says} ({each.source})" for each in scenario.published]),
     ):
-        if texts:
-            yield f"{title}:"
-            yield from (f"  {text}" for text in texts)
+        yield from (f"{title}:" * bool(texts), *(f"  {text}" for text in texts))
 
 
 @command
@@ -91,7 +92,6 @@ def new_study(
     yes: bool = False,
 ) -> None:
     """Ask for missing values, and write a scenario with a comment on everything else."""
-    from iossim.report.schemas import schema
     from iossim.study.scenario_file import write_new_scenario
 
     path = out or Path(f"{name}.yaml")
@@ -108,9 +108,9 @@ def new_study(
         "devices": _split(asked(devices, "Devices (see 'iossim devices list'), with commas between", "v100-sxm2,t4")),
         "batch_sizes": _split(asked(batch_sizes, "Batch sizes", "1,8,32")),
         "schedulers": _split(asked(schedulers, "Schedulers", "sequential,ios-both")),
+        "questions": question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")],
     }
-    questions = question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")]
-    scenario = write_new_scenario(path, schema("scenario"), fields, questions)
+    scenario = write_new_scenario(path, fields)
     seen, run = f"iossim study show {path}", f"iossim study run {path} --out {scenario.name}"
     typer.echo(f"wrote {path}; see what it will do: {seen}; run it: {run}")
 
@@ -129,33 +129,28 @@ def report(folder: Path, figures: str | None = None, table: bool = False, plot: 
         raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
     if plot and not table and figures is None:
         raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
-    from iossim.study.run_directory import read_run
+    from iossim.study.run_directory import REPORT, read_run
 
     run = read_run(folder)
     if figures is None and not table:
         from iossim.study.report.report import write_report
 
-        path = folder / "report.html"
-        write_report(run, path)
-        tell_written([path])
+        write_report(run, folder / REPORT)
+        tell_written([folder / REPORT])
         return
+    from rich.console import Console
+
+    from iossim.report.figures.figure import print_figure
+    from iossim.report.figures.pictures import MOST_SLICES, picture_files
     from iossim.study.report.plots import figures as figures_of
 
     drawn = figures_of(run, plot)
     if not drawn:
         raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
-    if table:
-        from rich.console import Console
-
-        from iossim.report.figures.figure import print_figure
-
-        console = Console()
-        for figure in drawn:
-            print_figure(console, figure)
+    for figure in drawn if table else ():
+        print_figure(Console(), figure)
     if figures is None:
         return
-    from iossim.report.figures.pictures import MOST_SLICES, picture_files
-
     write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
     if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
         drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
@@ -181,7 +176,7 @@ def run(
 ) -> None:
     """Run a study; prints its answers, then a table."""
     from iossim.report.traces import perfetto_trace
-    from iossim.study.run_directory import FILES
+    from iossim.study.run_directory import FILES, REPORT
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
@@ -202,8 +197,13 @@ def run(
     except KeyboardInterrupt:
         typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
         raise typer.Exit(ExitCode.INCOMPLETE) from None
-    if report:
-        _write_report(found)
+    try:
+        if report:  # a failure does not spoil the run: 'iossim study report' makes it later
+            from iossim.study.report.report import write_report
+
+            write_report(found, found.folder / REPORT)
+    except (ImportError, IossimError) as error:
+        warn_once(f"no {REPORT} was written: {first_line(error)}")
     written = [name for name in FILES if (found.folder / name).exists()]
     rows = found.results.rows
     document = {
@@ -217,19 +217,6 @@ def run(
     present(document, _parts(found), as_json)
     if not as_json:
         typer.echo(f"wrote {', '.join(written)} to {found.folder}", err=True)
-
-
-def _write_report(run: StudyRun) -> None:
-    """Write the report of a finished run. A failure does not spoil the run: ``iossim study report`` makes it later."""
-    from iossim.base.errors import IossimError, first_line, warn_once
-    from iossim.study.run_directory import REPORT
-
-    try:
-        from iossim.study.report.report import write_report
-
-        write_report(run, run.folder / REPORT)
-    except (ImportError, IossimError) as error:
-        warn_once(f"no {REPORT} was written: {first_line(error)}")
 
 
 def _parts(found: StudyRun) -> Iterator[Part]:

@@ -57,8 +57,6 @@ class Axis:
 
     name: str
     field: str
-    #: Type of a value in a point that is written out; a label stands for a listed value.
-    kind: Any
     #: Phrase for a row's place on the axis.
     phrase: str
     #: The lower rank makes the better groups of bars, and the better columns of a heat map.
@@ -119,11 +117,8 @@ class StudyKind:
     device_names: Callable[[], Collection[str]]
     #: The device of a name with values replaced; raises DeviceError.
     device: Callable[[str, Mapping[str, float]], Device]
-    schedulers: tuple[str, ...]
-    #: Schedulers of a study with these values on the axis that names none.
-    default_schedulers: Callable[[Sequence[Any]], list[str]]
-    #: Why these schedulers do not go with the values; empty if they do.
-    refuses: Callable[[Sequence[str], Sequence[Any]], str]
+    #: Schedulers that a study with these values on the axis may have; by default it has all.
+    schedulers: Callable[[Sequence[Any]], Sequence[str]]
     #: Raises an IossimError if a device of a name, with values replaced, cannot be studied at a value of the axis.
     check: Callable[[str, Mapping[str, float], Any], None]
     #: Rows of a network on a device, at a value of the axis and by schedulers, and the seconds of each search.

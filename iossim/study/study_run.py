@@ -13,32 +13,24 @@ A run directory stores them as files (:mod:`iossim.study.run_directory` writes a
     journal.jsonl      finished work: a killed study resumes from here
 
 ``results.*`` and ``schedules/`` of equal scenarios are identical byte for byte, whatever the number of workers.
-
-The journal has one line per finished piece of work, appended at once: it is on disk before the next piece counts as
-done. Lines torn by a crash are ignored: from the first incomplete line on, work is repeated. One process at a time
-writes a journal; the system releases it however that process ends.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import traceback
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from io import BufferedRandom
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from iossim.base.display import Printed
-from iossim.base.errors import IossimError, OptionError
 from iossim.base.values import Value
 from iossim.study.axes import GUESTS_METRICS, KINDS
-from iossim.study.scenario import Scenario
+from iossim.study.scenario import CrossAxis, Scenario
 from iossim.study.study_kind import add_fields
+
+#: Folders in that of a run; defects are tracebacks.
+SCHEDULES, TRACES, DEFECTS = "schedules", "traces", "defects"
 
 
 class BlockTime(Value):
@@ -117,7 +109,7 @@ class Row(Value):
 class CrossPrice(Value):
     """A schedule of one point priced at another that differs in one axis."""
 
-    axis: Literal["device", "batch"]
+    axis: CrossAxis
     scheduler: str
     #: Points (as in :class:`Row`): where the schedule was made, and where it is run.
     made_for: int
@@ -168,121 +160,3 @@ class StudyRun(Printed):
 
     def __repr__(self) -> str:
         return f"<StudyRun {self.results.scenario.name}: {len(self.results.rows):,} rows, in {self.folder}>"
-
-
-#: Folders in that of a run; defects are tracebacks.
-SCHEDULES, TRACES, DEFECTS = "schedules", "traces", "defects"
-
-
-@dataclass
-class Failures:
-    """Failures in one piece of work; ``tracebacks`` are texts by the name of their file in the run's folder."""
-
-    tracebacks: dict[str, str] = field(default_factory=dict)
-
-    def reason(self, error: Exception) -> str:
-        """Reason in one line; of other errors than :class:`IossimError` with the class, and the traceback's file."""
-        text = " ".join(str(error).split())
-        if isinstance(error, IossimError):
-            return text
-        told = "".join(traceback.format_exception(error))
-        name = f"{DEFECTS}/{hashlib.sha256(told.encode()).hexdigest()[:12]}.txt"
-        self.tracebacks[name] = told
-        return f"{type(error).__name__}: {text} (a defect of iossim; its traceback is in {name})"
-
-
-try:
-    import fcntl
-except ImportError:  # not on this system: two concurrent runs go unnoticed
-    fcntl = None  # type: ignore[assignment]
-
-
-class Begin(Value):
-    """The first line, which identifies the study."""
-
-    kind: Literal["study"] = "study"
-    name: str
-    #: Hash of all that its points depend on.
-    key: str
-
-
-class PointDone(Value):
-    """A finished point: its rows, the files of schedules and traces by name with their hashes, and search seconds."""
-
-    kind: Literal["point"] = "point"
-    key: str
-    rows: list[Row]
-    files: dict[str, str]
-    traces: bool
-    search_s: dict[str, float]
-
-
-class CrossDone(Value):
-    """Finished prices at one point of all other points' schedules, along one axis."""
-
-    kind: Literal["cross"] = "cross"
-    axis: str
-    run_at: int
-    prices: list[CrossPrice] = Field(default_factory=list)
-
-
-Entry = Begin | PointDone | CrossDone
-_ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
-
-
-class Journal:
-    """An open journal; ``entries`` are those found in it, the first of kind ``study``."""
-
-    def __init__(self, path: Path) -> None:
-        """Open or create it; raises OptionError if it cannot be written, or another process is writing it."""
-        try:
-            self._file: BufferedRandom = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
-        except OSError as error:
-            raise OptionError(f"cannot write {path}: {error.strerror}; choose another folder with `out`") from None
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self._file.close()
-                raise OptionError(
-                    f"{path.parent} is being written by another run; wait for it, or choose another folder with `out`"
-                ) from None
-        self.entries, whole = whole_entries(self._file.read())
-        self._file.truncate(whole)
-        self._file.seek(whole)
-
-    def append(self, entry: Entry) -> None:
-        """Append a line; it is on disk on return. Raises OSError naming the file."""
-        try:
-            self._file.write(entry.model_dump_json().encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            error.filename = self._file.name
-            raise
-        self.entries.append(entry)
-
-    def close(self) -> None:
-        with suppress(OSError):  # for a line that could not be written, as reported when it was appended
-            self._file.close()
-
-
-def whole_entries(data: bytes) -> tuple[list[Entry], int]:
-    """Entries up to the first torn or damaged line, and their size in bytes."""
-    entries: list[Entry] = []
-    whole = 0
-    for line in data.split(b"\n")[:-1]:  # after the last line's end, data are torn or empty
-        try:
-            entry = _ENTRY.validate_json(line)
-        except ValidationError:
-            break
-        if isinstance(entry, Begin) != (not entries):
-            break
-        entries.append(entry)
-        whole += len(line) + 1
-    return entries, whole
-
-
-def points_done(entries: Sequence[Entry]) -> dict[str, PointDone]:
-    """The last finished point of each key."""
-    return {entry.key: entry for entry in entries if isinstance(entry, PointDone)}

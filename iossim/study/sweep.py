@@ -8,11 +8,12 @@ points, so that they are independent of the number of workers and attempts.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,13 +24,13 @@ from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets
-from iossim.study.evaluate import CrossTask, PointTask, TraceFormat, evaluate_cross, evaluate_point
+from iossim.study.evaluate import CrossTask, PointTask, Texts, TraceFormat, evaluate_cross, evaluate_point
 from iossim.study.points import Point, families, points_of
 from iossim.study.question import Question
-from iossim.study.run_directory import RunDirectory, read_run
-from iossim.study.scenario import Scenario
+from iossim.study.run_directory import CrossDone, PointDone, RunDirectory, read_run
+from iossim.study.scenario import CrossAxis, Scenario
 from iossim.study.scenario_file import read_scenario
-from iossim.study.study_run import CrossDone, CrossPrice, PointDone, Results, Row, StudyRun
+from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
 
 #: Packages that results or their speed may depend on.
@@ -37,22 +38,19 @@ _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "
 
 
 def _environment(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    packages: dict[str, str] = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
     return {
         "iossim": __version__,
         "python": platform.python_version(),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "packages": packages,
         "platform": platform.platform(),
         "machine": platform.machine(),
         "cores": len(usable_cores()),
         "attempts": list(attempts),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 @public
@@ -126,21 +124,22 @@ class _Sweep:
 
     def run(self, done: dict[str, PointDone]) -> None:
         """Do all work that is not ``done`` yet, and add it there."""
-        axes = self.scenario.cross_evaluate
-        crossings = [(axis, family) for axis in axes for family in families(self.points, axis)]
-        crossed = set(self.directory.crossed())
-        distinct = {point.key for point in self.points}
+        crossings = [(axis, own) for axis in self.scenario.cross_evaluate for own in families(self.points, axis)]
+        crossed, distinct = set(self.directory.crossed()), {point.key for point in self.points}
         total = len(distinct) + sum(len(family) for _, family in crossings)
-        before = len(distinct & done.keys()) + len(crossed)
-        self.progress(before, total)
-        for finished, result in enumerate(self.crew.each(evaluate_point, self._point_tasks(done)), before + 1):
-            self.directory.add(*result)
-            done[result[0].key] = result[0]
-            self.progress(finished, total)
-        tasks = self._cross_tasks(crossings, done, crossed)
-        for finished, priced in enumerate(self.crew.each(evaluate_cross, tasks), len(distinct) + len(crossed) + 1):
-            self.directory.add(*priced)
-            self.progress(finished, total)
+        finished = len(distinct & done.keys()) + len(crossed)
+        self.progress(finished, total)
+        work: list[tuple[Callable[[Any], tuple[Any, Texts]], Iterable[Any]]] = [
+            (evaluate_point, self._point_tasks(done)),
+            (evaluate_cross, self._cross_tasks(crossings, done, crossed)),
+        ]
+        for evaluate, tasks in work:
+            for entry, texts in self.crew.each(evaluate, tasks):
+                self.directory.add(entry, texts)
+                if isinstance(entry, PointDone):
+                    done[entry.key] = entry
+                finished += 1
+                self.progress(finished, total)
 
     def _point_tasks(self, done: Mapping[str, PointDone]) -> list[PointTask]:
         """Unfinished points, each distinct one once; those of one network are consecutive."""
@@ -148,40 +147,27 @@ class _Sweep:
         for point in self.points:
             if point.key not in done:
                 left.setdefault(point.key, point)
-        networks: dict[tuple[str, int, str], list[Point]] = {}
-        for point in left.values():
-            networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), []).append(point)
+        networks: dict[tuple[str, int, str], list[PointTask]] = {}
         schedulers, measures = tuple(self.scenario.schedulers), tuple(self.scenario.measures)
-        return [
-            PointTask(point, schedulers, measures, self.trace, self.crew.count > 1)
-            for several in networks.values()
-            for point in several
-        ]
+        for point in left.values():
+            own = networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), [])
+            own.append(PointTask(point, schedulers, measures, self.trace))
+        return list(chain.from_iterable(networks.values()))
 
     def _cross_tasks(
         self,
-        crossings: Sequence[tuple[str, Sequence[Point]]],
+        crossings: Sequence[tuple[CrossAxis, Sequence[Point]]],
         done: Mapping[str, PointDone],
         crossed: set[tuple[str, int]],
     ) -> Iterator[CrossTask]:
         """One task per point and axis, made on demand: it holds the schedules of a whole family."""
-
-        def text_of(row: Row) -> str | None:
-            return self.directory.schedule_text(row.schedule) if row.schedule else None
-
+        text_of = self.directory.schedule_text
         for axis, family in crossings:
             for point in family:
-                if (axis, point.index) in crossed:
-                    continue
-                own = {row.scheduler: text for row in done[point.key].rows if (text := text_of(row))}
-                price = partial(CrossPrice, axis=axis, run_at=point.index)
-                others = tuple(
-                    (price(scheduler=row.scheduler, made_for=other.index, reason=row.reason), text_of(row))
-                    for other in family
-                    if other is not point
-                    for row in done[other.key].rows
-                )
-                yield CrossTask(axis, point, own, others, self.crew.count > 1)
+                if (axis, point.index) not in crossed:
+                    rows = ((other.index, row) for other in family for row in done[other.key].rows)
+                    made = tuple((number, row.scheduler, text_of(row.schedule), row.reason) for number, row in rows)
+                    yield CrossTask(axis, point, made)
 
 
 def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:

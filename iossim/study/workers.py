@@ -10,14 +10,14 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import islice
-from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from iossim.base.errors import OptionError, did_you_mean, say_once
-from iossim.base.threads import usable_cores
+from iossim.base.threads import limit_threads, usable_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -29,14 +29,38 @@ _PATIENCE = "20s"
 _KILLED = "a worker was killed, perhaps for want of memory; go on with `resume`, and fewer workers"
 
 
-class Workers(Protocol):
-    """Execution of pieces of work; ``count`` is the number of concurrent ones."""
+@dataclass(frozen=True)
+class Workers:
+    """Execution of pieces of work by joblib; ``count`` is the number of concurrent ones.
+
+    ``backend`` is joblib's, with its options: processes (if there is a single one, it is this process), or Dask.
+    """
 
     count: int
+    backend: Mapping[str, Any]
 
     def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Results of the tasks in order of completion; tasks are taken on demand."""
-        ...
+        from joblib import Parallel, delayed, parallel_config
+
+        # Tasks take seconds: they are dealt singly, so that none waits after another in one process.
+        with parallel_config(**self.backend):
+            pool = Parallel(self.count, return_as="generator_unordered", batch_size=1)
+        parent = os.getpid() if self.backend["backend"] == "loky" else None
+        threads = 1 if self.count > 1 else None  # other processes use the other cores
+        results = pool(delayed(_work_for)(parent, threads, work, task) for task in tasks)
+        try:
+            for result, said in results:
+                for line in said:
+                    say_once(line)
+                yield result
+        except Exception as error:  # joblib's TerminatedWorkerError or Dask's KilledWorker, which need not be installed
+            if type(error).__name__ not in ("TerminatedWorkerError", "KilledWorker"):
+                raise
+            raise OptionError(_KILLED) from None
+        finally:
+            with warnings.catch_warnings(action="ignore"):  # joblib's warnings on abandoned tasks: the reason is known
+                results.close()
 
 
 @contextmanager
@@ -51,47 +75,25 @@ def open_workers(count: int | None, executor: str, address: str | None) -> Itera
         if count is not None:
             raise OptionError("`workers` is for processes of this machine; a Dask cluster has its own: leave it out")
         with _dask_client(address) as client:
-            yield _Dask(client)
+            yield Workers(sum(client.ncores().values()), {"backend": "dask", "client": client})
         return
     if address is not None:
         raise OptionError("`address` is the address of a Dask cluster; give `executor` dask too")
     if count is not None and count < 1:
         raise OptionError(f"`workers` {count} is not possible; give 1 or more")
-    yield _Processes(count or len(usable_cores()))
+    yield Workers(count or len(usable_cores()), {"backend": "loky"})
 
 
-class _Processes:
-    """Processes of joblib; with a single one, this process itself."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        from joblib import Parallel, delayed
-        from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-        # Tasks take seconds: they are dealt singly, so that none waits after another in one process.
-        pool = Parallel(self.count, backend="loky", return_as="generator_unordered", batch_size=1)
-        parent = os.getpid()
-        results = pool(delayed(_work_for)(parent, work, task) for task in tasks)
-        try:
-            for result, said in results:
-                for line in said:
-                    say_once(line)
-                yield result
-        except TerminatedWorkerError:
-            raise OptionError(_KILLED) from None
-        finally:
-            with warnings.catch_warnings(action="ignore"):  # joblib's warnings on abandoned tasks: the reason is known
-                results.close()
-
-
-def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> tuple[Result, list[str]]:
-    """The result, and the lines that another process than the parent would have logged: the parent logs each once."""
-    if os.getpid() == parent:
+def _work_for(
+    parent: int | None, threads: int | None, work: Callable[[Task], Result], task: Task
+) -> tuple[Result, list[str]]:
+    """The result, and the lines that another process than the parent would have logged: the parent logs each once.
+    Without a parent, the process is not ours.
+    """
+    limit_threads(threads)
+    if parent is None or os.getpid() == parent:
         return work(task), []
-    _begin(parent)
-    heard = _Heard.of_this_process()
+    heard = _begin(parent)
     heard.lines = []
     return work(task), heard.lines
 
@@ -99,21 +101,15 @@ def _work_for(parent: int, work: Callable[[Task], Result], task: Task) -> tuple[
 class _Heard(logging.Handler):
     lines: list[str]
 
-    @classmethod
-    @cache
-    def of_this_process(cls) -> _Heard:
-        made = cls()
-        logging.getLogger("iossim").addHandler(made)
-        return made
-
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
 
 
 @cache
-def _begin(parent: int) -> None:
+def _begin(parent: int) -> _Heard:
     """End this process soon after its parent: a killed parent cannot say so, and its workers would wait for more.
-    Look for cycles of garbage a hundredth as often: that took a twentieth of the time of rows, which make few.
+    Look for cycles of garbage a hundredth as often: that took a twentieth of the time of rows, which make few. Returns
+    the handler that hears what the process logs.
     """
     gc.freeze()
     gc.set_threshold(70_000)
@@ -124,32 +120,9 @@ def _begin(parent: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="iossim-parent", daemon=True).start()
-
-
-class _Dask:
-    """Workers of a cluster: as many running tasks as it has threads, and as many again queued."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self.count = sum(client.ncores().values())
-
-    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        from distributed import KilledWorker, as_completed
-
-        waiting = iter(tasks)
-        first = [self._submit(work, task) for task in islice(waiting, 2 * self.count)]
-        running = as_completed(first, loop=self._client.loop)
-        for future in running:
-            try:
-                result: Result = future.result()
-            except KilledWorker:
-                raise OptionError(_KILLED) from None
-            for task in islice(waiting, 1):
-                running.add(self._submit(work, task))
-            yield result
-
-    def _submit(self, work: Callable[[Task], Result], task: Task) -> Any:
-        return self._client.submit(work, task, pure=False)
+    heard = _Heard()
+    logging.getLogger("iossim").addHandler(heard)
+    return heard
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
 from iossim.search.counting import more_transitions_than
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
@@ -32,22 +32,12 @@ from iossim.search.options import SearchOptions, StageSpace
 Plan = tuple[PlannedStage, ...]
 
 
-@dataclass(frozen=True)
-class Space:
-    """The stages of which the alternatives of a schedule may consist: those that its own search could form."""
-
-    stages: StageSpace
-    concurrent: bool = True
-    merge: bool = True
-
-    @staticmethod
-    def of(schedule: Schedule) -> Space:
-        """The space of a schedule's search; all stages if its scheduler does not search."""
-        options = schedule.options
-        if "stages" not in options:
-            return Space(StageSpace())
-        names = ("stages", "max_group_size", "max_groups")
-        return Space(StageSpace(*(options[name] for name in names)), options["concurrent"], options["merge"])
+def space_of(schedule: SavedSchedule) -> StageSpace:
+    """The stages of which the alternatives of a schedule may consist: those that its own search could form, or all if
+    its scheduler does not search.
+    """
+    names = ("stages", "max_group_size", "max_groups", "concurrent", "merge")
+    return StageSpace(*(schedule.options[name] for name in names)) if "stages" in schedule.options else StageSpace()
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +95,7 @@ class Alternatives:
     """Searches the alternatives of the stages of one schedule; equal ones are searched once."""
 
     cost_model: CostModel
-    space: Space
+    space: StageSpace
     _known: dict[object, Plan | None] = field(default_factory=dict)
 
     def best(self, context: BlockContext) -> Plan | None:
@@ -178,7 +168,7 @@ class Alternatives:
                 solution = solve(
                     [context.problem],
                     cost_model,
-                    SearchOptions(self.space.stages),
+                    SearchOptions(self.space),
                     concurrent=self.space.concurrent,
                     merge=self.space.merge,
                     entry=context.entry,
@@ -196,10 +186,10 @@ def one_by_one(context: BlockContext, index: int) -> Plan:
     return (*context.plan[:index], *alone, *context.plan[index + 1 :])
 
 
-def is_small(problem: ScheduleProblem, space: Space, most: int) -> bool:
+def is_small(problem: ScheduleProblem, space: StageSpace, most: int) -> bool:
     """True if a block has at most ``most`` transitions, so that solving it repeatedly takes little time."""
     if not space.concurrent:
         return True
-    problem = space.stages.ordered(problem)
+    problem = space.ordered(problem)
     lattice = build_lattice(problem, most)
-    return lattice is not None and not more_transitions_than(most, problem, lattice, space.stages)
+    return lattice is not None and not more_transitions_than(most, problem, lattice, space)

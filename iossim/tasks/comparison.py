@@ -129,8 +129,8 @@ class OtherEngine:
 
     def sentence(self) -> str:
         return (
-            f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
-            f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
+            f"With `engine` {self.engine} it takes {self.same_schedule_us / 1e3:.3f} ms; the best there: "
+            f"{self.best_us / 1e3:.3f} ms, speed-up {self.sequential_us / self.best_us:.2f}x"
         )
 
 
@@ -173,7 +173,7 @@ class Comparison(Printed):
         return both if add_up else replace(both, plans_us=plans_us)
 
     def __repr__(self) -> str:
-        best = f"best {self.best_label}, {self.best_us / 1e3:.3f} ms" if self.schedules else "nothing"
+        best = f"best {self.best_of_all.label}, {self.best_us / 1e3:.3f} ms" if self.schedules else "nothing"
         return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
 
     @property
@@ -248,18 +248,17 @@ class Comparison(Printed):
     @property
     def best_of_stages(self) -> Entry[Schedule]:
         """The fastest of stages; of equals the last, which searched the larger space, but of the network as given."""
-        best = fastest(self._of_given(self.schedules), self.latency_us)
-        assert best is not None, "nothing was compared"
-        return self._faster(self.changed, best)
+        return self._fastest(self._of_given(self.schedules), self.changed)
 
     @property
     def best_of_all(self) -> Entry[Any]:
         """The fastest entry: streams only if faster than all stages."""
-        return self._faster(self._of_given(self.streams), self.best_of_stages)
+        return self._fastest([self.best_of_stages], self._of_given(self.streams))
 
-    def _faster(self, entries: Sequence[Entry[Kind]], best: Entry[Kind]) -> Entry[Kind]:
-        """The fastest of some entries if faster than the ``best`` of others, else that."""
-        rival = fastest(entries, self.latency_us)
+    def _fastest(self, entries: Sequence[Entry[Kind]], others: Sequence[Entry[Kind]]) -> Entry[Kind]:
+        """The fastest of the entries, of which there is one, or of the others if that is faster."""
+        best, rival = (fastest(each, self.latency_us) for each in (entries, others))
+        assert best is not None, "nothing was compared"
         return best if rival is None or self.latency_us(rival) >= self.latency_us(best) * (1 - 1e-9) else rival
 
     @property
@@ -268,17 +267,9 @@ class Comparison(Printed):
         return self.best_of_stages.schedule
 
     @property
-    def best_network(self) -> Network:
-        return self.best_of_stages.network
-
-    @property
     def best_us(self) -> float:
         """Latency of the fastest of all, as the table defines it."""
         return self.latency_us(self.best_of_all)
-
-    @property
-    def best_label(self) -> str:
-        return self.best_of_all.label
 
     def published_us(self, scheduler: str) -> float | None:
         """Measured latency published for this point, if known; None at random prices, which predict none."""

@@ -60,7 +60,11 @@ class DeviceComparison:
         baseline = {"title": self.comparisons[0].baseline.scheduler, "digits": 3}
         return described_table(__package__, "devices", "", records, baseline_ms=baseline)
 
-    def sentence(self) -> str:
+    def sentences(self) -> list[str]:
+        """The fastest device, and where a limit was given, those within it."""
+        return [self._fastest(), *([] if self.limit_ms is None else [self._within(self.limit_ms)])]
+
+    def _fastest(self) -> str:
         """The fastest device, its factor over the next, and whether their intervals overlap."""
         (fastest, row), *others = sorted(self.best, key=lambda item: item[1].latency_us)
         said = f"Fastest: {fastest.device}, {row.latency_us / 1e3:.3f} ms by {row.scheduler}"
@@ -73,14 +77,11 @@ class DeviceComparison:
         apart = row.interval_us[1] < next_row.interval_us[0]
         return f"{said}; their 90% intervals {'do not overlap' if apart else 'overlap, so that either may be'}"
 
-    def limit_sentence(self) -> str:
+    def _within(self, limit_ms: float) -> str:
         """The devices within the limit, and of these the one of the least power."""
-        assert self.limit_ms is not None, "no limit was given"
-        within = [each.device for each, row in self.best if _within(row, self.limit_ms) != "no"]
-        if not within:
-            return f"Within {self.limit_ms:g} ms: none of them"
-        said = f"Within {self.limit_ms:g} ms: {', '.join(within)}"
-        if not all(device in self.board_power_w for device in within):
+        within = [each.device for each, row in self.best if _within(row, limit_ms) != "no"]
+        said = f"Within {limit_ms:g} ms: {', '.join(within) or 'none of them'}"
+        if not within or not all(device in self.board_power_w for device in within):
             return said
         least = min(within, key=lambda device: self.board_power_w[device])
         return f"{said}; the least power has {least} ({self.board_power_w[least]:g} W)"

@@ -16,15 +16,15 @@ from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.facts import Limit, StageFacts
-from iossim.cost.model import START, CostModel
+from iossim.cost.model import START, CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.batch import Strategy
-from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
-from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, one_by_one
+from iossim.search.unsearched import sequential_stages
+from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, block_contexts, is_small, one_by_one, space_of
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
 FEW_TRANSITIONS = 60_000
@@ -106,7 +106,7 @@ class Explanation(Printed):
     """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
 
     ``could_save_us`` is the saving of the cheapest stages of each block, one block at a time; None unless all blocks
-    could be solved.
+    could be solved. ``sequential_us`` is that of the units one by one, with the joins that the model has.
     """
 
     schedule: Schedule
@@ -175,7 +175,7 @@ def _share(stage: Stage, schedule: Schedule) -> float:
 class _Explainer:
     def __init__(self, schedule: Schedule, network: Network, prices: CostModel, in_full: bool) -> None:
         self.schedule, self.network, self.prices, self.in_full = schedule, network, prices, in_full
-        self.space = Space.of(schedule)
+        self.space = space_of(schedule)
         self.ask = Alternatives(prices, self.space)
         self.errors: ScheduleErrors | None = schedule_errors(network, prices)
 
@@ -194,7 +194,7 @@ class _Explainer:
                 saved.append(self._saved_us(context) if once else None)
             first += len(block.stages)
             progress(done, len(contexts))
-        sequential_us = _sequential_us(contexts, self.prices)
+        sequential_us = _sequential_us(self.network.given or self.network, self.prices)
         limits = self._limits(told) if stages is None else {}
         known = [us for us in saved if us is not None]
         could_save_us = fsum(known) if stages is None and len(known) == len(saved) else None
@@ -309,13 +309,12 @@ def cost_us(stages: Sequence[Stage]) -> float:
     return fsum(stage.latency_us + stage.boundary_us for stage in stages)
 
 
-def _sequential_us(contexts: Sequence[BlockContext], prices: CostModel) -> float | None:
+def _sequential_us(network: Network, prices: CostModel) -> float | None:
     """Sum of all units one by one; None if one of them has no price."""
     total_us = 0.0
-    for position, context in enumerate(contexts):
-        single = [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(context.problem))]
-        alone = BlockContext(context.problem, (), START if position == 0 else 0, (0.0, 0.0))
-        total_us += alone.cost_us(single, prices)
+    for position, problem in enumerate(problems_of(network, prices)):
+        alone = BlockContext(problem, (), START if position == 0 else 0, (0.0, 0.0))
+        total_us += alone.cost_us(sequential_stages(problem), prices)
     return total_us if isfinite(total_us) else None
 
 

@@ -14,10 +14,10 @@ from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.graph import Graph, Node
 from iossim.models.load import load_source
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import SavedSchedule
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
-from iossim.tasks.alternatives import Space
+from iossim.tasks.alternatives import space_of
 from iossim.transforms.choices import GraphCost
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import applications
@@ -65,7 +65,7 @@ class ExplainedStep:
 
 
 def explain_rewriting(
-    schedule: Schedule, prices: CostModel | None, model: str | None = None
+    schedule: SavedSchedule, prices: CostModel | None, model: str | None = None
 ) -> tuple[ExplainedStep, ...]:
     """Substitutions that led to a schedule's network, in order; none if it was not rewritten.
 
@@ -96,11 +96,11 @@ def _part(graph: Graph, names: Set[str]) -> Part:
     return Part(graph, tuple(node for node in graph.nodes if node.name in names))
 
 
-def _cost(schedule: Schedule, prices: CostModel | None) -> GraphCost | None:
+def _cost(schedule: SavedSchedule, prices: CostModel | None) -> GraphCost | None:
     """Cost that the network was rewritten for: the schedule of a scheduler that searches, or the sum of operators."""
     if prices is None or (isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE):
         return None
     if schedule.scheduler not in STRATEGIES:
         return SumOfOperators(prices)
     concurrent, merge = STRATEGIES[schedule.scheduler]
-    return OptimalSchedule(prices, SearchOptions(Space.of(schedule).stages), concurrent, merge)
+    return OptimalSchedule(prices, SearchOptions(space_of(schedule)), concurrent, merge)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
 
-from iossim.base.errors import OptionError, did_you_mean, once, public
+from iossim.base.errors import OptionError, did_you_mean, once, public, takes
 from iossim.base.registry import needed_part
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
@@ -71,9 +71,36 @@ def search_options(
     ``workspace_limit``: total workspace of the kernels that run concurrently, in bytes or as ``64MiB``. ``company``
     chooses each unit's kernel for the stage that the unit is in. Raises OptionError for other values.
     """
-    limit = limit_bytes(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
+    limit = None
+    if workspace_limit is not None:
+        from iossim.base.memory import limit_bytes  # few searches have one
+
+        limit = limit_bytes(workspace_limit, "workspace_limit")
     return SearchOptions(space, workspace_limit_bytes=limit, company=company)
+
+
+class ChangeOptions(TypedDict, total=False):
+    """Prices, search and changes of the network, as :func:`task` explains them."""
+
+    engine: str
+    cost_model: str | CostModel
+    options: SearchOptions | None
+    rewrite: str | Sequence[Rule] | None
+    rewrite_search: RewriteSearch
+    alpha: float
+    rewrite_budget: RewriteBudget | str
+    unproved: bool
+    micro_batch: int | str | None
+    search: SearchOrder
+    choose_joins: bool | None
+
+
+class TaskOptions(ChangeOptions, total=False):
+    """All options of :func:`task`."""
+
+    scheduler: str
+    budget: Budget | str | None
 
 
 @public
@@ -160,23 +187,14 @@ def task(
 
 
 @public
+@takes(ChangeOptions, task)
 def compare(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
     schedulers: Sequence[str] | str | None = None,
-    engine: str = AUTO,
-    cost_model: str | CostModel = "simulator",
-    options: SearchOptions | None = None,
-    rewrite: str | Sequence[Rule] | None = None,
-    rewrite_search: RewriteSearch = "joint",
-    alpha: float = 1.05,
-    rewrite_budget: RewriteBudget | str = "200",
-    unproved: bool = False,
-    micro_batch: int | str | None = None,
-    search: SearchOrder = "in-turn",
-    choose_joins: bool | None = None,
     progress: StartProgress = silent,
+    **asked: Unpack[ChangeOptions],
 ) -> Comparison:
     """Schedule a network by several schedulers (a list, or names separated by commas; default: all), side by side.
 
@@ -188,31 +206,17 @@ def compare(
     comparison with the schedules so far, which include at least the first scheduler's.
     """
     given = schedulers.split(",") if isinstance(schedulers, str) else schedulers
-    asked = once(given or scheduler_names(), "`schedulers`")
-    by_streams = [name for name in asked if name in stream_scheduler_names()]
-    of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
-    changes = rewrite is not None or micro_batch is not None or search == "joint"
-    whole = task(
-        model,
-        device,
-        scheduler=_changed_for(of_stages, None if changes else of_stages[-1]),
-        engine=engine,
-        cost_model=cost_model,
-        options=options,
-        rewrite=rewrite,
-        rewrite_search=rewrite_search,
-        alpha=alpha,
-        rewrite_budget=rewrite_budget,
-        unproved=unproved,
-        micro_batch=micro_batch,
-        search=search,
-        choose_joins=choose_joins,
-    )
+    names = once(given or scheduler_names(), "`schedulers`")
+    by_streams = [name for name in names if name in stream_scheduler_names()]
+    of_stages = [name for name in names if name not in by_streams] or ["ios-both"]
+    changes = asked.get("rewrite") is not None or asked.get("micro_batch") is not None or asked.get("search") == "joint"
+    scheduler = _changed_for(of_stages, None if changes else of_stages[-1])
+    whole = task(model, device, scheduler=scheduler, **asked)
     comparison = compare_schedulers(whole, of_stages, progress)
     found: list[AnySchedule] = []
     for name in by_streams:
         if comparison.complete and all(one.complete for one in found):
-            found.append(schedule_any(whole.network, whole.prices, name, options, progress(name)))
+            found.append(schedule_any(whole.network, whole.prices, name, asked.get("options"), progress(name)))
     complete = comparison.complete and all(one.complete for one in found)
     return replace(comparison.beside(found, whole.prices), complete=complete)
 
@@ -228,15 +232,6 @@ def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
         return other
     known = ", ".join(("sequential", *STRATEGIES))
     raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
-
-
-def limit_bytes(given: int | str | None, name: str) -> int | None:
-    """A memory limit in bytes, given as a number or as text (``64MiB``); raises OptionError for any other text."""
-    if not isinstance(given, str):
-        return given
-    from iossim.base.memory import size_bytes
-
-    return size_bytes(given, name)
 
 
 def network_of(given: Network | str | Path, units: str = MODEL) -> Network:

@@ -234,7 +234,7 @@ def check_same_units(own: Sequence[Stage | StreamLaunch], other: Sequence[Stage 
     if ours != theirs:
         unit = min(ours ^ theirs)
         reason = f"unit {unit!r} is in the {'first' if unit in ours else 'second'} one alone"
-        remedy = "give two schedules of the same model and units"
+        remedy = "give two of the same model, scheduled with the same `units` (apart or fused)"
         raise ScheduleError(f"the schedules belong to different networks: {reason}; {remedy}")
 
 

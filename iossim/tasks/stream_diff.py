@@ -18,7 +18,7 @@ from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.tasks.own_prices import own_prices
-from iossim.tasks.schedule_diff import CrossPrices, Difference, check_same_units, have_same_prices
+from iossim.tasks.schedule_diff import CrossPrices, Difference, ScheduleDiff, check_same_units, diff, have_same_prices
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
 from iossim.transforms.replay import network_of
 
@@ -103,6 +103,13 @@ class StreamDiff(Difference[AnySchedule]):
             "plans": [{name: run.to_json()[name] for name in told} for run in self.runs],
             "units": [asdict(one) for one in self.units],
         }
+
+
+def diff_any(first: AnySchedule, second: AnySchedule, model: str | None = None) -> ScheduleDiff | StreamDiff:
+    """Compare two schedules of stages, or two of which one is of streams, by their plans."""
+    if isinstance(first, Schedule) and isinstance(second, Schedule):
+        return diff(first, second, model)
+    return diff_streams(first, second, model)
 
 
 def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = None) -> StreamDiff:

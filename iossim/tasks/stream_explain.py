@@ -30,7 +30,7 @@ from iossim.search.assemble import reprice_streams
 from iossim.search.memo import SearchMemo
 from iossim.search.scheduler import StartProgress, schedule_any, silent
 from iossim.search.scheduler import schedule as schedule_stages
-from iossim.tasks.task import Task, soon, under_other_engine
+from iossim.tasks.task import Scheduled, Task, soon, under_other_engine
 from iossim.transforms.joint import JointlyFound, JointSearch
 
 #: Times that differ by less are equal.
@@ -235,9 +235,10 @@ def _critical(times: Sequence[tuple[float, float]], latest: Sequence[int | None]
     return found
 
 
-def search_streams(task: Task, scheduler: str, progress: StartProgress = silent) -> tuple[Network, AnySchedule]:
+def run_streams(task: Task, scheduler: str, progress: StartProgress = silent) -> Scheduled[AnySchedule]:
     """The network as the transforms of a task leave it, and its streams by a scheduler of these, which a joint search
-    includes; KeyboardInterrupt ends it with the best so far.
+    includes: with their interval, a tie with sequential execution where they are within the noise, and a remark on the
+    other engine. KeyboardInterrupt ends it with the best so far.
     """
     clock, memo = Clock(task.options.seconds), SearchMemo(task.prices)
     own = [replace(one, streams=scheduler) if isinstance(one, JointSearch) else one for one in task.transforms]
@@ -253,13 +254,11 @@ def search_streams(task: Task, scheduler: str, progress: StartProgress = silent)
         found = schedule_any(changed.network, task.prices, by, options, progress(scheduler), memo)
     if changed.interrupted:
         found = found.model_copy(update={"complete": False, "proven": False})
-    return changed.network, changed.remarked(found)
+    return Scheduled(_judged(changed.network, changed.remarked(found), task.prices), changed)
 
 
-def judged_beside_sequence(network: Network, found: AnySchedule, prices: CostModel) -> AnySchedule:
-    """A schedule with its interval, a tie with sequential execution where they are within the noise, and a remark on
-    the other engine. After a KeyboardInterrupt some of these are missing.
-    """
+def _judged(network: Network, found: AnySchedule, prices: CostModel) -> AnySchedule:
+    """The schedule beside sequential execution and the other engine, as far as no KeyboardInterrupt ends that."""
     if (errors := schedule_errors(network, prices)) is None or not found.complete:
         return found
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,8 @@ from iossim.transforms.transform import Changed, Outcome, Setting, Transform, ch
 
 if TYPE_CHECKING:
     from iossim.search.measured import Budget
+
+Found_co = TypeVar("Found_co", bound=AnySchedule, covariant=True)
 
 #: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
 #: a limit in seconds is a quarter.
@@ -98,10 +100,10 @@ def under_other_engine(
 
 
 @dataclass(frozen=True, eq=False)
-class Scheduled:
+class Scheduled(Generic[Found_co]):
     """Result of a task: the schedule and its network, with the outcomes of the transforms before it."""
 
-    schedule: Schedule
+    schedule: Found_co
     changed: Changed
 
     @property
@@ -144,7 +146,9 @@ class Task:
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 
-    def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
+    def run(
+        self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring
+    ) -> Scheduled[Schedule]:
         """Transform and schedule the network, judge the schedule, and note the other engine's latency.
 
         KeyboardInterrupt ends it with the best schedule so far (:mod:`iossim.search.anytime`): after an interrupted
@@ -157,7 +161,7 @@ class Task:
                 without_search(self.network, self.prices, self.scheduler, self.options), Changed(self.network)
             )
 
-    def _run(self, progress: StartProgress, measuring: MeasuredProgress, steps: Steps) -> Scheduled:
+    def _run(self, progress: StartProgress, measuring: MeasuredProgress, steps: Steps) -> Scheduled[Schedule]:
         steps.take(lambda: _warm_up(self.network, self.prices), None)
         memo = SearchMemo(self.prices)
         clock = Clock(self.options.seconds)

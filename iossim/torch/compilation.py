@@ -110,7 +110,7 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
     target = device or _own_device(place)
     if target is None:
         return plain_schedule(network, "sequential")
-    return api.optimize_any(network, target, scheduler=scheduler, engine=Engine.GRAPH)
+    return api.scheduled(network, target, scheduler=scheduler, engine=Engine.GRAPH).schedule
 
 
 def _place(given: Mapping[str, Any]) -> str:

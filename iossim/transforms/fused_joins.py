@@ -66,8 +66,7 @@ class JoinChoices(Choices[bool]):
         return with_joins(network, *self.otherwise(network, way))
 
     def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
-        names = self.otherwise(network, self.best(network))
-        return with_chosen_joins(with_joins(to, *names), *names), {}
+        return with_chosen_joins(to, *self.otherwise(network, self.best(network))), {}
 
     def ways(self, network: Network) -> dict[str, Way]:
         keys = self.keys(network)
@@ -178,14 +177,14 @@ class ChooseJoins(Transform):
         except KeyboardInterrupt:
             return JoinsChosen(network, joins, interrupted=True)
         latency_us = {name: choices.way_us(network, way) for name, way in choices.ways(network).items()}
-        best = choices.best(network)
-        fused, apart = choices.otherwise(network, best)
-        chosen = with_chosen_joins(choices.tried(network)[best][1], fused, apart)
+        fused, apart = choices.otherwise(network, choices.best(network))
+        chosen = with_chosen_joins(network, fused, apart)
         return JoinsChosen(chosen, joins, fused, apart, latency_us | {"chosen": chosen_us})
 
 
 def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str, ...]) -> Network:
-    """The network, whose source names the joins that differ from the model's."""
+    """The network with joins that differ from its model's, which its source then names."""
     if not fused and not apart:
         return network
-    return with_option(network, OPTION, {"fused": fused, "apart": apart})
+    chosen = with_option(with_joins(network, fused, apart), OPTION, {"fused": fused, "apart": apart})
+    return replace(chosen, given=network)

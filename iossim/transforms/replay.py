@@ -10,7 +10,6 @@ from iossim.base.errors import ScheduleError
 from iossim.base.registry import guest_modules, needed_part
 from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
-from iossim.models.passes.joins import with_joins
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
@@ -26,7 +25,7 @@ def joined_again(network: Network, text: str) -> Network:
         raise ScheduleError(
             f"option {fused_joins.OPTION!r} of the schedule's source names no joins of branches; write it anew"
         ) from None
-    return fused_joins.with_chosen_joins(with_joins(network, fused, apart), fused, apart)
+    return fused_joins.with_chosen_joins(network, fused, apart)
 
 
 #: Functions that repeat transforms from the texts of a source's options, by option, in the order of application; after

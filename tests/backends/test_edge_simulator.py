@@ -170,7 +170,7 @@ def test_an_unknown_operator_runs_whole_and_is_named() -> None:
         y = b.add(CumSum(axis=1), x)
     network = b.network([y])
     found = plan(network, made(), Variant.FULL)
-    assert found.steps[0].whole == "no known access pattern of cumsum"
+    assert found.steps[0].operator.unknown == "no known access pattern of cumsum"
     outputs_equal(found)
 
 
@@ -212,7 +212,7 @@ def test_parameters_that_come_meanwhile_do_not_overwrite_those_in_use(monkeypatc
     inputs = random_inputs(found.network)
     ((name, expected),) = evaluate_graph(found.network.graph, inputs).items()
     assert not np.allclose(run(found, inputs)[name], expected)
-    with pytest.raises(PlanError, match="two chunks overlap in a private memory"):
+    with pytest.raises(PlanError, match="chunk 1 and chunk 2 overlap in the private memory"):
         check(found)
 
 
@@ -223,7 +223,7 @@ def test_every_plan_is_checked_for_what_units_hold(variant: Variant, monkeypatch
     monkeypatch.setattr(
         capacity, "unit_work", lambda *about: [replace(work, private_bytes=1 << 20) for work in unit_work(*about)]
     )
-    with pytest.raises(PlanError, match="exceed the 524,288 bytes of a private memory"):
+    with pytest.raises(PlanError, match="chunk 1 ends at 1,048,576 of 524,288 bytes of private memory"):
         check(found)
 
 

@@ -15,6 +15,7 @@ import iossim
 from iossim import api
 from iossim.backends.simulator import stage_pricing
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.device_sharing import Fluid
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.stage_pricing import price_concurrent
 from iossim.base import threads
@@ -58,7 +59,8 @@ def test_prices_are_those_of_each_stage_alone(
     prepared = model.stages.prepare(problem)
     for seed in range(8):
         masks = random_masks(problem, 400, seed)
-        plain = price_concurrent(masks, problem.predecessors, prepared.kernels, model.profile.parameters.interference)
+        fluid = Fluid.of(prepared.kernels, model.profile.parameters.interference)
+        plain = price_concurrent(masks, problem.predecessors, [fluid])
         assert np.array_equal(model.price_stages(StageBatch.concurrent(problem, masks)), plain)
 
 

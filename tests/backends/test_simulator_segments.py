@@ -10,12 +10,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats, KnownSlowdowns
+from iossim.backends.simulator.device_sharing import (
+    EVEN_SPREAD,
+    MAX_GROUPS,
+    Floats,
+    Fluid,
+    KnownSlowdowns,
+    StageKernels,
+)
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice
-from iossim.schedule.problem import Masks
 
 SMS = 80
 
@@ -116,25 +122,18 @@ def unit(group: list[Kernel]) -> UnitPrice:
     )
 
 
-def stage_spans(
-    mask: np.uint64, predecessors: Masks, kernels: StageKernels, interference: float, spans: Floats
-) -> float:
-    """The price of one stage; ``spans`` becomes the stream, start and end of each of its kernels."""
-    prices = np.empty(1)
-    alone = spans, KnownSlowdowns.room(1)
-    price_masks(
-        np.array([mask]), predecessors, *kernels, interference, prices, np.full(1, inf), MAX_GROUPS, 0.0, *alone
-    )
-    return float(prices[0])
+def priced(masks: list[int], kernels: StageKernels, interference: float, known: int) -> tuple[list[float], Floats]:
+    """The prices of stages of unrelated units, and the stream, start and end of each kernel of the last one."""
+    fluid = Fluid.of(kernels, interference, known=KnownSlowdowns.room(known), has_spans=True)
+    prices, unrelated = np.empty(len(masks)), np.zeros(len(kernels.single_us), dtype=np.uint64)
+    price_masks(np.array(masks, dtype=np.uint64), unrelated, fluid, prices, np.full(len(masks), inf))
+    return prices.tolist(), fluid.spans
 
 
 def run(groups: list[list[Kernel]], interference: float) -> tuple[float, list[float]]:
     """The price of a stage of these groups, and when each kernel ends."""
-    units = [unit(group) for group in groups]
-    spans = np.zeros((sum(map(len, groups)), 3))
-    mask = np.uint64((1 << len(groups)) - 1)
-    unrelated = np.zeros(len(groups), dtype=np.uint64)
-    price_us = stage_spans(mask, unrelated, PreparedProblem.of(units).kernels, interference, spans)
+    kernels = PreparedProblem.of([unit(group) for group in groups]).kernels
+    (price_us,), spans = priced([(1 << len(groups)) - 1], kernels, interference, 1)
     return price_us, spans[:, 2].tolist()
 
 
@@ -305,9 +304,8 @@ def test_kernels_wait_for_slots_in_their_order() -> None:
 def test_a_last_wave_lets_others_in() -> None:
     # Four waves of 10 us, the last of half as many blocks.
     waves, small = Kernel(2.0, 0.0, slots=0.5, alone_us=40.0, tail=0.25, last=0.5), Kernel(1.0, 0.0, slots=0.5)
-    spans = np.zeros((2, 3))
-    kernels_of = PreparedProblem.of([unit([waves]), unit([small])]).kernels
-    assert stage_spans(np.uint64(3), np.zeros(2, dtype=np.uint64), kernels_of, 0.0, spans) == pytest.approx(40.0)
+    prices, spans = priced([3], PreparedProblem.of([unit([waves]), unit([small])]).kernels, 0.0, 1)
+    assert prices == pytest.approx([40.0])
     # It starts when it gets room.
     np.testing.assert_allclose(spans, [[0, 0, 40], [1, 30, 40]])
 
@@ -347,14 +345,9 @@ def stages(draw: st.DrawFn) -> list[list[Kernel]]:
 def test_known_slowdowns_change_no_price(groups: list[list[Kernel]], interference: float) -> None:
     """Every subset of the groups, at slowdowns that are found anew, and at those of the subsets before."""
     kernels = PreparedProblem.of([unit(group) for group in groups]).kernels
-    unrelated = np.zeros(len(groups), dtype=np.uint64)
-    masks = np.arange(1, 1 << len(groups), dtype=np.uint64)
-    prices = np.empty(len(masks))
-    known = KnownSlowdowns.room(64)
-    numbers = interference, prices, np.full(len(masks), inf), MAX_GROUPS, 0.0
-    price_masks(masks, unrelated, *kernels, *numbers, np.empty((0, 3)), known)
-    anew = [stage_spans(mask, unrelated, kernels, interference, np.empty((0, 3))) for mask in masks]
-    assert prices.tolist() == anew
+    masks = list(range(1, 1 << len(groups)))
+    anew = [priced([mask], kernels, interference, 1)[0][0] for mask in masks]
+    assert priced(masks, kernels, interference, 64)[0] == anew
 
 
 #: The last blocks of the short kernel begin while its first ones have more than a second wave's time left.

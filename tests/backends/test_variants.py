@@ -89,7 +89,7 @@ def test_the_fastest_by_its_name_costs_what_it_does_without() -> None:
     model = SimulatorCostModel(V100, Precision.FP32)
     problem = problem_of(load("inception_v3"))
     masks = np.arange(1, 40, dtype=np.uint64)
-    steps = [model.units.placed.steps(problem.network, unit) for unit in problem.units]  # type: ignore[arg-type]
+    steps = [model.units.steps(problem.network, unit) for unit in problem.units]  # type: ignore[arg-type]
     fastest = ["+".join(one.algorithm for one, _ in model.units.whole.chosen(own)) for own in steps]
     named = StageBatch(problem, masks, np.zeros(39, np.uint8), Variants.of([fastest] * 39, len(problem)))
     plain = StageBatch.concurrent(problem, masks)

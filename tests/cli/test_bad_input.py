@@ -43,7 +43,7 @@ def test_files_that_cannot_be_written_are_told_before_the_work(
 ) -> None:
     """Before a schedule is read, rules are verified or a model is priced: what does that is not there."""
     (tmp_path / "folder").mkdir()
-    for work in ("proving.verify.verify_all", "api.read_schedule", "api.optimize"):
+    for work in ("proving.verify.verify_all", "api.read_any_schedule", "api.optimize"):
         monkeypatch.setattr(f"iossim.{work}", lambda *given, **named: pytest.fail("the work begins"))
     refused(command.format(out=out), f"{out} cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

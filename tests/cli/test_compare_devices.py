@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from io import StringIO
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
-from jsonschema import Draft202012Validator
 
 from iossim.cli.main import main
 from iossim.cli.options import several_devices
 from iossim.cli.outputs import wants_plot
-from iossim.report.schemas import schema
 from iossim.schedule.schedule_file import read_stages
 
 
@@ -29,13 +28,10 @@ from iossim.schedule.schedule_file import read_stages
         (["t4+sms=20,dram_gbps=200,v100-sxm2+sms=100", "a10,"], ["t4+sms=20,dram_gbps=200", "v100-sxm2+sms=100", "a10"]),
     ],
 )  # fmt: skip
-def test_devices_are_divided_by_commas(given: str | list[str] | None, devices: list[str]) -> None:
+def test_devices_are_divided_by_commas(given: str | list[str] | None, devices: list[str], tmp_path: Path) -> None:
+    """But the name of a file is not."""
     assert several_devices(given) == devices
-
-
-def test_a_file_may_have_a_comma_in_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "mine,yours.yaml"
-    path.touch()
+    (path := tmp_path / "mine,yours.yaml").touch()
     assert several_devices([str(path)]) == [str(path)]
 
 
@@ -45,11 +41,8 @@ def test_each_device_has_the_best_schedule_that_it_has_alone(given: str) -> None
     alone = [printed_json(f"compare squeezenet -d {name} --json") for name in ("t4", "v100-sxm2")]
     for found, expected in zip(document["devices"], alone, strict=True):
         assert found["device"] == expected["device"]
-        assert [
-            (one["scheduler"], one["latency_us"], one["speedup"], one["interval_us"]) for one in found["schedules"]
-        ] == [
-            (one["scheduler"], one["latency_us"], one["speedup"], one["interval_us"]) for one in expected["schedules"]
-        ]
+        told = itemgetter("scheduler", "latency_us", "speedup", "interval_us")
+        assert list(map(told, found["schedules"])) == list(map(told, expected["schedules"]))
     assert document["fastest"] == "v100-sxm2"
     assert document["complete"] is True
     text = printed(f"compare squeezenet {given}")
@@ -57,9 +50,7 @@ def test_each_device_has_the_best_schedule_that_it_has_alone(given: str) -> None
         min(one["latency_us"] for one in (*each["schedules"], *each["joins"].get("schedules", ()))) for each in alone
     ]
     rows = {line.split()[0]: line for line in text.splitlines() if line.split()[0] in ("t4", "v100-sxm2")}
-    assert [f"{us / 1e3:.3f}" in rows[name] for name, us in zip(("t4", "v100-sxm2"), best_us, strict=True)] == [
-        True
-    ] * 2
+    assert all(f"{us / 1e3:.3f}" in rows[name] for name, us in zip(("t4", "v100-sxm2"), best_us, strict=True))
     said = f"Fastest: v100-sxm2, {best_us[1] / 1e3:.3f} ms by ios-both, {best_us[0] / best_us[1]:.2f}x as fast as t4"
     assert said in " ".join(text.split())
 
@@ -116,10 +107,6 @@ def test_files(tmp_path: Path) -> None:
     assert (out / "comparison.csv").read_text().count("\n") == 11
 
 
-def validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(schema(name))
-
-
 def fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
     """A question that does not hold is printed; standard error stays empty."""
     capsys.readouterr()
@@ -138,7 +125,6 @@ def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
     over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"
     assert "FAIL latency: " in fails(capsys, over)
     found = json.loads(fails(capsys, f"{over} --json"))
-    assert validator("check").is_valid(found)
     assert found["checks"][-1]["latency_us"] > found["checks"][-1]["limit_us"]
     assert found["holds"] is False
     assert found["latency_us"] == latency_us
@@ -157,7 +143,6 @@ def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "(priced again)" in slow
     assert "(priced again) + 200.0%" in printed(f"{line} --scheduler sequential --tolerance 2")
     found = printed_json(f"{line} --json")
-    assert validator("check").is_valid(found)
     (gate,) = (check for check in found["checks"] if check["check"] == "no slower than before")
     assert gate["latency_us"] == gate["baseline_us"] == found["latency_us"]
     # Joins of branches are fused, or not, by their price: the search finds again what it saved.

@@ -96,6 +96,6 @@ def test_a_journal_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("iossim.study.study_run.os.fsync", full)
+    monkeypatch.setattr("iossim.study.run_directory.os.fsync", full)
     line = refused(f"study run {scenario} --out {tmp_path / 'run'} --workers 1")
     assert line.startswith(f"error: cannot write {tmp_path / 'run' / 'journal.jsonl'}: No space left on device; ")

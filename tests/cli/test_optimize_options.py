@@ -171,8 +171,8 @@ def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
     network = load("ios_sample")
     alone = api.compare(network, "v100-sxm2", schedulers=["sequential"], rewrite="metaflow", rewrite_budget="20")
     assert [row.scheduler for row in alone.rows] == ["sequential", "sequential, jointly"]
-    assert alone.best_label == "sequential, jointly"
-    assert alone.best_network is not network
+    assert alone.best_of_all.label == "sequential, jointly"
+    assert alone.best_of_stages.network is not network
     merging = api.compare(
         network, "v100-sxm2", schedulers=["ios-merge", "greedy"], rewrite="metaflow", rewrite_budget="6"
     )

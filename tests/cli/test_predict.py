@@ -118,6 +118,7 @@ BAD: dict[str, tuple[str, str, list[str]]] = {
     "too large": ("rows,cols\n1e12,4\n", "--op add", ["line 2", "rows is '1e12', too large: at most 2147483647"]),
     "empty cell": ("rows,cols\n3,4\n\n3,\n", "--op add", ["line 4", "column cols", "empty"]),
     "short": ("rows,cols\n3,4\n3\n", "--op add", ["line 3", "1 cells"]),
+    "semicolons": ("op;rows;cols\nadd;3;4\n", "", ["line 1", "separated by semicolons; write commas"]),
     "quote": ('rows,cols\n"3,4\n', "--op add", ["line 2", "not CSV"]),
     "no kind": ("rows,cols\n3,4\n", "", ["'op'", "--op"]),
     "other kind": ("rows,cols\n3,4\n", "--op conv", ["column batch", "rows, cols"]),

@@ -12,7 +12,7 @@ from command_line import printed, printed_json, refused, run
 import iossim
 from iossim.execution.backends import create_backend
 from iossim.models.random_graphs import seeded_network
-from iossim.report.figures.stream_timeline import stream_figure
+from iossim.report.figures.schedule_timeline import stream_figure
 from iossim.schedule.schedule import StreamSchedule
 from iossim.schedule.schedule_file import read_schedule
 from iossim.schedule.streams import as_streams
@@ -40,7 +40,7 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path) -> None:
     assert lead[0].endswith(
         f"{len(schedule.launches)} launches, {_waits(schedule)} waits · {len(schedule.streams)} streams"
     )
-    assert lead[1].startswith("With --engine paper: ")
+    assert lead[1].startswith("With --engine paper it takes ")
     assert "Critical path: " in page
     assert "Critical path: " in printed(f"explain {out}/schedule.json")
     document = printed_json(f"explain {out}/schedule.json --json")
@@ -54,10 +54,23 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path) -> None:
     assert sum(record["what"] == "wait" for record in records) == _waits(schedule)
     assert "<svg" in schedule.plot().svg
     assert "is of streams, and has no stages" in refused(f"explain {out}/schedule.json --stage 1")
+    assert "prices stages alone" in refused(f"explain {out}/schedule.json --cost-model random:1")
     printed(f"explain {out}/schedule.json --out {tmp_path}/drawn")
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == FILES - {"schedule.json"}
     for name in ("graph.dot", "graph.svg"):
         assert (tmp_path / "drawn" / name).read_text() == (out / name).read_text()
+
+
+def test_streams_of_a_rewritten_network_are_found_exported_and_priced_again(tmp_path: Path) -> None:
+    """Changes in turn are those for the best stages."""
+    changes = "--engine graph --rewrite --rewrite-budget 3 --micro-batch 2 --batch 2"
+    line = f"optimize ios_sample {SEARCHED} {changes} --onnx {tmp_path}/o.onnx --out {tmp_path} --no-plot"
+    assert "substitution" in printed(line)
+    saved, network = iossim.api.read_any_schedule(tmp_path / "schedule.json")
+    assert isinstance(saved, StreamSchedule)
+    assert iossim.simulate(saved, network=network).latency_us == pytest.approx(saved.latency_us)
+    assert {"rewriting", "micro_batches"} & dict(network.source.options).keys()
+    assert len(iossim.load(tmp_path / "o.onnx").units) == len(network.units)
 
 
 def _waits(schedule: StreamSchedule) -> int:
@@ -90,7 +103,7 @@ def test_streams_and_stages_have_latencies_of_one_meaning(seed: int, engine: str
     assert rows["ios-streams"].latency_us <= rows["ios-both"].latency_us * (1 + 1e-9)
     for one in found.schedules if found.plans_us or engine == "graph" else ():
         assert rows[one.scheduler].latency_us == pytest.approx(plan_us(one, network, prices))
-    assert found.best_us == rows[found.best_label].latency_us
+    assert found.best_us == rows[found.best_of_all.label].latency_us
     assert found.best_us == pytest.approx(min(row.latency_us for row in rows.values()))
     told = {one["scheduler"]: one for key in ("schedules", "streams") for one in found.to_json()[key]}
     for name, row in rows.items():
@@ -167,16 +180,11 @@ def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path) -> None:
     printed(f"simulate {tmp_path}/events/schedule.json --no-plot")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--engine partition", "partition divides stages"),
-        ("--cost-model random:1", "prices stages alone"),
-        ("--batch 0", "batch 0 is not possible"),
-    ],
-)
-def test_what_simulate_cannot_do_with_streams(saved: Path, options: str, message: str) -> None:
-    assert message in refused(f"simulate {saved}/graph-ios-streams.json {options}")
+def test_what_simulate_cannot_do_with_streams(saved: Path) -> None:
+    line = f"simulate {saved}/graph-ios-streams.json"
+    assert "partition divides stages" in refused(f"{line} --engine partition")
+    assert "prices stages alone" in refused(f"{line} --cost-model random:1")
+    assert "batch 0 is not possible" in refused(f"{line} --batch 0")
 
 
 @pytest.mark.parametrize("engine", ["graph", "paper"])

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from edge_devices import made
+from edge_devices import made, outputs_equal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +16,11 @@ from iossim import related
 from iossim.base.errors import DeviceError
 from iossim.edge import optimize
 from iossim.edge.access import AS_IT_LIES, Order
-from iossim.edge.linking import AS_MADE, Bands, Layout, Visit, visit, wanted
+from iossim.edge.linking import AS_MADE, Layout, Visit, visit, wanted
 from iossim.edge.operators import operators
 from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.plan import EdgePlan, Load, OperatorStep, OutputSlice, Variant, slice_load, unit_work
-from iossim.edge.runs import run_distributed, run_plan
+from iossim.edge.runs import run
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder
@@ -87,9 +87,23 @@ def test_parameters_are_cut_along_filters_first_then_into_partial_sums() -> None
     assert all(chunk.part is None and chunk.parameter_bytes <= whole // 2 for chunk in cut)
     partial = chunks(operator, box, 400)
     assert max(chunk.parameter_bytes for chunk in partial) <= 200
-    assert {chunk.part.channels[1] for chunk in partial if chunk.part} == {4}
+    assert {chunk.part[0][1] for chunk in partial if chunk.part} == {4}
     assert [chunk.first for chunk in partial[:4]] == [True, False, False, False]
     assert sum(chunk.demand.multiply_adds for chunk in partial) == 8 * 16 * 9 * 36
+
+
+@pytest.mark.parametrize(
+    ("image", "kernel", "groups"), [((5, 5), (3, 3), 2), ((9,), (5,), 1), ((3, 4, 3), (2, 2, 2), 1)]
+)
+def test_partial_sums_of_groups_and_of_any_rank(image: tuple[int, ...], kernel: tuple[int, ...], groups: int) -> None:
+    """Those of signals and volumes were a crash."""
+    b, pads, ones = GraphBuilder("net"), tuple(size // 2 for size in kernel), (1,) * len(kernel)
+    weights = b.constant("weight", (4, 8 // groups, *kernel)), b.constant("bias", (4,))
+    y = b.add(Conv(ones, (*pads, *pads), ones, groups), b.input("x", (1, 8, *image)), *weights)
+    found = plan(b.network([y]), made(units=2, private_bytes=120), Variant.HORIZONTAL)
+    step = replace(found.steps[0], is_cut=True)
+    assert any(work.chunk.part is not None for work in unit_work(found, step, step.slices[0], 0))
+    outputs_equal(replace(found, steps=(step,)))
 
 
 SHAPE = (1, 64, 28, 28)
@@ -102,19 +116,19 @@ def test_a_pixel_by_pixel_reader_pays_a_line_for_each_element_beyond_the_cache()
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 64, 32768) == Visit(16 * BYTES, False)
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 64, BYTES) == Visit(BYTES, True)
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 4, 0) == Visit(BYTES, True)  # words of their own
-    assert visit(whole, CHANNELS, Layout((0, 2, 3, 1)), SHAPE, 4, 64, 32768) == Visit(BYTES, True)
+    assert visit(whole, CHANNELS, Layout(CHANNELS), SHAPE, 4, 64, 32768) == Visit(BYTES, True)
     assert visit(whole, AS_IT_LIES, AS_MADE, SHAPE, 4, 64, 32768) == Visit(BYTES, True)
 
 
 def test_a_linked_window_reads_its_halo_again() -> None:
     order = Order((0, 2, 3, 1), 3, 1, 1)
     layout = wanted(order, SHAPE, 4, 0)
-    assert layout.bands == Bands(1, 3, 1, 1)
+    assert layout == Layout(order, 1)
     rows = 3 * 28 - 2  # the first and the last row lack one
     assert layout.elements(SHAPE) == rows * 64 * 28
     assert visit(Box.whole(SHAPE), order, layout, SHAPE, 4, 64, 0) == Visit(rows * 64 * 28 * 4, True)
     # A cache of ten rows lets a band have eight of the output.
-    assert wanted(order, SHAPE, 4, 10 * 64 * 28 * 4).bands == Bands(8, 3, 1, 1)
+    assert wanted(order, SHAPE, 4, 10 * 64 * 28 * 4) == Layout(order, 8)
     assert wanted(AS_IT_LIES, SHAPE, 4, 0) == AS_MADE
 
 
@@ -125,16 +139,16 @@ def test_every_row_is_in_a_band_and_every_window_in_one(
     before = min(before, window - 1)
     window = min(window, height + 2 * before)
     stride = min(stride, window)
-    bands = Bands(rows, window, stride, before)
-    ranges = bands.of(height)
+    layout, shape = Layout(Order((0, 2, 3, 1), window, stride, before), rows), (1, 1, height, 1)
+    ranges = layout.bands(height)
     assert {row for low, size in ranges for row in range(low, low + size)} == set(range(height))
     made = (height + 2 * before - window) // stride + 1
     for out in range(made):
         low, size = ranges[out // rows]
         first, last = max(0, out * stride - before), min(height, out * stride - before + window)
         assert low <= first <= last <= low + size
-    seen = bands.read(0, height, height, Order(None, 1))
-    assert sorted(row for _, start, size in seen for row in range(start, start + size)) == list(range(height))
+    seen = [part for _, part in layout.read(Box.whole(shape), shape, AS_IT_LIES)]
+    assert sorted(row for part in seen for row in range(part.starts[2], part.ends[2])) == list(range(height))
 
 
 @pytest.mark.parametrize(("model", "device", "every"), [("squeezenet", "c6678", 3), ("ios_sample", "zcu102", 400)])
@@ -262,5 +276,5 @@ def test_an_operator_of_unknown_access_is_done_once_and_its_outputs_are_whole() 
     assert sum(work.chunk.demand.multiply_adds for work in works) == 8 * 6 * 6
     shared = related.distribute(network, "c6678", 2)
     assert [shared.distribution.share(0).held[value] for value in values] == [1.0, 1.0]
-    assert run_distributed(shared, False).holds
-    assert run_plan(found).holds
+    assert run(shared).holds
+    assert run(found).holds

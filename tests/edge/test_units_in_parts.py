@@ -28,7 +28,7 @@ from iossim.search.scheduler import schedule
 @given(st.lists(st.lists(st.floats(0, 100), min_size=6, max_size=6), min_size=2, max_size=4))
 def test_no_other_deal_has_a_shorter_longest_group(times: list[list[float]]) -> None:
     curves = np.minimum.accumulate(np.array(times), axis=1)
-    levels = dealt(curves, len(curves))
+    levels = dealt(curves)
     assert levels.sum() == curves.shape[1]
     assert levels.min() >= 1
 

@@ -135,10 +135,10 @@ def test_unknown_operators_are_told_and_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (["--dim", "n"], "--dim 'n' is not a dimension; write NAME=8"),
-        (["--dim", "n=-1"], "is not a dimension"),
+        (["--dim", "n"], "--dim 'n' is not a size; write NAME=8"),
+        (["--dim", "n=-1"], "is not a size"),
         (["--dim", "n=0"], "computes nothing"),
-        (["--dim", "n=4", "--dim", "n=5"], "--dim 'n' is given as both 4 and 5"),
+        (["--dim", "n=4", "--dim", "n=5"], "--dim names 'n' 2 times; give it once"),
         (["--dim", "m=4"], "has no open dimension 'm'; known: n"),
     ],
 )

@@ -145,6 +145,7 @@ WRITTEN: dict[str, tuple[Any, dict[str, str]]] = {
     "batch": (5, {}),
     "training": (True, {"training": "True"}),
     "block": ("stem", {"block": "stem"}),
+    "static_part": (True, {"static_part": "True"}),
 }
 #: Options that a source does not keep: how strictly the model is read, and what stays in memory.
 NOT_KEPT = {"strict", "example_inputs", "onnx_file"}

@@ -73,14 +73,41 @@ def test_operator_set(tmp_path: Path, opset: int, reason: str) -> None:
 
 
 def test_operators_that_cannot_be_taken_are_all_named_at_once(tmp_path: Path) -> None:
-    nodes = """[first] a = NonZero(x); [r] b = Relu(x); [second] c = NonZero(b); [odd] d = Mystery(b)
+    nodes = """[first] a = NonZero(x); [r] b = Relu(x); [second] c = NonZero(b); [t] t = Transpose(c); [odd] d = Mystery(b)
         [fused] e = com.microsoft.Inverse(b); [dice] f = RandomNormalLike(b); [s] y = Sigmoid(d)"""
     text = message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2]}, domains=["com.microsoft"]))
     assert "Mystery ('odd'): ONNX has no such operator; " in text
     assert "NonZero ('first' and 1 more): the shape of its output depends on data; " in text
     assert "RandomNormalLike ('dice'): it draws random numbers; " in text
     assert "com.microsoft.Inverse ('fused'): neither ONNX nor the file determines the shape of its output" in text
-    assert text.endswith("; export the model without them")
+    assert "Transpose" not in text  # what reads them would be read if they were
+    assert text.endswith("; give `static_part` for the part before them, or export the model without them")
+
+
+DETECTION = """[h] a = Relu(x); [s] y = Sigmoid(a); [n] b = NonZero(a); [t] c = Transpose(b); [g] d = GatherND(y, c)
+    [u] e = custom.Odd(d)"""
+
+
+def test_the_part_before_data_dependent_shapes_is_read(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "m.onnx", DETECTION, {"x": [1, 4]}, output="e y", domains=["custom"])
+    assert "custom.Odd ('u'): it reads what these make" in message(path)
+    network = load(path, static_part=True)
+    assert network.graph.outputs == ("y", "a")
+    assert [node.name for node in network.graph.nodes] == ["h", "s"]
+    assert "what makes e is in no price" in network.reading[0]
+    assert load_source(network.source).graph.hash == network.graph.hash
+    assert load(path, static_part=True, batch=3).graph.types["y"].shape == (3, 4)
+    whole = load(write_onnx(tmp_path / "whole.onnx", RELU, {"x": [1, 4]}), static_part=True)
+    assert (whole.graph.outputs, whole.reading) == (("y",), ())
+
+
+def test_a_part_is_not_read_if_it_is_empty_or_another_at_another_batch(tmp_path: Path) -> None:
+    empty = write_onnx(tmp_path / "m.onnx", "[n] y = NonZero(x)", {"x": [1, 4]})
+    assert "NonZero ('n'): the shape of its output depends on data; " in message(empty, static_part=True)
+    nodes, declared = "[r] a = Relu(x); [o] y = custom.Odd(a)", {"y": [1, 4]}
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 4]}, output=declared, domains=["custom"])
+    assert import_onnx(path, static_part=True).outputs == ("y",)
+    assert "so that batch 1 of the file cannot become 2" in message(path, static_part=True, batch=2)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +161,7 @@ def test_a_batch_that_another_input_binds_is_not_open(tmp_path: Path) -> None:
 def test_a_file_without_open_dimensions_says_how_to_change_its_batch(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "m.onnx", RELU, {"x": [1, 3, 8, 8]})
     text = message(path, OptionError, dimensions={"batch": 8})
-    assert "has no open dimension, so no 'batch': its inputs are x 1x3x8x8; give another batch with `batch` 8" in text
+    assert "has no open dimension, so no 'batch': its inputs are x 1x3x8x8; export it with" in text
 
 
 def test_open_dimension(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from exported_networks import assert_equal_outputs
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
-import iossim
+import iossim.torch
 from iossim.api import optimize, search_options
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ModelError, OptionError
@@ -28,6 +28,7 @@ from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.sources import torch_module
+from iossim.models.sources.torch_operators import translations
 from iossim.schedule.fit import fit
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
@@ -158,6 +159,72 @@ class Scaled(nn.Module):
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 
 
+@torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+def grouped_mm_fallback(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    return torch._grouped_mm(input, weight, offs=offs)
+
+
+@grouped_mm_fallback.register_fake
+def _(input: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    return input.new_empty(input.shape[0], weight.shape[2])
+
+
+class Routed(nn.Module):
+    """Tokens to two of five experts each, with the operators of transformers' ``grouped_mm_experts_forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.up = nn.Linear(8, 5, bias=False), nn.Parameter(torch.randn(5, 24, 8))
+        self.down, self.bias = nn.Parameter(torch.randn(5, 8, 12)), nn.Parameter(torch.randn(5, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares, choice = torch.topk(torch.softmax(self.router(x), -1), 2)
+        experts, order = torch.sort(choice.reshape(-1))
+        ends = torch.cumsum(torch.histc(experts.float(), bins=5, min=0, max=4), dim=0, dtype=torch.int32)
+        gate, up = grouped_mm_fallback(x[order // 2], self.up.transpose(-2, -1), ends).chunk(2, dim=-1)
+        made = grouped_mm_fallback(nn.functional.silu(gate) * up, self.down.transpose(-2, -1), ends)
+        made = (made + self.bias[experts]) * shares.reshape(-1)[order].unsqueeze(-1)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(order.size(0))
+        return made[places].view(*shares.shape, 8).sum(1)
+
+
+def test_a_routed_layer_is_a_few_units_of_known_ops_and_its_file_runs(tmp_path: Path) -> None:
+    module, x, path = Routed().eval().requires_grad_(False), torch.randn(7, 8), tmp_path / "m.onnx"
+    network, kept = load(module, x), load(module, x, onnx_file=path)
+    kinds = [unit.kind for unit in network.units]
+    assert not network.foreign
+    assert len(kinds) == 18
+    assert [kind for kind in kinds if "Grouped" in kind] == ["Grouped-Matmul", "Grouped-Matmul-Add-Mul"]
+    assert kept.graph.hash == network.graph.hash
+    (expected,), (value,) = outputs_of(module, x), network.graph.outputs
+    for made in (evaluate_graph(network.graph, {"x": x.numpy()})[value], *run_onnxruntime(str(path), {"x": x.numpy()})):
+        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(iossim.torch.compile(module, x)(x), module(x))
+
+
+def test_a_histogram_may_have_edges_between_whole_numbers() -> None:
+    module, x = Returning(lambda x: torch.histc(x, 7, -0.25, 0.75)), torch.rand(9)
+    (made,) = evaluate_graph(load(module, x).graph, {"x": x.numpy()}).values()
+    np.testing.assert_array_equal(made, module(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 0).index_put((torch.tensor([2, 0, 1]),), x[:3]),
+        lambda x: (x * 0).long().index_put((torch.sort(x)[1],), torch.arange(1, 10)),
+        lambda x: (x * 0).index_put((torch.sort(x)[1],), torch.arange(9, dtype=torch.float32)),
+        lambda x: (x * 0).long().index_put((torch.sort(x)[1],), torch.arange(9), True),
+        lambda x: (x[:3] * 0).long().index_put((x.view(3, 3).sort()[1],), torch.arange(3)),
+    ],
+)
+def test_writes_at_places_are_no_inverse_order_unless_all_of_it_is_there(function: Callable[..., Tensor]) -> None:
+    """Places that are no order; numbers that begin at 1, are of another type, or are added; orders of several rows."""
+    traced = torch.export.export(Returning(function), (torch.rand(9),))
+    assert torch.ops.aten.index_put.default not in translations(traced.graph)
+
+
 def test_inputs_are_called_as_arguments_and_outputs_as_keys() -> None:
     network = load(Scaled().eval(), {"shift": X, "image": X, "scale": 3.0})
     assert set(network.graph.inputs) == {"image", "shift"}
@@ -220,7 +287,7 @@ def test_a_schedule_of_a_module_asks_for_the_network_and_takes_a_file_of_it(tmp_
     assert kept.graph.hash == network.graph.hash
     assert kept.source.model == str(path)
     assert [found.name for found in tmp_path.iterdir() if found != saved] == ["mobilenet.onnx"]
-    read, found = iossim.api.read_schedule(saved, str(path))  # as the commands do for --model
+    read, found = iossim.api.read_any_schedule(saved, str(path))  # as the commands do for --model
     assert found.graph.hash == network.graph.hash
     assert len(read.stages) == len(schedule.stages)
 

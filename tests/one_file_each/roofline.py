@@ -62,7 +62,7 @@ class Roofline:
         ]
         return np.array(found, dtype=np.float64)
 
-    def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
+    def price_changed(self, batch: StageBatch, launches: float) -> Prices:
         return self.price_stages(batch)
 
     def price_candidates(self, candidates: Sequence[Candidate]) -> Prices:

@@ -163,6 +163,8 @@ def test_pictures_can_be_saved(comparison: iossim.Comparison, tmp_path: Path) ->
     drawn = comparison.plot()
     drawn.save(tmp_path / "bars.svg")
     assert (tmp_path / "bars.svg").read_text(encoding="utf-8") == drawn._repr_svg_() == drawn.svg
+    with pytest.raises(OptionError, match=r"bars.png' would be SVG; give it a name in .svg"):
+        drawn.save(tmp_path / "bars.png")
     assert len(repr(drawn)) < 60
 
 

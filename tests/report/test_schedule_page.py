@@ -12,7 +12,7 @@ import pytest
 
 import iossim
 from iossim.report.figures.graph import graph_svg, unit_names
-from iossim.report.schedule_page import schedule_page
+from iossim.report.schedule_page.page import schedule_page
 from iossim.report.schedule_tables import repeats, schedule_table
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import StreamSchedule

@@ -65,14 +65,11 @@ def lattice_of(problem: ScheduleProblem) -> Lattice:
 @given(problems(7), spaces, st.integers(0, 99))
 def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: StageSpace, seed: int) -> None:
     lattice, bounds = lattice_of(problem), random_bounds(len(problem), seed)
-    labels = Labels.of(len(lattice))
+    labels = Labels.of(len(lattice), np.zeros(2))
     labels.leaving[:] = np.random.default_rng(seed).random(labels.leaving.shape)
     endings = Endings.room(1 << 13)
-    graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
-    end, filled, full = find_endings(
-        0, len(lattice), graph, BoundArrays.of(bounds), labels, np.zeros(2), False, *space.walk_limits(len(problem)),
-        GrowingTable().table, endings, 0,
-    )  # fmt: skip
+    given = StateGraph.of(problem, lattice, space), BoundArrays.of(bounds), labels, False, GrowingTable().table, endings
+    end, filled, full = find_endings(0, len(lattice), *given, 0)
     assert (end, full) == (len(lattice), False)
     found = {}
     for index in range(filled):
@@ -104,12 +101,8 @@ def test_bounds_change_what_is_priced_and_not_what_it_costs(
 ) -> None:
     model = RandomCostModel(seed=seed, spread=0.0, barrier_us=barrier_us)
     part = Part(problem, lattice_of(problem), tuple(range(len(problem))), space, no_merges())
-    bounded, plain = (
-        solve_block(part, model, concurrent=True, entry=0, bounds=bounds) for bounds in (model.bounds(problem), None)
-    )
-    costs = [
-        min(path.cost_us for path in (each.single, each.concurrent) if path is not None) for each in (bounded, plain)
-    ]
+    bounded, plain = (solve_block(part, model, entry=0, bounds=bounds) for bounds in (model.bounds(problem), None))
+    costs = [min(path.cost_us for path in each.paths if path is not None) for each in (bounded, plain)]
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
     assert bounded.priced_stages <= plain.priced_stages
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.solver import Solution
-from iossim.search.windows import improve, parts_bound_us, prepare_window
+from iossim.search.windows import improve, parts_bound_us
 
 
 class Fused(RandomCostModel):
@@ -173,11 +172,11 @@ def test_a_window_costs_what_it_does_before_the_stage_after_it(after_concurrent_
     prices = TableCostModel(PriceTable(boundary_us=boundary, stages=stages))
 
     def prepare(units: Sequence[int]) -> Part | None:
-        how: dict[str, Any] = {"concurrent": True, "merge": False}
-        return prepare_window(problem, prices, SearchOptions(), build_lattice, units, **how) if len(units) < 3 else None
+        own, options = tuple(range(len(units))), SearchOptions(StageSpace(merge=False))
+        return Part.of(problem.restrict(units), own, prices, options) if len(units) < 3 else None
 
     def solve_part(part: Part, entry: int) -> BlockSolution:
-        return solve_block(part, prices, concurrent=True, entry=entry, bounds=None)
+        return solve_block(part, prices, entry=entry, bounds=None)
 
     found = [PlannedStage(mask, Strategy.CONCURRENT) for mask in (1, 2, 12)]
     improve(problem, found, prices, START, prepare, solve_part, lambda done: None)

@@ -22,12 +22,12 @@ from iossim.execution.memory import with_memory
 from iossim.hardware.load import device
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
-from iossim.schedule.streams import StreamBatch, StreamProblem, flat
+from iossim.schedule.streams import StreamBatch, StreamProblem
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
 from iossim.search.streams.bounds import ancestors, cut, stream_bound_us
 from iossim.search.streams.exact import best_streams
-from iossim.search.streams.moves import neighbours
+from iossim.search.streams.moves import Neighbours, draw
 from iossim.search.streams.search import list_schedules
 from iossim.testing.cost_models import twin_network
 
@@ -128,14 +128,13 @@ def test_neighbours_are_schedules(seed: int, first: int, most: int) -> None:
     problem = random_stream_batch(random_network(seed), seed).problem
     first = min(first, len(problem) - 1)
     order, streams = np.arange(len(problem)), np.zeros(len(problem), dtype=np.int64)
-    orders, changed = (np.empty((64, len(problem)), dtype=np.int64) for _ in range(2))
-    reads, readers = problem.flat_reads, flat(problem.readers)
-    neighbours(order, streams, *reads, *readers, first, most, np.uint64(seed + 1), orders, changed)
-    for one in orders.tolist():
+    near = Neighbours.room(problem, 64)
+    draw(order, streams, first, most, np.uint64(seed + 1), near)
+    for one in near.orders.tolist():
         assert is_order(one, problem)
         assert one[:first] == list(range(first))
-    assert changed.min() >= 0
-    assert changed.max() < most
+    assert near.streams.min() >= 0
+    assert near.streams.max() < most
 
 
 @given(SEEDS)

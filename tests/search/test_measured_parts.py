@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import mean
 from typing import Any
@@ -38,7 +39,7 @@ def transitions_of(
     assert lattice is not None
     most_groups = space.max_groups or len(problem)
     masks = price_merges(problem, RandomCostModel(), most_groups).masks if merge else no_merges().masks
-    return lattice, enumerate_transitions(problem, lattice, space, masks, concurrent)
+    return lattice, enumerate_transitions(problem, lattice, replace(space, concurrent=concurrent), masks)
 
 
 @settings(max_examples=40)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from iossim.base.errors import ScenarioError
 from iossim.study import axes
 from iossim.study.axes import AXES, METRICS, ROW_AXES, Quantity, where_in_words
-from iossim.study.points import Point, axis_values, count_points, labels_of, network_of, points_of
+from iossim.study.points import Point, count_points, labels_of, network_of, points_of
 from iossim.study.report.report import ROW_COLUMNS
-from iossim.study.scenario import PointValues, Scenario
+from iossim.study.scenario import PointLabels, Scenario
 from iossim.study.study_kind import GROUP
 from iossim.study.study_run import Row
 
@@ -82,17 +82,17 @@ def test_zip_takes_values_side_by_side(data: st.DataObject) -> None:
     assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
 
 
-@given(
-    st.lists(st.fixed_dictionaries({}, optional={axis: st.sampled_from(CHOICES[axis]) for axis in AXES}), min_size=1)
-)
+@given(st.data())
 @settings(max_examples=15)
-def test_listed_points_take_the_only_value_of_what_they_leave_out(listed: list[dict[str, Any]]) -> None:
-    scenario = Scenario.model_validate({"name": "p", "models": ["resnet18"], "devices": ["k80"], "points": listed})
+def test_listed_points_have_listed_values_and_the_only_one_of_what_they_leave_out(data: st.DataObject) -> None:
+    chosen = data.draw(st.fixed_dictionaries({axis: lists(axis) for axis in AXES}))
+    known = {axis: list(map(label, values)) for axis, values in chosen.items()}
+    named = {axis: st.sampled_from(labels) for axis, labels in known.items() if len(labels) > 1}
+    listed = data.draw(st.lists(st.fixed_dictionaries(named), min_size=1))
+    given_data = {"name": "p", "points": listed, **{FIELDS[axis]: chosen[axis] for axis in AXES}}
+    scenario = Scenario.model_validate(given_data)
     assert scenario.combine == "points"
-    alone = {"model": "resnet18", "device": "k80", "batch": 1, "dtype": "fp32", "engine": "paper",
-             "cost_model": "simulator", "search": {}, "rewrite": "none", "micro_batch": 1,
-             "workspace": "any workspace", "dataflow": "no dataflow"}  # fmt: skip
-    expected = [tuple(label(point.get(axis, alone[axis])) for axis in AXES) for point in listed]
+    expected = [tuple(point.get(axis, known[axis][0]) for axis in AXES) for point in listed]
     assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
     labels = labels_of(scenario)
     assert {axis: set(labels[axis]) for axis in AXES} == {
@@ -228,7 +228,7 @@ _NO_FIGURES = {
 
 def test_scenarios_points_and_rows_have_a_field_for_each_axis() -> None:
     scenario = Scenario(name="axes", models=[], devices=[])
-    assert list(axis_values(scenario)) == list(AXES) == list(PointValues.model_fields)
+    assert list(AXES) == list(PointLabels.model_fields)
     assert [field.name for field in dataclasses.fields(Point) if field.name not in _BESIDE] == list(AXES)
     assert set(labels_of(scenario)) == set(ROW_AXES)
     for name, axis in AXES.items():

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from iossim.study.answers import answer, meets
 from iossim.study.axes import number
 from iossim.study.question import Question, in_words
-from iossim.study.row_comparison import is_looked_at
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import faults_of
 from iossim.study.study_run import Answer, CrossPrice, Row
+from iossim.study.table import is_looked_at
 
 DEVICES = {"p4": (5.4, 75.0), "t4": (8.1, 70.0), "v100-sxm2": (15.7, 300.0)}
 SCHEDULERS = ("sequential", "ios-parallel", "ios-both")
@@ -323,7 +323,6 @@ def test_no_rows_answer_nothing_and_claims_are_open() -> None:
 
 #: What is refused whatever the study: the mapping, and words of the reason and the remedy.
 REFUSED = {
-    "fastest scheduler": ("is a sentence, which is no longer read", "write a mapping, as '{best: scheduler}'"),
     "{}": ("asks nothing", "write a 'metric'"),
     "{where: {batch: 1}}": ("asks nothing",),
     "{best: modl}": ("is 'modl', which is no axis", "did you mean 'model'?"),

@@ -22,8 +22,9 @@ from iossim.study import evaluate, sweep
 from iossim.study.axes import Search
 from iossim.study.points import points_of
 from iossim.study.question import Question
+from iossim.study.run_directory import open_journal, whole_entries
 from iossim.study.scenario import Scenario
-from iossim.study.study_run import DEFECTS, Journal, StudyRun, whole_entries
+from iossim.study.study_run import DEFECTS, StudyRun
 from iossim.study.sweep import run_study
 from iossim.tasks.task import Task
 
@@ -185,7 +186,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
 @pytest.mark.skipif(sys.platform == "win32", reason="files are locked as POSIX does")
 def test_two_runs_do_not_write_one_folder(undisturbed: StudyRun, tmp_path: Path) -> None:
     shutil.copytree(undisturbed.folder, tmp_path / "run")
-    held = Journal(tmp_path / "run" / "journal.jsonl")
+    held = open_journal(tmp_path / "run" / "journal.jsonl")
     # A lock is the open file's, not the process's.
     with pytest.raises(OptionError, match="written by another run"):
         resume(tmp_path / "run")

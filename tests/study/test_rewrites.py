@@ -10,7 +10,6 @@ import pytest
 
 import iossim
 from iossim import api, related
-from iossim.base.errors import ScenarioError
 from iossim.edge.capacity import uses
 from iossim.edge.plan import Variant
 from iossim.prediction.schedule_interval import ScheduleErrors
@@ -154,14 +153,6 @@ def test_several_devices_against_one(tmp_path: Path) -> None:
     assert server.latency_ms > ring.latency_ms
 
 
-def test_listed_points_tell_plans_by_their_labels() -> None:
-    listed = [{"dataflow": "two"}, {"dataflow": {"policy": "exhaustive"}}]
-    points = points_of(Scenario.model_validate({**SEVERAL, "points": listed}))
-    assert [(point.dataflow.devices, point.dataflow.policy) for point in points] == [(2, "priority"), (1, "exhaustive")]
-    with pytest.raises(ScenarioError, match="no dataflow is called 'three'; known: 1 device, two"):
-        points_of(Scenario.model_validate({**SEVERAL, "points": [{"dataflow": "three"}]}))
-
-
 def test_what_fits_no_way_is_a_row_with_its_reason(tmp_path: Path) -> None:
     small = {**ONE, "devices": [{"device": "c6678", "set": {"private_bytes": 8}}], "questions": []}
     for row in run_study(Scenario.model_validate(small), tmp_path / "run", workers=1).results.rows:
@@ -192,9 +183,3 @@ def test_rows_tell_what_the_api_finds(tmp_path: Path) -> None:
         assert row.micro_batch_gain == pytest.approx(found.gain)
         assert row.largest_gain == max(one.gain for one in found.kernels if one.gain is not None)
         assert row.workspace_mib == found.workspace_bytes / 2**20
-
-
-def test_listed_points_tell_workspaces_by_their_labels() -> None:
-    listed = [{"workspace": "in all"}, {"workspace": "2MiB"}]
-    points = points_of(Scenario.model_validate({**LIMITED, "points": listed}))
-    assert [(point.workspace.limit, point.workspace.total) for point in points] == [(None, "4MiB"), ("2MiB", None)]

@@ -14,4 +14,5 @@ from iossim.models.options import LoadOptions
 
 def import_onnx(path: Path, **binding: Any) -> Graph:
     """``binding`` are options of :class:`~iossim.models.options.LoadOptions`."""
-    return translate(bind(read_model(path), LoadOptions(**binding)))
+    options = LoadOptions(**binding)
+    return translate(bind(read_model(path), options), static_part=options.static_part)

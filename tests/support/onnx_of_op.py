@@ -17,6 +17,7 @@ from onnx_import import import_onnx
 from iossim.ir.graph import Names
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op
+from iossim.models.onnx.grouped_products import VERSION, functions_for
 from iossim.models.onnx.spelling import IR_VERSION, Speller
 from iossim.models.passes.pipeline import canonicalise
 
@@ -27,7 +28,9 @@ def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[
     names = [f"x{index}" for index in range(len(inputs))]
     outputs = [f"y{index}" for index in range(len(op.infer(types)))]
     speller = Speller(opset, Names([*names, *outputs]))
-    speller.spell(op, "node", names, outputs, types[0])
+    speller.spell(op, "node", names, outputs, *types)
+    functions = functions_for(speller.nodes, opset)
+    domains = {"": opset, **{each.domain: VERSION for each in functions}}
     elements = [helper.np_dtype_to_tensor_dtype(array.dtype) for array in inputs]
     graph = helper.make_graph(
         speller.nodes,
@@ -43,7 +46,8 @@ def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[
         ],
         [*(numpy_helper.from_array(inputs[index], names[index]) for index in constants), *speller.tensors],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
+    imports = [helper.make_opsetid(*each) for each in domains.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, functions=functions)
 
 
 def types_of(arrays: Sequence[Array]) -> list[Any]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.ops.nary import Mul
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.quantize import (
     Dequantize,
+    DequantizedMatMul,
     DynamicQuantize,
     IntegerConv,
     IntegerMatMul,
@@ -25,7 +27,7 @@ from iossim.ir.ops.quantize import (
 )
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Cast, Relu
-from iossim.ir.types import DType
+from iossim.ir.types import DType, Precision
 
 Integer = type[np.int8] | type[np.uint8]
 
@@ -142,6 +144,40 @@ def _no_zero() -> Network:
     scale = b.numbers("scale", np.float32(0.01))
     x = b.add(Quantize(), b.input("x", (2, 5)), scale)
     return b.network([x, b.add(Dequantize(), x, scale)])
+
+
+WEIGHTS = {
+    DType.INT4: (ml_dtypes.int4, -8, 8),
+    DType.UINT4: (ml_dtypes.uint4, 0, 16),
+    DType.INT8: (np.int8, -128, 128),
+    DType.UINT8: (np.uint8, 0, 256),
+}
+
+
+def dequantised(
+    dtype: DType,
+    leading: tuple[int, ...],
+    sizes: tuple[int, int],
+    block: int,
+    has_zero: bool,
+    precision: Precision = Precision.FP32,
+    fused: bool = True,
+) -> Network:
+    """A product, maybe with a bias, a residual and a ReLU in its unit."""
+    b, random = GraphBuilder("product", precision), np.random.default_rng(0)
+    of_array, low, high = WEIGHTS[dtype]
+    inner, columns = sizes
+    shape = (-(-inner // block), columns)
+    operands = [b.input("x", (*leading, inner)), b.numbers("w", random.integers(low, high, sizes).astype(of_array))]
+    operands.append(b.numbers("s", random.uniform(0.01, 0.1, shape).astype(precision.storage.numpy)))
+    operands += [b.numbers("z", random.integers(low, high, shape).astype(of_array))] * has_zero
+    with b.unit("u", "Dequantized-Matmul-Bias-Add-Relu"):
+        y = b.add(DequantizedMatMul(block), *operands)
+        if fused:
+            y = b.add(
+                Relu(), b.add(Add(), b.add(Add(), y, b.constant("b", (columns,))), b.input("r", (*leading, columns)))
+            )
+    return b.network([y])
 
 
 _SAME = QuantizedConv((1, 1), (1, 1, 1, 1))

@@ -17,6 +17,7 @@ from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.ops.functions import UNARY, Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements
 from iossim.ir.ops.grid_sample import GridSample
+from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
@@ -268,6 +269,30 @@ def _parts_of_rows() -> Network:
     return b.network([joined, b.add(Add(), q, b.add(Slice((16,), (32,), (2,), (1,)), x, name="slice"))])
 
 
+def _grouped_product(rows: int, *ends: int) -> Network:
+    """Rows by the weights of their experts, each weighed after that."""
+    b = GraphBuilder("grouped")
+    x, shares = b.input("x", (rows, 70)), b.input("shares", (rows, 1))
+    with b.unit("u", "Grouped-Matmul-Mul"):
+        operands = b.constant("w", (len(ends), 70, 72)), b.numbers("ends", np.array(ends))
+        y = b.add(Mul(), b.add(GroupedMatMul(), x, *operands), shares)
+    return b.network([y])
+
+
+def _routed() -> Network:
+    """Five tokens, each to the two of three experts that their first numbers choose, and back in their order."""
+    b = GraphBuilder("routed")
+    x = b.input("x", (5, 8))
+    _, chosen = b.add_all(TopK(2), b.add(Slice((0,), (3,), (1,), (1,)), x), name="choice")
+    expert, order = b.add_all(TopK(10, 0, False), b.add(Reshape((10,)), chosen), name="order")
+    is_below = b.add(Nary("less_or_equal"), expert, b.numbers("experts", np.arange(3)[:, None]))
+    ends = b.add(Cast("int32"), b.add(Reduce("sum", (1,), False), b.add(Cast("fp32"), is_below)))
+    sent = b.add(Gather(), x, b.add(Nary("div"), order, b.numbers("each", np.array(2))))
+    made = b.add(GroupedMatMul(), sent, b.constant("w", (3, 8, 8)), ends)
+    _, place = b.add_all(TopK(10, 0, False), order, name="place")
+    return b.network([b.add(Gather(), made, place)])
+
+
 #: Four queries, the last of six tokens that have keys: each sees those before it.
 _SEEN = np.tri(4, 6, 2, dtype=np.bool_)
 OPS: dict[str, Callable[[], Network]] = {
@@ -400,6 +425,9 @@ OPS: dict[str, Callable[[], Network]] = {
     "smallest k, of channels": lambda: of_op(TopK(2, 1, False), IMAGE),
     "running sums": lambda: of_op(CumSum(2), IMAGE),
     "running sums from the end": lambda: of_op(CumSum(1, True, True), (2, 5)),
+    "grouped product": lambda: _grouped_product(13, 2, 2, 11, 12),
+    "grouped product of few rows": lambda: _grouped_product(1, 0, 0, 1, 1),
+    "routed rows": _routed,
     "picked by place": _picked_by_place,
     "embedded": _embedded,
     "layer norm": lambda: of_op(LayerNorm(), (2, 5, 24), weights=((24,), (24,))),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+from ml_dtypes import int4, uint4
 
 from iossim.ir.op import Array, Op
 from iossim.ir.ops import functions, reduce
@@ -20,6 +21,7 @@ from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsN
 from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.quantize import (
     Dequantize,
+    DequantizedMatMul,
     DynamicQuantize,
     IntegerConv,
     IntegerMatMul,
@@ -202,6 +204,9 @@ MORE_CASES: list[Case] = [
     (Quantize(), [np.arange(-3, 4, dtype=np.float32) / 2, floats(1)]),
     (Dequantize(-1), [whole(-99, 99, 2, 3, dtype=np.int8), floats(0.5, 0.1, 2), whole(-9, 9, 3, dtype=np.int8)]),
     (Dequantize(), [whole(-999, 999, 2, 3, dtype=np.int32), np.array(0.3, np.float32)]),
+    (Dequantize(0, 2), [whole(0, 255, 3, 4, dtype=np.uint8), (2, 4), whole(0, 255, 2, 4, dtype=np.uint8)]),
+    (DequantizedMatMul(3), [(2, 3, 4), whole(-8, 8, 4, 5, dtype=int4), (2, 5)]),
+    (DequantizedMatMul(3), [(3, 4), whole(0, 16, 4, 5, dtype=uint4), (2, 5), whole(0, 16, 2, 5, dtype=uint4)]),
     (DynamicQuantize(), [(3, 4)]),
     (DynamicQuantize(), [np.zeros((2, 2), np.float32)]),
     (QuantizedConv((1, 1), (1,) * 4, (1, 1), 2), [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.ios import solve
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
-from iossim.tasks.alternatives import Alternatives, BlockContext, Space, block_contexts, is_small, one_by_one
+from iossim.tasks.alternatives import Alternatives, BlockContext, block_contexts, is_small, one_by_one
 
 
 @dataclass(eq=False)
@@ -35,18 +35,18 @@ class Forbidding(WrappedCostModel):
         return np.where([self.is_forbidden(*each) for each in given], np.inf, self.inner.price_stages(batch))
 
 
-choices = st.builds(Space, spaces, st.booleans(), st.booleans())
+choices = st.builds(replace, spaces, concurrent=st.booleans(), merge=st.booleans())
 
 
-def optimal(problem: ScheduleProblem, prices: CostModel, space: Space) -> BlockContext:
-    options = SearchOptions(space.stages)
+def optimal(problem: ScheduleProblem, prices: CostModel, space: StageSpace) -> BlockContext:
+    options = SearchOptions(space)
     solution = solve([problem], prices, options, concurrent=space.concurrent, merge=space.merge)
     return BlockContext(problem, solution.plans[0], START, (0.0, 0.0))
 
 
 @settings(max_examples=20)
 @given(problems(6), choices, st.integers(0, 99))
-def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space, seed: int) -> None:
+def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: StageSpace, seed: int) -> None:
     prices = ScrambledTable(seed)
     context = optimal(problem, prices, space)
     best_us = context.cost_us(context.plan, prices)
@@ -57,7 +57,7 @@ def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space
             return (mask, strategy) == (stage.mask, stage.strategy)
 
         without = Forbidding(prices, is_it)
-        expected_us = cheapest(problem, without, space.stages, space.concurrent, space.merge)
+        expected_us = cheapest(problem, without, space, space.concurrent, space.merge)
         found = ask.next_best(context, index)
         if found is None:
             assert expected_us == np.inf
@@ -69,7 +69,7 @@ def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space
 
 @given(problems(6), st.integers(0, 99))
 def test_the_best_that_runs_beside_others_equals_brute_force(problem: ScheduleProblem, seed: int) -> None:
-    prices, space = ScrambledTable(seed), Space(StageSpace())
+    prices, space = ScrambledTable(seed), StageSpace()
     context = optimal(problem, prices, space)
     ask = Alternatives(prices, space)
     for index, stage in enumerate(context.plan):
@@ -82,7 +82,7 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
                 return strategy is Strategy.CONCURRENT and groups == 1 and bool(mask >> unit & 1)
 
             without = Forbidding(prices, is_alone)
-            expected_us = min(expected_us, cheapest(problem, without, space.stages, True, True))
+            expected_us = min(expected_us, cheapest(problem, without, space, True, True))
         found = ask.next_best_beside(context, index)
         cost_us = np.inf if found is None else context.cost_us(found, prices)
         assert cost_us == pytest.approx(expected_us, rel=1e-9)
@@ -92,10 +92,10 @@ def test_the_best_that_runs_beside_others_equals_brute_force(problem: SchedulePr
 _AFTER_SEVERAL = ScheduleProblem.of_edges(7, [(1, 2), (2, 3), (1, 4), (0, 5), (3, 5), (1, 6), (3, 6)])
 
 
-@example(_AFTER_SEVERAL, Space(StageSpace()), 3)
+@example(_AFTER_SEVERAL, StageSpace(), 3)
 @given(problems(6), choices, st.integers(0, 99))
 def test_other_stages_of_the_same_units_are_a_schedule_and_none_is_cheaper(
-    problem: ScheduleProblem, space: Space, seed: int
+    problem: ScheduleProblem, space: StageSpace, seed: int
 ) -> None:
     prices = RandomCostModel(seed)  # the same in a part of the block
     context = optimal(problem, prices, space)
@@ -132,7 +132,7 @@ def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:
 def test_small_blocks_are_known_by_their_transitions() -> None:
     # Three independent units: 27 ordered pairs of a state and a stage after it, less the eight empty stages.
     problem = ScheduleProblem.of_edges(3, [])
-    space = Space(StageSpace())
+    space = StageSpace()
     assert is_small(problem, space, 19)
     assert not is_small(problem, space, 18)
-    assert is_small(problem, Space(StageSpace(), concurrent=False), 1)
+    assert is_small(problem, StageSpace(concurrent=False), 1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
 from random_streams import issued_streams, random_stream_batch
 
-from iossim import api, related
+from iossim import api, inquiries, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
@@ -28,6 +28,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
+from iossim.models.load import load
 from iossim.models.random_graphs import seeded_network
 from iossim.report.explanation import long_lines, overview, rewriting_dot, rewriting_lines, short_lines
 from iossim.report.traces import stream_trace
@@ -323,3 +324,13 @@ def test_linking_and_other_splits_are_told() -> None:
     assert "reads in sequence what conv2.depthwise wrote for it" in text
     with pytest.raises(OptionError, match="'conv99' is not in the network"):
         explain_dataflow(found, ["conv99"])
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_the_baseline_has_the_joins_of_the_model_as_in_a_comparison(loaded: bool) -> None:
+    """Fused sums make the sequential schedule faster, too: that is part of the gain over the model as it is."""
+    found = api.optimize("resnet18", "t4")
+    assert "joins" in found.source.options
+    expected = api.compare("resnet18", "t4", schedulers=["sequential"]).baseline_us
+    explained = inquiries.explain(found, load("resnet18") if loaded else None)
+    assert explained.sequential_us == pytest.approx(expected)

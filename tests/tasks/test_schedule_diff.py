@@ -83,7 +83,7 @@ def test_what_is_told_of_tables() -> None:
     assert found.unknown == ("the noise, which is known for simulated latencies only",)
     (passage,) = found.passages
     assert (passage.first_us, passage.second_us) == (21, 10)
-    with pytest.raises(ScheduleError, match="'c' is in the second one alone; give two schedules of the same model"):
+    with pytest.raises(ScheduleError, match="'c' is in the second one alone; give two of the same model, scheduled"):
         diff(made("a", "b"), made("a", "b", "c"))
 
 
@@ -193,7 +193,7 @@ def test_a_network_that_gains_nothing_on_streams_is_told_what_a_graph_gains() ->
     assert told["engine"] == "graph"
     assert told["sequential_us"] / told["best_us"] > 1.5
     line = printed("compare inception_v3 -d h100 --engine paper -r 3 -s 8").splitlines()[-1]
-    assert line.startswith("With --engine graph: ")
+    assert line.startswith("With --engine graph it takes ")
     assert f"{told['best_us'] / 1e3:.3f} ms" in line
     remarks = json.loads(printed("optimize inception_v3 -d h100 --engine paper -r 3 -s 8 --json"))["remarks"]
     assert remarks == [line]

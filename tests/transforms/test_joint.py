@@ -10,6 +10,7 @@ from itertools import product
 from math import inf
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,14 +38,15 @@ from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.random_graphs import seeded_network
-from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.schedule.schedule import Schedule
 from iossim.schedule.schedule_file import read_stages
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 from iossim.tasks.measured_schedules import for_backend
-from iossim.tasks.stream_explain import search_streams
+from iossim.tasks.stream_explain import run_streams
+from iossim.tasks.task import Scheduled
 from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import ChooseJoins, JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
@@ -179,12 +181,8 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
     network = made()
     prices = api.cost_model("simulator", "t4", network.precision, "graph")
     task = api.task(network, None, cost_model=prices, rewrite=DEFAULT, rewrite_budget="2", search="joint")
-    found: AnySchedule
-    if by == "ios-streams":
-        changed, found = search_streams(task, by)
-    else:
-        done = task.run()
-        changed, found = done.network, done.schedule
+    done: Scheduled[Any] = run_streams(task, by) if by == "ios-streams" else task.run()
+    changed, found = done.network, done.schedule
     joint = found.options["joint"]
     assert ("streams" in joint["alone_us"]) == (by == "ios-streams")
     assert found.latency_us == pytest.approx(joint["us"])

@@ -99,7 +99,6 @@ class Resident:
     #: Demand of all its blocks on one SM on the device.
     device_us: DeviceTime = NOTHING
     dram_us: float = 0.0
-    power_us: float = 0.0
     progress: float = 0.0
     base_rate: float = 0.0
     own_rate: float = 0.0
@@ -136,7 +135,6 @@ class Resident:
             kept_us += count * one.kept_us
             part += count * one.part
         self.device_us = DeviceTime(dram_us, power_us, l2_us, kept_us, part)
-        self.power_us = power_us
         self.spill()
         self.base_rate = 1.0 / self.run.demand.block_us[self.count] if self.count else 0.0
 
@@ -146,8 +144,8 @@ class Resident:
 
     def copy(self) -> Resident:
         cohorts = [Cohort(cohort.started, cohort.count, cohort.block_us) for cohort in self.cohorts]
-        asked_us = self.device_us, self.dram_us, self.power_us
-        return Resident(self.run, self.count, *asked_us, self.progress, self.base_rate, rate=self.rate, cohorts=cohorts)
+        asked = self.count, self.device_us, self.dram_us
+        return Resident(self.run, *asked, self.progress, self.base_rate, rate=self.rate, cohorts=cohorts)
 
 
 @dataclass(eq=False, slots=True)

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time, runs_on_cores
 from iossim.backends.simulator.events.demand import BlockDemand
-from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
-from iossim.backends.simulator.unit_prices import PlacedUnits, UnitKey, host_issue_us
+from iossim.backends.simulator.unit_prices import UnitKey, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait, forks_and_joins
-from iossim.hardware.lowering.target import copy_candidates
-from iossim.hardware.lowering.unit import StepCandidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
@@ -47,23 +44,19 @@ class IssueKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class IssueRecord:
+class _IssueEvent:
+    event: int
+    queue: Queue
+    host_us: float
+    stream_us: float
+
+
+class IssueRecord(_IssueEvent):
     """The host issues the record of an event; the stream needs ``stream_us`` before it fires."""
 
-    event: int
-    queue: Queue
-    host_us: float
-    stream_us: float
 
-
-@dataclass(frozen=True, slots=True)
-class IssueWait:
+class IssueWait(_IssueEvent):
     """The host makes a stream wait for an event; the stream goes on ``stream_us`` after it."""
-
-    event: int
-    queue: Queue
-    host_us: float
-    stream_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +91,18 @@ Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevic
 
 
 class KernelLibrary:
-    """The kernels that units run as on one device: each step's fastest candidate, or a variant's.
+    """The kernels that units run as on one device, block by block: each step's fastest candidate, or a variant's.
 
     Equal units are lowered once, in whatever network they come. Values lie ``in_place`` by default where they do under
     the engine.
     """
 
     def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER, in_place: bool | None = None) -> None:
-        self.profile = profile
-        self.engine = Engine(engine)
-        self.placed = PlacedUnits(profile, self.engine, self.engine.facts.in_place if in_place is None else in_place)
-        self._models: dict[int, KernelModel] = {}
-        self._units: dict[tuple[UnitKey, str, int], tuple[IssuedKernel, ...]] = {}
-
-    def _on(self, sms: int | None = None) -> KernelModel:
-        """Kernel model of a number of SMs, by default of all."""
-        sms = sms or self.profile.sm_count
-        if sms not in self._models:
-            libraries = self.engine.libraries_on(self.profile.architecture)
-            self._models[sms] = KernelModel(self.engine.on(self.profile), self.engine.issue, libraries, sms)
-        return self._models[sms]
+        self.profile, self.engine = profile, Engine(engine)
+        in_place = self.engine.facts.in_place if in_place is None else in_place
+        self.units = UnitPrices(profile, None, self.engine, in_place)
+        self.costs = EventCosts.of(self.engine, profile)
+        self._issued: dict[tuple[UnitKey, str, int | None], tuple[IssuedKernel, ...]] = {}
 
     def unit(
         self, network: Network, unit: int, variant: str = FASTEST, sms: int | None = None
@@ -126,43 +111,35 @@ class KernelLibrary:
 
         Raises PlanError for a variant that it does not have.
         """
-        key = self.placed.keys(network)[unit], variant, sms or self.profile.sm_count
-        if key not in self._units:
-            kernels = self._kernels(self.placed.steps(network, unit), variant, sms)
-            self._units[key] = kernels + self._kernels(self.placed.copies(network, [unit]), sms=sms)
-        return self._units[key]
+        key = self.units.keys_of(network)[unit], variant, sms
+        if key not in self._issued:
+            self._issued[key] = self._kernels(self.units.price_unit(network, unit, *key), sms)
+        return self._issued[key]
 
     def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:
         """Kernels of several units as one stacked convolution, with the ``copies`` after it.
 
         Raises ScheduleError if they do not merge.
         """
-        after = self.placed.copies(network, units) if copies else ()
-        return self._kernels(self.placed.merged(network, units)) + self._kernels(after)
+        return self._kernels(self.units.merged(network, units, copies))
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        return self._kernels((copy_candidates(moved, self.profile),), sms=sms)
+        return self._kernels(self.units.copy(moved, sms), sms)
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
-        """Name of a launch of units in a plan, and its workspace: its steps run one after another."""
+        """Name of a launch of units in a plan, and its workspace."""
         merged = strategy is Strategy.MERGE
-        steps = self.placed.merged(network, units) if merged else self.placed.steps(network, units[0])
-        chosen = self._on().chosen(steps, variant)
-        return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
+        steps = self.units.merged_steps(network, units) if merged else self.units.steps(network, units[0])
+        return Choice(variant, self.units.workspace_bytes(steps, variant))
 
-    def _kernels(
-        self, steps: StepCandidates, variant: str = FASTEST, sms: int | None = None
-    ) -> tuple[IssuedKernel, ...]:
-        model, apart_us = self._on(sms), EventCosts.of(self.engine, self.profile).apart_us
-        kernels: list[IssuedKernel] = []
-        for candidate, _ in model.chosen(steps, variant):
-            for position, kernel in enumerate(candidate.kernels):
-                # A graph was issued before it runs: its kernels cost the host nothing.
-                host_us = 0.0 if self.engine.is_recorded else host_issue_us(candidate, position, self.profile.engine)
-                demand = BlockDemand.of(kernel_work(model, kernel), self.profile, int(model.rates.sms))
-                kernels.append(IssuedKernel(demand, host_us, apart_us=apart_us))
-        return tuple(kernels)
+    def _kernels(self, price: UnitPrice, sms: int | None = None) -> tuple[IssuedKernel, ...]:
+        model = self.units.model(sms)
+        works = [kernel_work(model, kernel) for kernel in price.kernels]
+        return tuple(
+            IssuedKernel(BlockDemand.of(work, self.profile, sms), host_us, apart_us=self.costs.apart_us)
+            for work, host_us in zip(works, price.host_us, strict=True)
+        )
 
 
 def instructions(
@@ -194,7 +171,7 @@ def instructions(
             continue
         library = libraries[command.queue.device]
         cores = _cores(library)
-        costs = EventCosts.of(library.engine, library.profile)
+        costs = library.costs
         match command:
             case Launch():
                 unit = "+".join(command.units)

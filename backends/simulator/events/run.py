@@ -97,6 +97,6 @@ def run_schedule(
         stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
     chosen = Engine.named(engine)
     if chosen.facts.divides_sms:
-        units = UnitPrices(profile, network.precision, chosen, in_place=chosen.facts.in_place, error=None)
+        units = UnitPrices(profile, network.precision, chosen, chosen.facts.in_place)
         divided = divided_as_priced(StagePricing(profile, units, chosen), network)
     return run_plan(lower_schedule(schedule, network, chosen, divided=divided), network, profile, chosen, stages)

@@ -30,7 +30,7 @@ _ROUNDING = 1e-12
 #: Demand of a block on each resource that the device shares.
 DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
     Through.DRAM: attrgetter("dram_us"),
-    Through.POWER: attrgetter("power_us"),
+    Through.POWER: attrgetter("device_us.power_us"),
     Through.L2: attrgetter("device_us.l2_us"),
 }
 
@@ -59,8 +59,8 @@ class _Asked:
                 rate = size * resident.base_rate
                 if resident.dram_us:
                     self.dram[run] = self.dram.get(run, 0.0) + resident.dram_us * rate
-                if resident.power_us:
-                    self.power[run] = self.power.get(run, 0.0) + resident.power_us * rate
+                if resident.device_us.power_us:
+                    self.power[run] = self.power.get(run, 0.0) + resident.device_us.power_us * rate
                 if resident.device_us.l2_us:
                     self.l2[run] = self.l2.get(run, 0.0) + resident.device_us.l2_us * rate
 
@@ -200,7 +200,7 @@ def _slow_by_shared(classes: Sequence[MultiprocessorClass], demand_factor: float
             excess, limit = 1.0 + _ROUNDING, None
             if resident.dram_us and dram > excess:
                 excess, limit = dram, Through.DRAM
-            if resident.power_us and power > excess:
+            if resident.device_us.power_us and power > excess:
                 excess, limit = power, Through.POWER
             if resident.device_us.l2_us and l2 > excess:
                 excess, limit = l2, Through.L2
@@ -218,7 +218,7 @@ def _use(found: MultiprocessorClass) -> None:
         issue += resident.count * work.issue_us * rate
         l2 += resident.count * work.l2_us * rate
         dram += resident.dram_us * rate
-        power += resident.power_us * rate
+        power += resident.device_us.power_us * rate
         l2_device += resident.device_us.l2_us * rate
     found.issue_use, found.l2_use, found.dram_use, found.power_use = issue, l2, dram, power
     found.l2_device_use = l2_device

@@ -5,18 +5,33 @@ Whole numbers are multiplied and summed in fp64, which holds them without roundi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, constant, floating_only
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import Gemm, MatMul, folded_shapes
-from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DequantizedMatMul,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.types import DType, TensorType
+
+#: Bytes of which a row of each operand of torch's grouped product is a multiple.
+_ALIGNMENT = 16
+#: From so many times fewer rows than experts on, a row's own weights are read for it.
+_FEW_ROWS = 3
 
 
 @computes("matmul", refuses=floating_only)
@@ -35,6 +50,30 @@ def _gemm(op: Gemm, types: Types, a: Operand, b: Operand, c: Operand | None = No
         return torch.addmm(c, a, b, beta=op.beta, alpha=op.alpha)
     product = torch.mm(a, b)
     return product if op.alpha == 1 else torch.mul(product, op.alpha)
+
+
+@computes("grouped_matmul", refuses=floating_only)
+def _grouped_matmul(op: Op, types: Types, x: Operand, weight: Operand, ends: Operand) -> Operand:
+    """torch's own where it takes the operands and does not wait for the ends, as on CUDA it does but in bf16.
+
+    Else each expert multiplies all rows, or far fewer rows than experts are multiplied by weights that are looked up.
+    """
+    (rows, inner), (experts, _, width), dtype = types[0].shape, types[1].shape, types[0].dtype
+    number = constant(np.arange(rows)[:, None], x, DType.INT64)
+    never_waits = dtype is DType.BFLOAT16 or (isinstance(weight, torch.Tensor) and not weight.is_cuda)
+    if never_waits and dtype.bytes <= 4 and math.gcd(inner, width) * dtype.bytes % _ALIGNMENT == 0:
+        dense = x.contiguous() if rows > 1 else torch.reshape(torch.clone(x), (1, inner))  # aligned, as it asks for
+        product = torch._grouped_mm(dense, weight, offs=ends.to(torch.int32))
+        return torch.where(number < ends[-1], product, 0.0)
+    expert = torch.sum(ends <= number, 1, keepdim=True)
+    if rows * _FEW_ROWS < experts:
+        own = torch.index_select(weight, 0, torch.clamp(torch.reshape(expert, (-1,)), max=experts - 1))
+        product = torch.matmul(torch.reshape(x, (rows, 1, inner)), own)
+        return torch.where(expert < experts, torch.reshape(product, (rows, width)), 0.0)
+    y = x.new_zeros((rows, width))
+    for place in range(experts):
+        y = torch.where(expert == place, torch.matmul(x, torch.select(weight, 0, place)), y)
+    return y
 
 
 def _attention_refusal(op: Attention, types: Types) -> str:
@@ -128,10 +167,22 @@ def _quantize(op: Quantize, types: Types, x: Operand, *parameters: Operand) -> O
 
 @computes("dequantize")
 def _dequantize(op: Dequantize, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    scale, *zero = _along(op.axis, parameters, types)
-    x = x.to(torch.int64)
-    x = torch.sub(x, zero[0].to(torch.int64)) if zero else x
+    if op.block:
+        size = types[0].shape[op.axis]
+        every = [torch.repeat_interleave(each, min(op.block, size), op.axis) for each in parameters]
+        parameters = tuple(torch.narrow(each, op.axis, 0, size) for each in every)
+    scale, *zero = parameters if op.block else _along(op.axis, parameters, types)
+    if zero:
+        wide = torch.int64 if types[0].dtype is DType.INT32 else torch.int32
+        x = torch.sub(x.to(wide), zero[0].to(wide))
     return torch.mul(x.to(torch.float32), scale.to(torch.float32)).to(DTYPES[types[1].dtype])
+
+
+@computes("dequantized_matmul", refuses=floating_only)
+def _dequantized_matmul(op: DequantizedMatMul, types: Types, a: Operand, *stored: Operand) -> Operand:
+    (weight,) = apply(op.dequantisation, stored, types[1:])
+    (y,) = apply(MatMul(), [a, weight], [types[0], TensorType(types[1].shape, types[0].dtype)])
+    return y
 
 
 @computes("dynamic_quantize")

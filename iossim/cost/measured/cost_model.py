@@ -268,11 +268,8 @@ class MeasuredCostModel:
         self, kind: Kind, stage: MeasuredStage, copies: int, synchronises: int, plan: Plan, samples: Samples
     ) -> MeasurementRecord:
         signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
-        placement = self._signatures.placement(stage.network)
         how = copies, synchronises, samples, algorithm_of(plan, copies), self.timing.cold
-        return MeasurementRecord(
-            self._context_of(stage.network), kind, signature, *how, stage_subject(stage, placement)
-        )
+        return MeasurementRecord(self._context_of(stage.network), kind, signature, *how, stage_subject(stage))
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """Run a few rounds of one copy of each stage of one network, if not yet timed like this."""

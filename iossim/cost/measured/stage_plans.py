@@ -26,7 +26,7 @@ from iossim.cost.capabilities import FREE, IMPOSSIBLE
 from iossim.cost.measured.record import Kind
 from iossim.execution.backend import Choices, Divided
 from iossim.execution.engine import Engine
-from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
+from iossim.execution.in_place import in_place_buffers
 from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Copy, Plan, Queue, repeat
 from iossim.hardware.lowering.step import Step
@@ -74,7 +74,6 @@ def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | N
 class StageSignatures:
     """Computes signatures of stages, caching expensive properties of their networks."""
 
-    _placements: dict[Network, InPlaceBuffers] = field(default_factory=dict)
     _stages: dict[ScheduleProblem, dict[PlannedStage, str]] = field(default_factory=dict)
     _keys: dict[ScheduleProblem, list[str]] = field(default_factory=dict)
     _merges: dict[tuple[Network, tuple[int, ...]], str] = field(default_factory=dict)
@@ -102,21 +101,15 @@ class StageSignatures:
         groups = ([keys[unit] for unit in bits(group)] for group in problem.groups(stage.mask))
         return stage_digest(Strategy.CONCURRENT, groups) or FREE
 
-    def placement(self, network: Network) -> InPlaceBuffers:
-        """The placement of the network's values."""
-        if network not in self._placements:
-            self._placements[network] = in_place_buffers(network)
-        return self._placements[network]
-
     def price_keys(self, problem: ScheduleProblem) -> tuple[str, ...]:
         """Key of each unit's work, including the effects of its placement, alone and merged with others."""
-        place = self.placement(network_of(problem))
+        place = in_place_buffers(network_of(problem))
         units = zip(problem.works, problem.units, strict=True)
         return tuple(work + place.signature(unit) + place.merging(unit) for work, unit in units)
 
     def unit_key(self, network: Network, unit: int) -> str:
         """A unit's key for comparison; empty if it launches nothing when it runs."""
-        placement = self.placement(network)
+        placement = in_place_buffers(network)
         return f"{network.signatures[unit]}{placement.signature(unit)}" if placement.moves.get(unit, True) else ""
 
     def _merge(self, network: Network, units: tuple[int, ...]) -> str:
@@ -238,11 +231,11 @@ def boundary_unit(single_us: Sequence[float]) -> int:
 OperatorRecord = dict[str, int | str]
 
 
-def stage_subject(stage: MeasuredStage, placement: InPlaceBuffers) -> dict[str, Any]:
+def stage_subject(stage: MeasuredStage) -> dict[str, Any]:
     """``words``: the units by name, grouped; ``groups``: for each unit that launches something its ``signature``,
     ``kind`` and ``operators`` (None if they have no columns, or it runs as a variant). Merged units are one entry.
     """
-    network, groups = stage.network, stage.groups
+    network, groups, placement = stage.network, stage.groups, in_place_buffers(stage.network)
     named = [[network.units[unit].name for unit in group] for group in groups]
     around = f"{network.name}, batch {network.source.batch}"
     if stage.strategy is Strategy.MERGE:
@@ -253,28 +246,27 @@ def stage_subject(stage: MeasuredStage, placement: InPlaceBuffers) -> dict[str, 
             "operators": step_operators([merged_step(network, units)]),
         }
         return {"words": f"{around}: merged {' + '.join(named[0])}", "groups": [[merged]]}
-    entries = [
-        [_entry(stage, placement, unit) for unit in group if placement.moves.get(unit, True)] for group in groups
-    ]
+    entries = [[_entry(stage, unit) for unit in group if placement.moves.get(unit, True)] for group in groups]
     words = " | ".join(", ".join(names) for names in named)
     return {"words": f"{around}: {words}", "groups": [entry for entry in entries if entry]}
 
 
-def _entry(stage: MeasuredStage, placement: InPlaceBuffers, unit: int) -> dict[str, Any]:
+def _entry(stage: MeasuredStage, unit: int) -> dict[str, Any]:
     """A unit of a subject."""
     network, variant = stage.network, stage.variants.get(stage.network.units[unit].name, FASTEST)
     return {
-        "signature": network.signatures[unit] + placement.signature(unit),
+        "signature": network.signatures[unit] + in_place_buffers(network).signature(unit),
         "kind": f"{network.units[unit].kind} by {variant}" if variant else network.units[unit].kind,
-        "operators": None if variant else _unit_operators(network, placement, unit),
+        "operators": None if variant else _unit_operators(network, unit),
     }
 
 
-def _unit_operators(network: Network, placement: InPlaceBuffers, unit: int) -> list[OperatorRecord] | None:
+def _unit_operators(network: Network, unit: int) -> list[OperatorRecord] | None:
     """The operators of a unit; for a unit that only moves data, those of the terms that it copies."""
-    if unit not in placement.moves:
+    moves = in_place_buffers(network).moves
+    if unit not in moves:
         return step_operators(unit_steps(network, network.units[unit]))
-    types = [network.graph.types[term] for term, _ in placement.moves[unit]]
+    types = [network.graph.types[term] for term, _ in moves[unit]]
     return [_plane("concat", value) for value in types]
 
 

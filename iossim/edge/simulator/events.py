@@ -43,6 +43,10 @@ class Timed:
     spans: tuple[BusySpan, ...]
     moved_bytes: tuple[dict[MemoryKind, int], ...]
 
+    @property
+    def steps_us(self) -> list[float]:
+        return [end_us - start_us for start_us, end_us in self.steps]
+
 
 def simulate(plan: EdgePlan) -> Timed:
     """Simulate a plan."""

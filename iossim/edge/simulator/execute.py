@@ -27,7 +27,6 @@ from iossim.ir.op import Array
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import TensorType
 
-_ROWS = 2
 #: Value of every unwritten byte: floating-point numbers made of it are NaN.
 _POISON = 0xFF
 _Memory = NDArray[np.uint8]
@@ -43,16 +42,11 @@ class Stored:
     type: TensorType
     space: Box
 
-    def within(self, space: Box) -> list[Array]:
-        """The part of each stored block that is in a box."""
-        parts = ((block, lies, block.common(space)) for block, lies in self.blocks)
-        return [lies[_within(part or Box(block.starts, (0,) * len(space.shape)), block)] for block, lies, part in parts]
-
     @cached_property
     def blocks(self) -> list[tuple[Box, Array]]:
         """Each block that is stored here, and its bytes as an array of the axes in order."""
         rank = len(self.type.shape)
-        axes = self.layout.axes or tuple(range(rank))
+        axes = self.layout.order.axes or tuple(range(rank))
         back = tuple(axes.index(axis) for axis in range(rank))
         found, address = [], self.address
         for block in self.layout.blocks(self.type.shape):
@@ -72,15 +66,8 @@ class Stored:
     def get(self, box: Box, order: Order = AS_IT_LIES) -> Array:
         """Read a box, each row from the bands that its reader visits."""
         made = np.empty(box.shape, self.type.dtype.numpy)
-        blocks = self.blocks
-        if self.layout.bands is None:
-            parts = [(0, box)]
-        else:
-            height = self.type.shape[_ROWS]
-            rows = self.layout.bands.read(box.starts[_ROWS], box.shape[_ROWS], height, order)
-            parts = [(band, box.along(_ROWS, start, size)) for band, start, size in rows]
-        for band, part in parts:
-            block, lies = blocks[band]
+        for band, part in self.layout.read(box, self.type.shape, order):
+            block, lies = self.blocks[band]
             made[_within(part, box)] = lies[_within(part, block)]
         return made
 
@@ -112,7 +99,7 @@ class _Memories:
 
     def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
-        end = max((each.address + each.bytes for each in plan.buffers.values()), default=0)
+        end = max((each.end for each in plan.buffers.values()), default=0)
         parameters = max((at + plan.network.graph.types[name].bytes for name, at in plan.parameters.items()), default=0)
         self.external: _Memory = np.full(max(end, parameters), _POISON, np.uint8)
         self.shared: _Memory = np.full(plan.device.shared.bytes.value, _POISON, np.uint8)
@@ -135,20 +122,14 @@ class _Memories:
 def _run_slice(memories: _Memories, step: OperatorStep, part: OutputSlice) -> None:
     maps = {name: memories.stored(name) for name in (*step.operator.inputs, *step.operator.outputs)}
     outside = dict(maps)
-    for staged in (*part.inputs, *([part.output] if part.output else [])):
+    for staged in part.staged:
         maps[staged.value] = memories.stored(staged.value, staged)
     for staged in part.inputs:
-        _move(outside[staged.value], maps[staged.value], staged.box)
+        maps[staged.value].put(staged.box, outside[staged.value].get(staged.box))
     for unit in range(part.partition.units):
         _run_unit(memories, step.operator, maps, unit_work(memories.plan, step, part, unit))
     if part.output is not None:
-        _move(maps[part.output.value], outside[part.output.value], part.output.box)
-
-
-def _move(origin: Stored, to: Stored, box: Box) -> None:
-    """Copy a box from one memory to the other, block by block."""
-    for target, source in zip(to.within(box), origin.within(box), strict=True):
-        target[...] = source
+        outside[part.output.value].put(part.output.box, maps[part.output.value].get(part.output.box))
 
 
 def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored], works: Sequence[Work]) -> None:

@@ -23,6 +23,7 @@ from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_d
 from iossim.hardware.lowering.step import Operand, Step, as_channels_first
 from iossim.hardware.lowering.target import Lower, Target
 from iossim.ir.op import KindTable
+from iossim.ir.ops.grouped_matmul import balanced
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision, TensorType
@@ -71,11 +72,19 @@ def channels_last(step: Step) -> list[Candidate]:
 
 @FAMILIES.register(
     "gemm", "matmul", "conv_transpose", "conv_backward_data", "conv_backward_filter", "quantized_conv",
-    "integer_conv", "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn",
+    "integer_conv", "quantized_matmul", "integer_matmul", "dequantized_matmul", "lstm", "gru", "rnn",
 )  # fmt: skip
 def product(step: Step) -> list[Candidate]:
-    """A matrix product of any operands."""
+    """A matrix product of any operands; those of few bits are dequantised on the way, which was not measured."""
     return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
+
+
+@FAMILIES.register("grouped_matmul")
+def grouped_product(step: Step) -> list[Candidate]:
+    """A product that reads the weights of the experts which have rows where routing is balanced."""
+    x, weight, ends = step.operands
+    read = replace(weight, type=balanced(x.type, weight.type)[1])
+    return product(replace(step, operands=(x, read, ends)))
 
 
 @FAMILIES.register(

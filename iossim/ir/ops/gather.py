@@ -13,7 +13,7 @@ from iossim.base.errors import GraphError
 from iossim.ir.op import AlongAxis, Array, Op, Work, normal_axis, require
 from iossim.ir.types import DType, TensorType
 
-_INDEX_TYPES = (DType.INT32, DType.INT64)
+INDEX_TYPES = (DType.INT32, DType.INT64)
 
 
 class _Picking(Op):
@@ -113,7 +113,7 @@ class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="ba
 
 def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorType]:
     require(len(inputs) == 2, f"takes data and indices, not {len(inputs)} inputs")
-    require(inputs[1].dtype in _INDEX_TYPES, f"its indices {inputs[1]} are no whole numbers of 32 or 64 bits")
+    require(inputs[1].dtype in INDEX_TYPES, f"its indices {inputs[1]} are no whole numbers of 32 or 64 bits")
     return inputs[0], inputs[1]
 
 

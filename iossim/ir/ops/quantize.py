@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from iossim.ir.types import DType, TensorType
 
 #: Element types that iossim quantises to; others need the reference implementation.
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+#: Those of weights that a product dequantises.
+OF_FEW_BITS = (DType.INT4, DType.UINT4, DType.INT8, DType.UINT8)
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,9 @@ class _Scaling(Op, onnx_names="axis", role=Role.ELEMENTWISE):
 
     axis: int = 1
 
-    def _check(self, inputs: Sequence[TensorType]) -> None:
+    def _check(self, inputs: Sequence[TensorType], block: int = 0) -> None:
         require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        check_parameters(inputs[0], inputs[1:], self.axis)
+        check_parameters(inputs[0], inputs[1:], self.axis, block)
 
 
 class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per_element=4):
@@ -58,28 +60,43 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
         return cls(_axis(node)), node.data_inputs(3)
 
 
-class Dequantize(_Scaling, kind="dequantize", onnx_types="DequantizeLinear", flops_per_element=2):
-    """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`."""
+@dataclass(frozen=True)
+class Dequantize(
+    _Scaling, kind="dequantize", onnx_types="DequantizeLinear", onnx_names="block=block_size", flops_per_element=2
+):
+    """``scale * (x - zero point)``, of the scale's element type: inputs as for :class:`Quantize`.
+
+    With a ``block``, parameters are of ``x``'s shape but along ``axis``, where each is that of so many positions.
+    """
+
+    block: int = 0
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        self._check(inputs)
+        self._check(inputs, self.block)
         return (TensorType(inputs[0].shape, inputs[1].dtype),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = inputs[0].astype(np.int64)
-        if len(inputs) == 3:
-            x = x - along(inputs[2].astype(np.int64), self.axis, x.ndim)
-        y = x.astype(np.float32) * along(as_float32(inputs[1]), self.axis, x.ndim)
-        return (y.astype(inputs[1].dtype, copy=False),)
+        x, *parameters = inputs
+        if self.block:
+            size = x.shape[self.axis]
+            each = (np.repeat(one, min(self.block, size), self.axis) for one in parameters)
+            scale, *zero = (one.take(range(size), self.axis) for one in each)
+        else:
+            scale, *zero = (along(one, self.axis, x.ndim) for one in parameters)
+        whole = x.astype(np.int32)
+        for one in zero:
+            whole = whole - one.astype(np.int64)
+        return ((whole.astype(np.float32) * as_float32(scale)).astype(scale.dtype, copy=False),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        dtype = node.input_type(0).dtype
-        if dtype not in (*QUANTISED, DType.INT32) or node.attribute("block_size", 0):
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {dtype}, or blocks")
+        x, block = node.input_type(0), int(node.attribute("block_size", 0))
+        if x.dtype not in (*QUANTISED, *OF_FEW_BITS, DType.INT32) or block < 0:
+            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}, or blocks of {block}")
         if node.attribute("output_dtype", 0):
             raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
-        return cls(_axis(node)), node.data_inputs(3)
+        axis = normal_axis(int(node.attribute("axis", 1)), len(x.shape)) if block else _axis(node)
+        return cls(axis, block), node.data_inputs(3)
 
 
 class DynamicQuantize(
@@ -110,15 +127,19 @@ def quantised(x: Array, zero: Array) -> Array:
     return whole
 
 
-def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int) -> None:
-    """Raise GraphError unless scale and zero point are one number each, or one per position along ``axis``."""
+def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int, block: int = 0) -> None:
+    """Raise GraphError unless scale and zero point are one number each, or one per position along ``axis``.
+
+    With a ``block`` they are one for so many positions along it, and one per position along all others.
+    """
     for value in parameters:
-        if value.elements == 1 and len(value.shape) <= 1:
+        if value.elements == 1 and len(value.shape) <= 1 and not block:
             continue
-        place = normal_axis(axis, len(x.shape))
-        require(
-            value.shape == (x.shape[place],), f"its parameter {value} is not one for each place of axis {axis} of {x}"
-        )
+        place, shape = normal_axis(axis, len(x.shape)), list(x.shape)
+        shape[place] = -(-shape[place] // max(1, block))
+        what = f"block of {block} along" if block else "place of"
+        wanted = tuple(shape if block else shape[place : place + 1])
+        require(value.shape == wanted, f"its parameter {value} is not one for each {what} axis {axis} of {x}")
 
 
 def along(parameter: Array, axis: int, rank: int) -> Array:
@@ -262,3 +283,40 @@ class IntegerMatMul(_MatMulOfIntegers, kind="integer_matmul", onnx_types="MatMul
         if several or (node.has_input(3) and not node.has_input(2)):
             raise NotCoveredError(f"MatMulInteger {node.name!r} has several zero points")
         return cls(), node.data_inputs(4)
+
+
+@dataclass(frozen=True)
+class DequantizedMatMul(_MatMulOfIntegers, kind="dequantized_matmul"):
+    """``a [..., M, K] @ (scale * (weight [K, N] - zero))``: inputs ``a``, ``weight``, ``scale``, maybe ``zero``.
+
+    The weight is of 4 or 8 bits. Scale, of ``a``'s element type, and zero point, of the weight's (default 0), are
+    ``[ceil(K / block), N]``: one for each ``block`` of a column. What ONNX writes as DequantizeLinear and MatMul is
+    MatMulNBits in ONNX Runtime, and the format of AWQ (Lin et al., 2024) and GPTQ (Frantar et al., 2023).
+    """
+
+    block: int
+
+    @property
+    def dequantisation(self) -> Dequantize:
+        """The op that makes the weight ``[K, N]`` in the element type of ``a``."""
+        return Dequantize(0, self.block)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (3, 4), f"needs two matrices, a scale and maybe a zero point, not {len(inputs)} inputs")
+        a, weight, scale, *zero = inputs
+        is_stored = weight.dtype in OF_FEW_BITS and len(weight.shape) == 2
+        require(is_stored and self.block > 0, f"its weight {weight} is no matrix of 4 or 8 bits in blocks of 1 or more")
+        require(all(each.dtype is weight.dtype for each in zero), f"its zero point is not of {weight.dtype}")
+        require(scale.dtype is a.dtype, f"its scale {scale} differs in element type from {a}")
+        return MatMul().infer([a, *self.dequantisation.infer(inputs[1:])])
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        """Each weight is dequantised once: two operations beside those of the product."""
+        return 2 * (self.multiply_adds(inputs, outputs) + inputs[1].elements)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return MatMul().evaluate([inputs[0], *self.dequantisation.evaluate(inputs[1:])])
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """The dequantisation, after which a MatMul is written."""
+        return self.dequantisation.to_onnx()

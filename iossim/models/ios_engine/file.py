@@ -177,5 +177,5 @@ def read_ios_file(path: Path) -> IosFile:
         return IosFile.model_validate_json(text)
     except ValidationError as error:
         raise ScheduleError(
-            f"IOS schedule {path} is not valid: {first_problem(error)}; give a file that the IOS engine saved"
+            f"IOS schedule {path} is not valid: {first_problem(error)}; give a file of the IOS engine, or a model"
         ) from None

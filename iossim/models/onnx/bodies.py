@@ -15,9 +15,10 @@ import onnx
 import onnx.parser
 from onnx import NodeProto
 
+from iossim.ir.constants import Constant
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import Known, node_view
+from iossim.ir.types import DType, TensorType
+from iossim.models.onnx.constants import Known, UnpackedConstant, node_view
 
 #: The operator set of bodies: the installed onnx checks them by it.
 OPSET = min(24, onnx.defs.onnx_opset_version())
@@ -30,6 +31,7 @@ class Call:
     node: OnnxNode
     operands: Mapping[str, str]
     results: Mapping[str, str]
+    known: Known
 
     def has(self, *names: str) -> bool:
         """True if any of these operands is given."""
@@ -48,6 +50,20 @@ class Call:
     def get(self, name: str, default: Any = 0) -> Any:
         """An attribute."""
         return self.node.attribute(name, default)
+
+    def hold(self, own: str, constant: Constant) -> None:
+        """Give the body a constant of its own, by name."""
+        assert self.known.add is not None, "nodes are decomposed as they are read"
+        self.known.add(f"{self.node.name}.{own}", constant)
+
+    def unpacked(self, own: str, name: str, bits: int, rows: int, columns: int, dtype: DType) -> bool:
+        """True if an operand is constant bytes, whose numbers ``[rows, columns]`` then are the constant ``own``."""
+        packed = self.known.constants.get(self.operands[name])
+        each, rest = divmod(packed.type.elements, rows) if packed and packed.type.dtype is DType.UINT8 else (0, 0)
+        if packed is None or rest or columns * bits > 8 * each:
+            return False
+        self.hold(own, UnpackedConstant(TensorType((rows, columns), dtype), packed, bits))
+        return True
 
     def attributes(self, *names: str) -> str:
         """The given ones of these attributes, or all, as text."""
@@ -72,7 +88,7 @@ def written_by(bodies: Mapping[str, Written], node: NodeProto, name: str, known:
         return []
     read = dict.fromkeys(operands, "") | dict(zip(operands, node.input, strict=False))
     made = dict(zip(results, node.output, strict=False))
-    text = body if isinstance(body, str) else body(Call(node_view(node, name, known, opset), read, made))
+    text = body if isinstance(body, str) else body(Call(node_view(node, name, known, opset), read, made, known))
     names = read | {result: value for result, value in made.items() if value}
     nodes = list(parsed(text)) if text else []
     for each in nodes:

@@ -6,7 +6,7 @@ All constants are lazy: the array is created at each load, and not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import AbsentConstant, Constant
-from iossim.ir.onnx_spelling import OnnxNode, dtype_of_onnx
+from iossim.ir.onnx_spelling import OnnxNode, dtype_of_onnx, onnx_code
 from iossim.ir.op import Array
-from iossim.ir.types import TensorType
+from iossim.ir.types import DType, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +42,46 @@ class ExternalConstant(Constant):
     offset: int
 
     def load(self) -> Array:
-        dtype = self.type.dtype.numpy
+        narrow = self.type.dtype.bits < 8
+        dtype, size = (np.dtype(np.uint8), self.type.bytes) if narrow else (self.type.dtype.numpy, self.type.elements)
         try:
-            array = np.fromfile(self.path, dtype.newbyteorder("<"), self.type.elements, offset=self.offset)
+            array = np.fromfile(self.path, dtype.newbyteorder("<"), size, offset=self.offset)
         except OSError as error:
             raise ModelError(
                 f"cannot read weights {self.path}: {error.strerror}; put the file back into the model's folder"
             ) from None
-        if array.size != self.type.elements:
+        if array.size != size:
             raise ModelError(f"weights {self.path} have become shorter since the model was read; load it again")
+        if narrow:
+            code, shape = onnx_code(self.type.dtype), self.type.shape
+            return numpy_helper.to_array(TensorProto(data_type=code, dims=shape, raw_data=array.tobytes()))
         return array.astype(dtype, copy=False).reshape(self.type.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class UnpackedConstant(Constant):
+    """Numbers ``[rows, columns]`` of ``bits`` (a part of a byte), lowest first in each byte of rows, maybe padded.
+
+    Signed ones are stored around the middle of their range.
+    """
+
+    type: TensorType
+    packed: Constant
+    bits: int
+
+    @property
+    def is_absent(self) -> bool:
+        return self.packed.is_absent
+
+    def load(self) -> Array:
+        rows, columns = self.type.shape
+        shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
+        digits = self.packed.load().reshape(rows, -1, 1) >> shifts & np.uint8(2**self.bits - 1)
+        numbers = digits.reshape(rows, -1)[:, :columns]
+        if self.type.dtype in (DType.INT4, DType.INT8):
+            numbers = numbers.astype(np.int16) - 2 ** (self.bits - 1)
+        array: Array = numbers.astype(self.type.dtype.numpy)
+        return array
 
 
 #: The first operator set in which sizes of a split, and axes of a squeeze, are an input.
@@ -66,6 +96,8 @@ class Known:
 
     types: Mapping[str, TensorType]
     constants: Mapping[str, Constant]
+    #: Adds a constant, by name.
+    add: Callable[[str, Constant], None] | None = None
 
     def types_of(self, names: Iterable[str]) -> list[TensorType]:
         return [self.types[name] for name in names]
@@ -84,11 +116,6 @@ class Known:
         return constant.load()
 
 
-def stored_bytes(value: TensorType) -> int:
-    """Bytes of a tensor in a file, where elements below a byte are packed."""
-    return -(-value.elements * value.dtype.bits // 8)
-
-
 def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     """The lazy constant of an ONNX tensor; ``folder`` is the model's, a ModelError's message begins with ``what``."""
     tensor_type = TensorType(tuple(tensor.dims), dtype_of_onnx(tensor.data_type, what))
@@ -99,7 +126,7 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
     if tensor_type.elements and not any((tensor.raw_data, *_numbers(tensor))):
         return _absent(tensor, tensor_type, what, "has no data in the file; give a file that has")
     if tensor.HasField("raw_data"):
-        complete = len(tensor.raw_data) == stored_bytes(tensor_type)
+        complete = len(tensor.raw_data) == tensor_type.bytes
     else:
         packed = -(-tensor_type.elements * min(8, tensor_type.dtype.bits) // 8)
         complete = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type))) == packed
@@ -143,11 +170,9 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         return _absent(tensor, tensor_type, what, reason)
     try:
         offset = int(entries.get("offset", 0))
-        length = int(entries.get("length", stored_bytes(tensor_type)))
+        length = int(entries.get("length", tensor_type.bytes))
     except ValueError:
         raise ModelError(f"{what} has an offset or length that is no number; the file is damaged") from None
-    if tensor_type.dtype.bits < 8:
-        raise ModelError(f"{what} is packed in {folder / location}; iossim reads {tensor_type.dtype} in the model only")
     if offset < 0 or length != tensor_type.bytes or path.stat().st_size < offset + length:
         raise ModelError(
             f"{what} is not whole in {folder / location}: it needs {tensor_type.bytes} bytes from {offset} on"

@@ -29,9 +29,11 @@ from iossim.base.user_files import check_file
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Names
 from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
+from iossim.ir.onnx_node import nodes_within
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
+from iossim.models.onnx.grouped_products import VERSION, functions_for
 from iossim.models.onnx.spelling import IR_VERSION, Speller, fitting_opset, imported_domains
 
 #: The metadata key.
@@ -117,16 +119,19 @@ def export_graph(
     names_of: dict[str, list[str]] = {}
     for node in graph.nodes:
         first = len(speller.nodes)
-        speller.spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]])
-        names_of[node.name] = [each.name for each in speller.nodes[first:]]
+        speller.spell(node.op, node.name, node.inputs, node.outputs, *graph.input_types(node))
+        names_of[node.name] = [each.name for each in speller.nodes[first:] if each.name]
     inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
+    functions = functions_for(nodes_within(speller.nodes), opset)
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
+    domains |= {each.domain: VERSION for each in functions}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(
         helper.make_graph(speller.nodes, name, inputs, outputs, [*weights, *speller.tensors]),
         opset_imports=imports,
         ir_version=IR_VERSION,
         producer_name="iossim",
+        functions=functions,
     )
     if network is not None:
         note_units(model, network, names_of)
@@ -217,9 +222,7 @@ def write_onnx(
 def _beside(name: str, constant: Constant, stream: BinaryIO) -> TensorProto:
     """The tensor of a constant whose elements are appended to an external file, little-endian."""
     stream.write(b"\0" * (-stream.tell() % _ALIGNMENT))
-    array = constant.load()
-    tensor = TensorProto(name=name, dims=array.shape, data_type=onnx_code(constant.type.dtype), raw_data=b"")
-    set_external_data(tensor, os.path.basename(stream.name), stream.tell(), array.nbytes)
+    tensor = _tensor(name, constant)
+    set_external_data(tensor, os.path.basename(stream.name), stream.tell(), stream.write(tensor.raw_data))
     tensor.ClearField("raw_data")
-    array.astype(array.dtype.newbyteorder("<"), copy=False).tofile(stream)
     return tensor

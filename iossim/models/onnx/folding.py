@@ -27,7 +27,8 @@ from iossim.ir.onnx_node import NONSENSE, canonical, compute, nodes_within, oper
 from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
 from iossim.ir.op import Array, onnx_class
 from iossim.ir.ops.foreign import Foreign, recorded_type
-from iossim.ir.types import DType, TensorType
+from iossim.ir.ops.quantize import OF_FEW_BITS
+from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, constant_node, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
@@ -59,8 +60,6 @@ _SPELLINGS = {
     "value_ints": AttributeProto.INTS,
 }
 
-#: Element types of quantised weights of products.
-_QUANTISED = (DType.INT8, DType.UINT8)
 #: Operators whose outputs differ for equal inputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
@@ -84,10 +83,9 @@ class Folder:
             return [ArrayConstant(_shape(node, known.types[inputs[0]]))]
         if node.op_type == "CastLike":
             inputs = inputs[:1]  # the other one matters only by its type
-        has_blocks = any(attribute.name == "block_size" and attribute.i for attribute in node.attribute)
-        is_weight = node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED
-        if is_weight and known.types[inputs[0]].shape and not has_blocks:
-            return None  # a product with it may be computed in integers
+        is_weight = node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in OF_FEW_BITS
+        if is_weight and known.types[inputs[0]].shape:
+            return None  # a product with it may be computed in integers, or dequantise it
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
         constant = all(known.has_values(name) and name not in self.kept for name in inputs)
         if not inputs or not small or not constant:

@@ -1,15 +1,19 @@
 """ONNX Runtime's fused operators, decomposed: what its graph and transformer optimisers make of ONNX's own.
 
 They are of its domain ``com.microsoft``, or, for one that ONNX did not have, of ONNX's (`ContribOperators.md`,
-microsoft/onnxruntime). Weights of a few bits are dequantised: products with them are priced and computed in the element
-type of their operands.
+microsoft/onnxruntime). Weights of a few bits become constants of whole numbers, which are dequantised; those of 2 bits
+are kept in 4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iossim.ir.types import DType
+import numpy as np
+
+from iossim.ir.constants import FilledConstant
+from iossim.ir.onnx_spelling import NotCoveredError
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.bodies import Call, Written, counted, integers, number
 
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
@@ -40,6 +44,14 @@ def _reversed(call: Call) -> str:
     return (
         " ".join(integers(name, [each]) for name, each in numbers.items()) + f" Y = Slice(input, {', '.join(numbers)})"
     )
+
+
+def _looked_up(call: Call) -> str:
+    """A lookup of rows by places of one number each, as exporters write ``x[places]``; none of other places."""
+    *places, numbers = call.shape("indices")
+    if numbers != 1 or not places or call.get("batch_dims"):
+        return ""
+    return f"{integers('list', places)} places = Reshape (indices, list) output = Gather (data, places)"
 
 
 def _convolution(call: Call) -> str:
@@ -150,43 +162,34 @@ def _group_norm(call: Call) -> str:
     return text + ("Y = Transpose <perm = [0, 2, 3, 1]> (N)" if last == "N" else "")
 
 
-def _digits(packed: str, bits: int, shape: Sequence[int]) -> str:
-    """Text that makes ``packed_d``: the numbers of ``bits`` in each byte, lowest first, as fp32 of a shape."""
-    text, rest = f"{packed}_0 = Cast <to = 1> ({packed}) ", f"{packed}_0"
-    text += f"{packed}_b = Constant <value_float = {2.0**bits}> () {integers(f'{packed}_e', (-1,))} "
-    parts: list[str] = []
-    for place in range(8 // bits):
-        name = f"{packed}_{place}"
-        text += f"{name}q = Div({rest}, {packed}_b) {name}h = Floor({name}q) {name}m = Mul({name}h, {packed}_b) "
-        text += f"{name}l = Sub({rest}, {name}m) {name}u = Unsqueeze({name}l, {packed}_e) "
-        parts, rest = [*parts, f"{name}u"], f"{name}h"
-    text += f"{packed}_a = Concat <axis = -1> ({', '.join(parts)}) {integers(f'{packed}_s', shape)} "
-    return f"{text} {packed}_d = Reshape({packed}_a, {packed}_s)"
-
-
-def _dequantised(call: Call, packed: str, bits: int, rows: int, blocks: int, size: int) -> str:
-    """Text that makes ``W``, ``[rows, blocks * size]`` in fp32, from packed blocks with scales and zero points."""
-    text = f"{_digits(packed, bits, (rows, blocks, size))} {integers('each', (rows, blocks, 1))} "
-    zero = f"Z = Constant <value_float = {2.0 ** (bits - 1)}> ()"
-    if call.has("zero_points") and call.type("zero_points").dtype is DType.UINT8:
-        per_row = -(-blocks * bits // 8) * 8 // bits
-        zero = f"{_digits('zero_points', bits, (rows, per_row))} {integers('low', (0,))} {integers('high', (blocks,))} "
-        zero += "along = Constant <value_ints = [1]> () kept = Slice(zero_points_d, low, high, along) "
-        zero += "Z = Reshape(kept, each)"
-    elif call.has("zero_points"):
-        zero = "zeros = Cast <to = 1> (zero_points) Z = Reshape(zeros, each)"
-    text += f"{zero} steps = Cast <to = 1> (scales) scale = Reshape(steps, each) {integers('flat', (rows, -1))} "
-    return f"{text} D = Sub({packed}_d, Z) E = Mul(D, scale) W = Reshape(E, flat)"
+def _dequantised(call: Call, packed: str, bits: int, block: int, rows: int, columns: int) -> str:
+    """Text that makes ``D``, ``[rows, columns]``, of packed blocks with scales and zero points; none for others."""
+    if bits not in (2, 4, 8) or min(block, rows, columns) < 1:
+        return ""
+    signed, unsigned = (DType.INT8, DType.UINT8) if bits == 8 else (DType.INT4, DType.UINT4)
+    has_zeros, blocks = call.has("zero_points"), -(-columns // block)
+    are_whole = has_zeros and not call.type("zero_points").dtype.is_floating
+    is_known = call.unpacked("W", packed, bits, rows, columns, unsigned if has_zeros else signed)
+    if not is_known or (are_whole and not call.unpacked("Z", "zero_points", bits, rows, blocks, unsigned)):
+        return ""
+    text = f"{integers('each', (rows, blocks))} S = Reshape(scales, each) "
+    in_blocks = f"DequantizeLinear <axis = 1, block_size = {block}>"
+    if not has_zeros or are_whole:
+        return f"{text} D = {in_blocks} (W, S{', Z' if has_zeros else ''})"
+    call.hold("ones", FilledConstant(TensorType((rows, columns), unsigned), 1))
+    text += "zeros = CastLike(zero_points, S) Z = Reshape(zeros, each) low = Mul(S, Z) "
+    return f"{text} E = {in_blocks} (W, S) R = {in_blocks} (ones, low) D = Sub(E, R)"
 
 
 def _product_with_few_bits(call: Call) -> str:
+    """The product with a dequantised weight. Raises NotCoveredError for columns in groups of another order."""
     bits, block, k, n = (call.get(name) for name in ("bits", "block_size", "K", "N"))
-    if bits not in (2, 4, 8) or not block or call.has("g_idx"):
-        return ""
-    text = _dequantised(call, "B", bits, n, -(-k // block), block)
-    whole = f"{integers('start', (0,))} {integers('end', (k,))} {integers('axis', (1,))} V = Slice(W, start, end, axis)"
-    text += f" {whole} T = Transpose <perm = [1, 0]> (V) weight = CastLike(T, A) "
-    return text + ("P = MatMul(A, weight) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A, weight)")
+    order = call.node.constant(4, "g_idx") if call.has("g_idx") else np.zeros(0)
+    if order.size and (order.size != k or (order != np.arange(k) // max(1, block)).any()):
+        raise NotCoveredError("its g_idx orders columns by their activation; quantise without (desc_act=False)")
+    text = _dequantised(call, "B", bits, block, n, k)
+    rest = "P = MatMul(A, weight) Y = Add(P, bias)" if call.has("bias") else "Y = MatMul(A, weight)"
+    return text and f"{text} T = Transpose <perm = [1, 0]> (D) weight = CastLike(T, A) {rest}"
 
 
 def _rows_with_few_bits(call: Call) -> str:
@@ -196,8 +199,73 @@ def _rows_with_few_bits(call: Call) -> str:
     is_packed = call.type("data").dtype is DType.UINT8
     if not is_packed or call.get("gather_axis") or len(rest) != 1 or axis not in (1, -1) or rest[0] * 8 // bits % block:
         return ""
-    text = _dequantised(call, "data", bits, rows, rest[0] * 8 // bits // block, block)
-    return f"{text} table = CastLike(W, scales) output = Gather(table, indices)"
+    text = _dequantised(call, "data", bits, block, rows, rest[0] * 8 // bits)
+    return text and f"{text} output = Gather(D, indices)"
+
+
+#: Functions of experts, of their inner values ``h``.
+_OF_EXPERTS = {
+    **{"relu": "Relu (h)", "gelu": 'Gelu <approximate = "tanh"> (h)', "silu": "Swish (h)", "identity": "Identity (h)"},
+    "swiglu": "",
+}
+
+
+def _grouped(made: str, rows: str, name: str, call: Call) -> str:
+    """Text that makes the products of rows with the weights of their experts, and adds the bias of these."""
+    text = f"{made}_w = Transpose <perm = [0, 2, 1]> ({name}_weights) "
+    if not call.has(f"{name}_bias"):
+        return f"{text} {made} = iossim.GroupedMatMul ({rows}, {made}_w, ends) "
+    text += f"{made}_p = iossim.GroupedMatMul ({rows}, {made}_w, ends) {made}_b = Gather ({name}_bias, expert) "
+    return f"{text} {made} = Add ({made}_p, {made}_b) "
+
+
+def _inside_experts(call: Call, kind: str, fusion: int) -> str:
+    """Text that makes ``inside`` of ``h``, and of the other half ``up`` where the activation has a gate."""
+    if kind != "swiglu":
+        text = f"active = {_OF_EXPERTS[kind]} inside = "
+        return text + ("Mul (active, up)" if call.has("fc3_experts_weights") else "Identity (active)")
+    text = ""
+    if fusion:  # halves beside each other, or (1) interleaved
+        width = call.shape("fc1_experts_weights")[1]
+        numbers = (0, width, 2, 1, width) if fusion == 1 else (0, width // 2, 1, width // 2, width)
+        names = ("begin", "end", "step", "next", "last")
+        text += " ".join(integers(name, [each]) for name, each in zip(names, numbers, strict=True))
+        text += f"{integers('inner', (-1,))} gate = Slice (h, begin, end, inner, step) "
+        text += "up = Slice (h, next, last, inner, step) "
+    gate, up, limit = "gate" if fusion else "h", "up", call.get("swiglu_limit", None)
+    if limit is not None:
+        text += f"{number('most', limit, 'h')} {number('least', -limit, 'h')} "
+        text += f"low = Min ({gate}, most) near = Clip ({up}, least, most) "
+        gate, up = "low", "near"
+    text += f"{number('beta', call.get('activation_beta'), 'h')} more = Add ({up}, beta) "
+    return f"{text} active = Swish <alpha = {call.get('activation_alpha', 1.0)}> ({gate}) inside = Mul (active, more)"
+
+
+def _mixture(call: Call) -> str:
+    """Experts of each token: its rows, sorted by expert, through the products of groups, and back in their order."""
+    (tokens, experts), width = call.shape("router_probs"), call.shape("input")[-1]
+    chosen, kind, fusion = call.get("k", 1), call.get("activation_type", "relu"), call.get("swiglu_fusion")
+    differs = call.get("use_sparse_mixer") or call.get("swiglu_limit_after_activation") or kind not in _OF_EXPERTS
+    if differs or (kind == "swiglu" and not fusion and not call.has("fc3_experts_weights")):
+        return ""
+    lists = {"flat": (-1,), "axis": (1,), "some": (chosen,), "every": (tokens * chosen,), "rows": (-1, width)}
+    lists |= {"choices": (tokens, chosen, width), "shape": call.shape("input")}
+    text = " ".join(integers(name, values) for name, values in lists.items())
+    text += "x = Reshape (input, rows) shares = Softmax (router_probs) best, choice = TopK (shares, some) "
+    normal = "total = ReduceSum (best, axis) weights = Div (best, total) "
+    text += normal if call.get("normalize_routing_weights") else "weights = Identity (best) "
+    text += "experts = Reshape (choice, flat) expert, order = TopK <axis = 0, largest = 0> (experts, every) "
+    text += f"{counted('number', 0, experts)} numbers = Unsqueeze (number, axis) below = LessOrEqual (expert, numbers) "
+    text += "ones = Cast <to = 1> (below) count = ReduceSum <keepdims = 0> (ones, axis) ends = Cast <to = 7> (count) "
+    text += f"token = Div (order, some) sent = Gather (x, token) {_grouped('h', 'sent', 'fc1_experts', call)}"
+    text += _grouped("up", "sent", "fc3_experts", call) if call.has("fc3_experts_weights") else ""
+    return (
+        f"{text} {_inside_experts(call, kind, fusion)} {_grouped('made', 'inside', 'fc2_experts', call)}"
+        "weight = Reshape (weights, flat) own = Gather (weight, order) share = Unsqueeze (own, axis) "
+        "weighed = Mul (made, share) again, place = TopK <axis = 0, largest = 0> (order, every) "
+        "back = Gather (weighed, place) parts = Reshape (back, choices) "
+        "sum = ReduceSum <keepdims = 0> (parts, axis) output = Reshape (sum, shape)"
+    )
 
 
 #: By operator: of ONNX Runtime's domain, and of ONNX's own.
@@ -228,6 +296,11 @@ RUNTIME: dict[str, Written] = {
         "-> output mask_index embedding_sum",
         _embedding_norm,
     ),
+    "MoE": (
+        "input router_probs fc1_experts_weights fc1_experts_bias fc2_experts_weights fc2_experts_bias "
+        "fc3_experts_weights fc3_experts_bias -> output",
+        _mixture,
+    ),
     "GroupNorm": ("X gamma beta -> Y", _group_norm),
     "SkipGroupNorm": ("X gamma beta skip bias -> Y S", _group_norm),
     "SimplifiedLayerNormalization": (
@@ -237,5 +310,6 @@ RUNTIME: dict[str, Written] = {
 }
 STANDARD = {
     "SimplifiedLayerNormalization": RUNTIME["SimplifiedLayerNormalization"],
+    "GatherND": ("data indices -> output", _looked_up),
     "ReverseSequence": ("input sequence_lens -> Y", _reversed),
 }

@@ -20,6 +20,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import graphs_in, nodes_within
 from iossim.ir.op import Array
+from iossim.models.onnx.grouped_products import DOMAIN
 
 #: Limits on the nodes and bytes (names, and tensors in attributes) that functions may add to a model.
 MOST_NODES, MOST_BYTES = 1 << 18, 1 << 28
@@ -28,7 +29,13 @@ _Key = tuple[str, str, str]
 
 
 def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """The model with functions inlined; raises ModelError for those that recurse, are too large, or fail."""
+    """The model with functions inlined, except those that stand for ops of iossim's, whose calls stay.
+
+    Raises ModelError for functions that recurse, are too large, or fail.
+    """
+    others = [function for function in model.functions if function.domain != DOMAIN]
+    del model.functions[:]
+    model.functions.extend(others)
     _check(model, path)
     try:
         return onnx.inliner.inline_local_functions(model)

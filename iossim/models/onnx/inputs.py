@@ -249,7 +249,7 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
             shapes = ", ".join(f"{value.name} {value.spelled()}" for value in inputs)
             raise OptionError(
                 f"{path} has no open dimension, so no {name!r}: its inputs are {shapes}; "
-                f"give another batch with `batch` {size}"
+                "export it with that dimension open, or give another batch with `batch`"
             )
         if size < 0:
             raise OptionError(f"dimension {name!r} is {size}; give a size")

@@ -26,13 +26,16 @@ from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.grid_sample import GridSample
+from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
+from iossim.ir.ops.quantize import DequantizedMatMul
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import TO_FIRST, TO_LAST, DType, TensorType, permuted
+from iossim.models.onnx.grouped_products import DOMAIN, call_of
 
 #: The default: the newest that every supported ONNX Runtime reads.
 OPSET = 21
@@ -54,8 +57,12 @@ class Speller:
     nodes: list[NodeProto] = field(default_factory=list)
     tensors: list[TensorProto] = field(default_factory=list)
 
-    def spell(self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
+    def spell(
+        self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, *others: TensorType
+    ) -> None:
         """Add nodes that compute ``outputs`` from ``inputs`` (value names), the first one of type ``x``.
+
+        The types of ``others`` are needed for a grouped product alone.
 
         Raises ModelError if the operator of that ``opset`` cannot express the op.
         """
@@ -73,10 +80,16 @@ class Speller:
             sigmoid = self.names.fresh(f"{name}.sigmoid")
             self._node("Sigmoid", inputs, [sigmoid], sigmoid)
             self._node("Mul", [*inputs, sigmoid], outputs, name)
+        elif isinstance(op, DequantizedMatMul):
+            weight = self.names.fresh(f"{name}.weight")
+            self._single(op, "", inputs[1:], [weight], x)
+            self._node("MatMul", [inputs[0], weight], outputs, name)
         elif isinstance(op, ConvBackwardData):
             self._backward_data(op, name, inputs, outputs[0], x)
         elif isinstance(op, ConvBackwardFilter):
             self._backward_filter(op, name, inputs, outputs[0], x)
+        elif isinstance(op, GroupedMatMul):
+            self._node(call_of(others[0].shape[0]), inputs, outputs, name, domain=DOMAIN)
         else:
             self._single(op, name, inputs, outputs, x)
 

@@ -29,6 +29,7 @@ from iossim.models.onnx.constants import Known, check_numbers, node_view, op_nam
 from iossim.models.onnx.einsum import einsum_written_out
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
+from iossim.models.onnx.grouped_products import DOMAIN, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
@@ -53,38 +54,43 @@ class _OperatorSet:
     checker: Any
 
 
+_ROUTING = "Rows are priced as if they were routed evenly: as many for each expert, of as many experts as have a row."
 #: Remarks for the user on operators that are decomposed, by operator.
 _REMARKS = {
     "GroupQueryAttention": "Every sequence of a GroupQueryAttention is taken to fill its cache: lengths and masks of "
     "padding are not read.",
-    "MatMulNBits": "Weights of a few bits (MatMulNBits) are dequantised once: products with them are priced, and run, "
-    "with weights of the network's element type.",
+    "GroupedMatMul": _ROUTING,
+    "MoE": _ROUTING,
 }
 
 
-def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:
+def translate(bound: BoundModel, kept: frozenset[str] = frozenset(), static_part: bool = False) -> Graph:
     """The graph of a model with bound inputs; readers of the ``kept`` initialisers are not folded.
 
-    An operator without an op kind is carried whole, as a foreign op, if the types of its outputs can be determined.
+    An operator without an op kind is carried whole, as a foreign op, if the types of its outputs can be determined. The
+    ``static_part`` leaves out all others, and what depends on them, and returns what they read.
 
     Raises ModelError for unsupported operators (all of them at once), and for damaged files.
     """
     rebatching = None
     if bound.declared is not None:
-        rebatching = Rebatching(translate(bound.declared, kept), bound.declared.batch, bound.batch)
-    return _Importer(bound, rebatching, kept).graph()
+        rebatching = Rebatching(translate(bound.declared, kept, static_part), bound.declared.batch, bound.batch)
+    return _Importer(bound, rebatching, kept, static_part).graph()
 
 
 def decomposition_remarks(model: onnx.ModelProto) -> tuple[str, ...]:
     """Remarks on decomposed operators of a model, a sentence each."""
-    kinds = {node.op_type for node in nodes_within(model.graph.node) if node.domain == RUNTIME_DOMAIN}
-    return tuple(remark for op_type, remark in _REMARKS.items() if op_type in kinds)
+    domains = RUNTIME_DOMAIN, DOMAIN
+    kinds = {op_type(node) for node in nodes_within(model.graph.node) if node.domain in domains}
+    return tuple(remark for kind, remark in _REMARKS.items() if kind in kinds)
 
 
 class _Importer:
     """One walk over the nodes of a model, with the types and constants known so far."""
 
-    def __init__(self, bound: BoundModel, rebatching: Rebatching | None, kept: frozenset[str]) -> None:
+    def __init__(
+        self, bound: BoundModel, rebatching: Rebatching | None, kept: frozenset[str], static_part: bool
+    ) -> None:
         model, inputs = bound.model.proto, bound.types
         self._proto = model.graph
         self._path = bound.model.path
@@ -95,7 +101,7 @@ class _Importer:
         }
         self._inputs = {name: value for name, value in inputs.items() if name not in given}
         self._weights = bound.model.weights
-        self._rebatching = rebatching
+        self._rebatching, self._static_part = rebatching, static_part
         self._opset, self._kept, self._ir_version = standard_opset(model), kept, model.ir_version
         self._versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
         self._declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
@@ -107,15 +113,16 @@ class _Importer:
         #: Values that depend on the network's inputs; reshaped weights do not.
         self._varying: set[str] = set(self._inputs)
         self._constants = given
-        self._known = Known(self._types, self._constants)
+        self._known = Known(self._types, self._constants, self._add_constant)
         self._nodes: list[Node] = []
         self._sequences = Sequences()
         #: Number of conditional branches taken so far, used in their names.
         self._branches = 0
         #: Number of nodes in unrolled loops so far.
         self._written_out = 0
-        #: Values of unknown type, since an unsupported operator makes them.
+        #: Values of unknown type, since an unsupported operator makes them, and what is read for them.
         self._unknown_values: set[str] = set()
+        self._read_for_unknown: dict[str, None] = {}
         #: Unsupported operators: type, then the names of their nodes, and the reasons.
         self._unknown_ops: dict[str, list[tuple[str, str]]] = {}
 
@@ -136,13 +143,15 @@ class _Importer:
             name = node.name or f"{node.op_type}_{index}"
             try:
                 self._read(self._with_weights_outside(node, name), name, self._opset)
-                if self._rebatching:
+                if self._rebatching and not self._static_part:
                     self._refuse_unknown()
             except ModelError:
                 if self._rebatching is None:
                     raise
                 # The model was readable as declared: any error now is due to the other batch.
                 raise self._rebatching.refusal(f"{self._path}: {node.op_type} {name!r}") from None
+        if self._static_part:
+            self._end_before_unknown()
         self._refuse_unknown()
         for output in self._outputs:
             if output in self._sequences:
@@ -187,13 +196,14 @@ class _Importer:
 
     def _read_valid(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> None:
         check_numbers(node, where)
-        op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
+        is_own = is_standard(node.domain) or node.domain == DOMAIN
+        op_class = onnx_class(op_type(node)) if is_own else None
         inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only nodes that surely would not are unknown too.
             if op_class is None and not can_fold(node):
-                self._note_unknown(node, name, "it reads what iossim does not have")
-            self._unknown_values.update(node.output)
+                self._note_unknown(node, name, "it reads what these make")
+            self._leave_out(node)
             return
         for value in inputs:
             if value not in self._types and value not in self._sequences:
@@ -374,11 +384,28 @@ class _Importer:
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"
         self._unknown_ops.setdefault(op_type, []).append((name, reason))
+        self._leave_out(node)
+
+    def _leave_out(self, node: NodeProto) -> None:
         self._unknown_values.update(node.output)
+        self._read_for_unknown.update(dict.fromkeys(operands(node)))
+
+    def _end_before_unknown(self) -> None:
+        """Make the values that unsupported operators read outputs, in place of those that depend on them.
+
+        Raises ModelError if none is computed before them.
+        """
+        computed = {value for node in self._nodes for value in node.outputs}
+        ends = (*self._outputs, *(value for value in self._read_for_unknown if value in computed))
+        self._outputs = list(dict.fromkeys(value for value in ends if value not in self._unknown_values))
+        if self._outputs:
+            self._unknown_ops.clear()
+        if self._rebatching and (*self._outputs,) != self._rebatching.declared.outputs:
+            raise self._rebatching.refusal(f"{self._path}: the part before operators that iossim cannot take")
 
     def _refuse_unknown(self) -> None:
         if self._unknown_ops:
-            remedy = "export the model without them"
+            remedy = "give `static_part` for the part before them, or export the model without them"
             if any(each.startswith(f"{RUNTIME_DOMAIN}.nchwc.") for each in self._unknown_ops):
                 remedy = "ONNX Runtime reordered its weights for one processor: optimise at most to ORT_ENABLE_EXTENDED"
             raise ModelError(

@@ -3,11 +3,15 @@
 Networks of int8 are mostly written as *QDQ*: each operand of a product goes through QuantizeLinear and
 DequantizeLinear, which give its scale, and the product itself is in floating point. ONNX Runtime and TensorRT
 multiply the integers (`Quantize ONNX models`, onnxruntime.ai; `Working with quantized types`, TensorRT's guide).
+
+Where only a constant second factor is dequantised (W4A16, W8A16), it stays as it is stored: a decode step of a language
+model is bound by reading it (Frantar et al., 2023). So does that of ONNX Runtime's MatMulNBits.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, replace
 
@@ -20,24 +24,41 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
-from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.quantize import (
+    OF_FEW_BITS,
+    Dequantize,
+    DequantizedMatMul,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType
 from iossim.models.passes.graph_pass import LocalPass
+from iossim.models.passes.simplification import DeadOpElimination, is_constant
 
 _BYTES = (DType.INT8, DType.UINT8)
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """Integers with their scale and zero point, by name; ``axis`` is that of several scales."""
+    """Integers with their scale and zero point, by name; ``axis`` is that of several scales, one for each ``block``."""
 
     value: str
     dtype: DType
     scale: str
     zero: str | None
     axis: int | None
+    block: int
+    number: DType  #: the type of the scales
+
+    @property
+    def is_of_bytes(self) -> bool:
+        """True if an integer product takes it: the product of two scales may be too small for 16 bits."""
+        return self.dtype in _BYTES and not self.block and self.number is DType.FLOAT32
 
 
 @dataclass(frozen=True)
@@ -51,24 +72,31 @@ class _End:
 
 
 class IntegerProducts(LocalPass):
-    """Convolutions and matrix products of dequantised operands become integer ones.
+    """Convolutions and matrix products of dequantised operands become integer ones; where only a constant matrix is
+    dequantised, one op each that does so on the way.
 
     If the result is quantised again, with at most an activation between, product and quantisation become one op;
     otherwise the int32 sums are scaled, and a bias is added in floating point. Sums that a file multiplies by the
-    product of two scales are multiplied by both in turn, in the epilogue. Unused dequantisations are left to dead op
-    elimination, and ops on constants only to constant folding.
+    product of two scales are multiplied by both in turn, in the epilogue. Ops on constants only, such as other
+    dequantisations, are left to constant folding.
 
     Invariant: outputs are unchanged up to rounding, which after a quantisation may be one step of its scale.
     """
 
     kinds = ("conv", "matmul", "gemm", "mul")
 
+    def apply(self, graph: Graph) -> Graph:
+        made = super().apply(graph)
+        return graph if made is graph else DeadOpElimination().apply(made)
+
     def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
         return _Rewriting(graph, node, constants).made()
 
 
 def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
-    """Number of integer products of an imported graph, and of quantisations that lose all, as sentences."""
+    """Number of integer products of an imported graph, of quantisations that lose all, and of products with weights of
+    a few bits with the bytes of these, as sentences.
+    """
     kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
     count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
     what = "products run" if count > 1 else "product runs"
@@ -79,6 +107,16 @@ def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
             f"{len(lost)} quantisations have no finite scale, so that their numbers are lost: calibration saw masks of "
             "fp32's least number; quantise products alone, or clip the masks before."
         )
+    found = defaultdict[int, list[Node]](list)
+    for node in scheduled.of_kind.get("dequantized_matmul", ()):
+        found[scheduled.types[node.inputs[1]].dtype.bits].append(node)
+    for bits, nodes in sorted(found.items()):
+        stored, wide = ({each for node in nodes for each in node.inputs[1:last]} for last in (None, 2))
+        own_mb = sum(scheduled.types[each].bytes for each in stored) / 1e6
+        wide_mb = 2 * sum(scheduled.types[each].elements for each in wide) / 1e6
+        what = "products read weights" if len(nodes) > 1 else "product reads weights"
+        sizes = f"{own_mb:.3g} MB with scales, in place of {wide_mb:.3g} in 16 bits"
+        remarks.append(f"{len(nodes)} {what} of {bits} bits: {sizes}.")
     return tuple(remarks)
 
 
@@ -97,16 +135,18 @@ class _Rewriting:
         if isinstance(self.node.op, Mul):
             return self._scaled_twice()
         a, b = (self._whole(value) for value in inputs[:2])
-        if a is None or b is None or a.axis is not None:
+        if b is None:
             return {}
+        if a is not None and not (a.axis is None and a.is_of_bytes and b.is_of_bytes):
+            a = None
         bias = inputs[2] if len(inputs) > 2 else None
         match self.node.op:
-            case Conv() as op if b.axis in (None, 0) and self._is_constant(b.value):
+            case Conv() as op if a is not None and b.axis in (None, 0) and is_constant(self.graph, b.value):
                 return self._convolution(op, a, b, bias)
-            case MatMul():
-                return self._product(a, b, None)
-            case Gemm(alpha=1.0, beta=1.0, trans_a=False, trans_b=is_turned):
-                return self._product(a, self._transposed(b) if is_turned else b, bias)
+            case MatMul() | Gemm(alpha=1.0, beta=1.0, trans_a=False) as op:
+                b = self._transposed(b) if isinstance(op, Gemm) and op.trans_b else b
+                found = {} if a is None else self._product(a, b, bias)
+                return found or self._dequantised(b, bias)
         return {}
 
     def _convolution(self, op: Conv, x: _Whole, w: _Whole, bias: str | None) -> dict[str, list[Node]]:
@@ -130,6 +170,24 @@ class _Rewriting:
         if end is None:
             return self._scaled(IntegerMatMul(), a, b, bias, len(types[self.node.outputs[0]].shape) - 1)
         return self._ends(end, QuantizedMatMul(), a, b)
+
+    def _dequantised(self, b: _Whole, bias: str | None) -> dict[str, list[Node]]:
+        """A product that dequantises its constant matrix; one scale, or one a column, is that of whole columns."""
+        x, matrix = (self.graph.types[value] for value in self.node.inputs[:2])
+        is_across = b.axis == (1 if b.block else 0)
+        if len(matrix.shape) != 2 or is_across or not is_constant(self.graph, self.node.inputs[1]):
+            return {}
+        inner, row = x.shape[-1], (1, self.graph.types[self.node.outputs[0]].shape[-1])
+        scale, *zero = [b.scale] if b.zero is None else [b.scale, b.zero]
+        if not b.block:
+            move = Expand(row) if b.axis is None else Reshape(row)
+            scale, *zero = (self._add("row", move, each) for each in (scale, *zero))
+        scale = scale if b.number is x.dtype else self._add("scale", Cast(str(x.dtype)), scale)
+        op, operands = DequantizedMatMul(min(b.block or inner, inner)), (self.node.inputs[0], b.value, scale, *zero)
+        if bias is None:
+            return {self.node.name: [*self.before, replace(self.node, op=op, inputs=operands)]}
+        total = self._add("product", op, *operands)
+        return {self.node.name: [*self.before, replace(self.node, op=Add(), inputs=(total, bias))]}
 
     def _scaled(self, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> dict[str, list[Node]]:
         """The sums, times both scales (``axis`` is that of several), with the bias."""
@@ -204,30 +262,26 @@ class _Rewriting:
     # Producers and consumers
 
     def _whole(self, value: str) -> _Whole | None:
-        """The 8-bit integers that a value is dequantised from; transposed after it, if it is a matrix."""
-        node = self.graph.producer.get(value)
-        if node is not None and node.op == Transpose((1, 0)) and self._is_constant(value):
-            before = self._whole(node.inputs[0])
-            return before and self._transposed(before)
-        if node is None or not isinstance(node.op, Dequantize):
+        """The integers that a value is dequantised from; transposed or cast after it, if it is a constant matrix."""
+        node, types = self.graph.producer.get(value), self.graph.types
+        if node is not None and (node.op == Transpose((1, 0)) or isinstance(node.op, Cast)):
+            before = self._whole(node.inputs[0]) if is_constant(self.graph, value) else None
+            return self._transposed(before) if before and isinstance(node.op, Transpose) else before
+        if node is None or not isinstance(node.op, Dequantize) or types[node.inputs[0]].dtype not in OF_FEW_BITS:
             return None
-        whole, scale, zero = (*node.inputs, None)[:3]
-        assert whole is not None
-        assert scale is not None
-        of_type = self.graph.types[whole]
-        # The product of two scales may be too small for 16 bits.
-        if of_type.dtype not in _BYTES or self.graph.types[scale].dtype is not DType.FLOAT32:
-            return None
-        axis = None if self.graph.types[scale].elements == 1 else node.op.axis % len(of_type.shape)
-        return _Whole(whole, of_type.dtype, scale, zero, axis)
+        (whole, scale), zero = node.inputs[:2], (*node.inputs, None)[2]
+        is_single = types[scale].elements == 1 and not node.op.block
+        axis = None if is_single else node.op.axis % len(types[whole].shape)
+        return _Whole(whole, types[whole].dtype, scale, zero, axis, node.op.block, types[scale].dtype)
 
     def _transposed(self, whole: _Whole) -> _Whole:
-        value = self._add("turned", Transpose((1, 0)), whole.value)
-        return replace(whole, value=value, axis=None if whole.axis is None else 1 - whole.axis)
+        def turned(value: str) -> str:
+            return self._add("turned", Transpose((1, 0)), value)
 
-    def _is_constant(self, value: str) -> bool:
-        node = self.graph.producer.get(value)
-        return value in self.graph.constants or (node is not None and all(map(self._is_constant, node.inputs)))
+        made = replace(whole, value=turned(whole.value), axis=None if whole.axis is None else 1 - whole.axis)
+        if whole.block:
+            made = replace(made, scale=turned(whole.scale), zero=whole.zero and turned(whole.zero))
+        return made
 
     def _is_zero(self, value: str | None) -> bool:
         if value is None:
@@ -246,7 +300,7 @@ class _Rewriting:
 
     def _add(self, what: str, op: Op, *inputs: str) -> str:
         """Add an op before the product; returns the name of its output, which is the op's own."""
-        name = free_name(f"{self.node.name}.{what}", self.graph.types)
+        name = free_name(f"{self.node.name}.{what}", {*self.graph.types, *(node.name for node in self.before)})
         self.before.append(Node(name, op, inputs, (name,)))
         return name
 

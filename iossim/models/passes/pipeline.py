@@ -31,27 +31,32 @@ from iossim.models.passes.softmax_recognition import (
     ScoreScaleHoisting,
     SoftmaxRecognition,
 )
-from iossim.models.passes.spelt_layers import FlatProductRecognition, PartialRotationRecognition, RotationRecognition
+from iossim.models.passes.spelt_layers import (
+    ConcatNesting,
+    FlatProductRecognition,
+    PartialRotationRecognition,
+    RotationRecognition,
+)
 from iossim.models.passes.transpose_sinking import ReductionHoisting, SplitHoisting, TransposeSinking
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     """An imported graph in its form for scheduling, after the standard passes.
 
-    Products of quantised tensors are recognised first, while weights still have their quantisation. For training,
-    the ``trained`` weights are unchanged, and batch norms use batch statistics. The parts of a recognised softmax or
-    norm are dead. Dead readers and identities are removed before the rest, since either would separate a batch norm
-    from its convolution. No later pass makes work for an earlier one: this is a fixed point.
+    Products of quantised tensors and weights are recognised first, while weights still have their quantisation. For
+    training, the ``trained`` weights are unchanged, and batch norms use batch statistics. The parts of a recognised
+    softmax or norm are dead. Dead readers and identities are removed before the rest, since either would separate a
+    batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
     simplified = (IdentityElimination(), DeadOpElimination())
     if trained is None:
         passes: tuple[GraphPass, ...] = (
-            DelayedDequantisation(), IntegerProducts(), GatherSlicing(), FlatProductRecognition(), ConstantFolding(),
+            DelayedDequantisation(), FlatProductRecognition(), IntegerProducts(), GatherSlicing(), ConstantFolding(),
             ScatterElimination(), SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(),
             GroupNormRecognition(), RotationRecognition(), PartialRotationRecognition(), SplitHoisting(),
             ReductionHoisting(), *simplified, AdvancedQuantisation(), DelayedDequantisation(), TransposeSinking(),
             ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(),
-            PadFolding(), CommonSubexpressionElimination(), BatchNormFolding(),
+            PadFolding(), CommonSubexpressionElimination(), ConcatNesting(), BatchNormFolding(),
         )  # fmt: skip
     else:
         statistics = needed_part("pass", "training", "BatchStatistics", "training")()

@@ -71,6 +71,8 @@ _Parameters = tuple[float, float, DType]
 
 def _parameters(graph: Graph, node: Node) -> _Parameters | None:
     """The parameters of a conversion; None unless they are known, and the integers' multiples of the scale finite."""
+    if getattr(node.op, "block", 0):
+        return None
     scale, zero = (graph.number(value) for value in (node.inputs[1], (*node.inputs, "")[2]))
     zero = 0.0 if len(node.inputs) == 2 else zero
     whole = graph.types[node.inputs[0] if isinstance(node.op, Dequantize) else node.outputs[0]].dtype

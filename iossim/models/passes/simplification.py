@@ -99,6 +99,12 @@ def folded(op: Op, *constants: Constant) -> FoldedConstant:
     return FoldedConstant(made, op, constants)
 
 
+def is_constant(graph: Graph, value: str) -> bool:
+    """True if a value does not depend on the network's inputs."""
+    node = graph.producer.get(value)
+    return value in graph.constants or (node is not None and all(is_constant(graph, each) for each in node.inputs))
+
+
 class Derived:
     """Values computed of a graph's: constants of constants, which are added to the given ones, others by ``nodes``."""
 

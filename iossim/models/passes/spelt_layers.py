@@ -11,7 +11,7 @@ import numpy as np
 
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.op import Array, Op
+from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -54,6 +54,29 @@ class FlatProductRecognition(LocalPass):
         else:
             rows = replace(gemm, op=MatMul(), inputs=(x, weight), outputs=last.outputs)
         return {gemm.name: [], last.name: [*made.nodes, rows]}
+
+
+class ConcatNesting(GraphPass):
+    """Lets a concat of channels begin with an earlier one of its first terms, in place of those terms.
+
+    Each layer of a dense block (DenseNet) concatenates all values before it: so a new one is all that is added to them,
+    where all are copied otherwise, since a value can be a part of one other in place.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        nodes, by_first = list[Node](), dict[str, dict[tuple[str, ...], str]]()
+        for node in graph.nodes:
+            terms = node.inputs
+            if isinstance(node.op, Concat) and normal_axis(node.op.axis, len(graph.types[terms[0]].shape)) == 1:
+                made = by_first.setdefault(terms[0], {})
+                shared = max((one for one in made if len(one) > 1 and terms[: len(one)] == one), key=len, default=())
+                if shared:
+                    terms = made[shared], *terms[len(shared) :]
+                made[node.inputs] = node.outputs[0]
+            nodes.append(replace(node, inputs=terms))
+        return graph if nodes == [*graph.nodes] else with_nodes(graph, nodes, graph.constants)
 
 
 class RotationRecognition(GraphPass):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,20 +41,19 @@ def values_of_nodes(path: str) -> dict[str, tuple[str, ...]]:
     return {node.name: tuple(node.output) for node in read_model(Path(path)).proto.graph.node if node.name}
 
 
-def _absent_remarks(graph: Graph) -> list[str]:
-    """Remarks on weights without values."""
+def _reading_remarks(model: OnnxModel, graph: Graph, canonical: Graph) -> Iterator[str]:
+    """Remarks on outputs that are left out, weights without values, and inputs that choose the branch of an ``If``."""
+    missing = [value.name for value in model.proto.graph.output if value.name not in graph.outputs]
+    if missing:
+        listed = ", ".join(missing[:3]) + " ..." * (len(missing) > 3)
+        yield f"Read up to operators that iossim cannot take (--static-part): what makes {listed} is in no price."
     reasons = [constant.reason for constant in graph.constants.values() if isinstance(constant, AbsentConstant)]
-    if not reasons:
-        return []
-    without = "1 weight is" if len(reasons) == 1 else f"{len(reasons)} weights are"
-    return [f"{without} priced without values, which running and writing the network take: {reasons[0]}."]
-
-
-def _branch_remarks(graph: Graph) -> list[str]:
-    """A remark on each input that chooses the branch of an ``If``."""
-    chosen = {node.inputs[0] for node in graph.of_kind.get("foreign", ()) if node.op.unit_kind == "If"}
-    text = "Input {0!r} chooses a branch of the network: choose it now (--dim {0}=1)."
-    return [text.format(name) for name in graph.inputs if name in chosen]
+    if reasons:
+        without = "1 weight is" if len(reasons) == 1 else f"{len(reasons)} weights are"
+        yield f"{without} priced without values, which running and writing the network take: {reasons[0]}."
+    chosen = {node.inputs[0] for node in canonical.of_kind.get("foreign", ()) if node.op.unit_kind == "If"}
+    for name in filter(chosen.__contains__, canonical.inputs):
+        yield f"Input {name!r} chooses a branch of the network: choose it now (--dim {name}=1)."
 
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
@@ -62,7 +62,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import decomposition_remarks, translate
-    from iossim.models.passes.integer_products import integer_remarks
+    from iossim.models.passes.integer_products import IntegerProducts, integer_remarks
     from iossim.models.passes.pipeline import apply_plugins, canonicalise, spelt_remarks
     from iossim.models.passes.softmax_recognition import check_remarks
 
@@ -71,13 +71,14 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
 
     bound = bind(model, options)
     weights = trained_weights(model) if options.training else None
-    graph = translate(bound, weights or frozenset())
+    graph = translate(bound, weights or frozenset(), options.static_part)
     notes_units = options.units == MODEL and not options.training and has_units(model.proto)
-    is_as_noted = notes_units and given(graph, options.precision) is not None
-    canonical = graph if is_as_noted else canonicalise(graph, weights)
+    spelt = IntegerProducts().apply(graph) if notes_units else graph  # two nodes in the file
+    is_as_noted = notes_units and given(spelt, options.precision) is not None
+    canonical = spelt if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
-    read = *_absent_remarks(graph), *_branch_remarks(canonical), *decomposition_remarks(model.proto)
+    read = *_reading_remarks(model, graph, canonical), *decomposition_remarks(model.proto)
     recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
     remarks = (*bound.remarks, *read, *recognised)
     if notes_units and not is_as_noted:

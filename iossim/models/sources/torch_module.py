@@ -25,6 +25,7 @@ from iossim.base.errors import ModelError, OptionError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import ModelSource, Network
 from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
+from iossim.models.onnx.grouped_products import functions_for
 from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
 from iossim.models.sources.torch_operators import carried, translations, untranslated
@@ -75,7 +76,13 @@ def read_module(module: Any, example_inputs: Any) -> OnnxModel:
 
 def save_module(module: Any, example_inputs: Any, path: Path) -> None:
     """Write the module as an ONNX file, with external weights (``NAME.data``) if they exceed the file's limit."""
+    from onnxscript import ir
+
     program = _exported(module, example_inputs)
+    nodes = ir.traversal.RecursiveGraphIterator(program.model.graph)
+    for function in functions_for(nodes, program.model.opset_imports[""]):
+        made = ir.from_proto(function)
+        program.model.functions[made.identifier()] = made
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, _silence():
             program.save(Path(folder) / path.name)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from operator import attrgetter
+from operator import attrgetter, getitem
 from typing import Any
 
+import numpy as np
+
 from iossim.base.errors import ModelError
+from iossim.models.onnx.grouped_products import DOMAIN, call_of
 
 #: Libraries whose operators the exporter translates, or decomposes.
 _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "onnx", "onnx_symbolic")
@@ -20,8 +23,6 @@ _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 #: Arguments of an operator that is carried.
 _CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
-#: From so many times fewer rows than experts on, a row's own weights are read for it.
-_FEW_ROWS = 3
 
 
 def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
@@ -35,6 +36,10 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     found: dict[Any, Callable[..., Any]] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
+    if all(_inverts(node) for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)):
+        found[aten.index_put.default] = _inverse
+    if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
+        found[aten.histc.default] = _counted
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
@@ -84,22 +89,13 @@ def carried(operator: Any) -> Callable[..., Any]:
 
     Raises ModelError for one that changes its arguments, or is of more than tensors, numbers and strings.
     """
-    from onnx.defs import OpSchema
-    from onnxscript import ir, values
+    from onnxscript import ir
 
     if reason := reason_against(operator):
         raise ModelError(f"operator {operator} {reason}")
     made = operator._schema
-    space, name = f"torch.{operator.namespace}", f"{made.name.rpartition('::')[2]}.{operator._overloadname}"
-    any_number = OpSchema.FormalParameterOption.Variadic
-    schema = OpSchema(
-        name,
-        space,
-        1,
-        inputs=[OpSchema.FormalParameter("x", "T", param_option=any_number, is_homogeneous=False)],
-        outputs=[OpSchema.FormalParameter(f"y{place}", "T") for place in range(len(made.returns))],
-        type_constraints=[("T", ["tensor(float)"], "")],
-        attributes=[OpSchema.Attribute("call", OpSchema.AttrType.STRING, required=True)],
+    node = _node(
+        f"torch.{operator.namespace}", f"{made.name.rpartition('::')[2]}.{operator._overloadname}", len(made.returns)
     )
 
     def translated(*arguments: Any, **keywords: Any) -> Any:
@@ -112,9 +108,28 @@ def carried(operator: Any) -> Callable[..., Any]:
             return [told(each) for each in value] if isinstance(value, list | tuple) else value
 
         call = [told(arguments), [*keywords], told([*keywords.values()])]
-        return values.Op(values.Opset(space, 1), name, schema)(*tensors, call=json.dumps(call))
+        return node(*tensors, call=json.dumps(call))
 
     return translated
+
+
+def _node(domain: str, name: str, outputs: int) -> Callable[..., Any]:
+    """Makes a node of another domain than ONNX's, of any tensors, and maybe of a string ``call``."""
+    from onnx.defs import OpSchema
+    from onnxscript import values
+
+    any_number = OpSchema.FormalParameterOption.Variadic
+    schema = OpSchema(
+        name,
+        domain,
+        1,
+        inputs=[OpSchema.FormalParameter("x", "T", param_option=any_number, is_homogeneous=False)],
+        outputs=[OpSchema.FormalParameter(f"y{place}", "T") for place in range(outputs)],
+        type_constraints=[("T", ["tensor(float)"], "")],
+        attributes=[OpSchema.Attribute("call", OpSchema.AttrType.STRING, required=False)],
+    )
+    made: Callable[..., Any] = values.Op(values.Opset(domain, 1), name, schema)
+    return made
 
 
 def _squeezed(x: Any, dim: Any) -> Any:
@@ -136,28 +151,48 @@ def _biased(convolution: Any) -> Callable[..., Any]:
     return translated
 
 
+def _is_ranged(node: Any) -> bool:
+    """True if a node of a trace is a histogram of a list of numbers in a range that is given."""
+    return len(node.args) == 4 and node.args[2] < node.args[3] and len(node.args[0].meta["val"].shape) == 1
+
+
+def _inverts(node: Any) -> bool:
+    """True if a node of a trace writes the number of each place of a sorted list there: ``y[order] = arange``."""
+    import torch
+
+    aten, (y, (places, *others), numbers, *accumulates) = torch.ops.aten, node.args
+    if others or accumulates or getattr(places, "target", None) is not getitem or y.meta["val"].dtype != torch.int64:
+        return False
+    (order, output), sizes = places.args, [tuple(each.meta["val"].shape) for each in (y, places)]
+    is_order = order.target is aten.sort.default and output == 1 and numbers.target is aten.arange.default
+    return is_order and sizes == [numbers.args] * 2
+
+
+def _inverse(y: Any, places: Any, numbers: Any) -> Any:
+    """The inverse of a permutation: the order that sorts it."""
+    from onnxscript import opset18 as op
+
+    return op.TopK(places[0], op.Constant(value_ints=[*numbers.shape]), largest=0)[1]
+
+
+def _counted(x: Any, bins: int, low: float, high: float) -> Any:
+    """``aten::histc``: the numbers in each of ``bins`` equal parts of a range, which has both of its ends."""
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+
+    ends = np.array([[low + (high - low) * place / bins] for place in range(bins + 1)], np.float32)
+    ends[-1] = np.nextafter(ends[-1], np.float32(np.inf))
+    begin, end = (op.Constant(value=ir.tensor(part)) for part in (ends[:-1], ends[1:]))
+    given, along = op.Cast(x, to=1), op.Constant(value_ints=[1])
+    is_inside = op.And(op.GreaterOrEqual(given, begin), op.Less(given, end))
+    return op.CastLike(op.ReduceSum(op.Cast(is_inside, to=1), along, keepdims=0), x)
+
+
 def _by_experts(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """A grouped product: rows ``x [rows, inner]``, ``weight [experts, inner, width]``, the end ``offs`` of each group.
 
-    Each expert multiplies all rows, and its own are taken: experts are branches, whatever the routing. Far fewer rows
-    than experts are multiplied each by the weights that are looked up for it. Rows after the last group are zero.
+    Rows after the last group, which torch leaves as they are, become zero.
     """
-    from onnxscript import opset18 as op
-
     if len(x.shape) != 2 or len(weight.shape) != 3 or bias is not None or out_dtype is not None:
         raise ModelError(f"a grouped product of {x.shape} and {weight.shape} has no form in ONNX; leave it out")
-    rows, experts = x.shape[0], weight.shape[0]
-    second = op.Constant(value_ints=[1])
-    ended = op.LessOrEqual(op.Cast(offs, to=7), op.Unsqueeze(op.Constant(value_ints=[*range(rows)]), second))
-    expert = op.ReduceSum(op.Cast(ended, to=7), second, keepdims=1)
-    zero = op.CastLike(op.Constant(value_float=0.0), x)
-    if rows * _FEW_ROWS < experts:
-        last = op.Constant(value_int=experts - 1)
-        own = op.Gather(weight, op.Squeeze(op.Min(expert, last), second))
-        product = op.Squeeze(op.MatMul(op.Unsqueeze(x, second), own), second)
-        return op.Where(op.LessOrEqual(expert, last), product, zero)
-    terms = []
-    for place in range(experts):
-        number = op.Constant(value_int=place)
-        terms.append(op.Where(op.Equal(expert, number), op.MatMul(x, op.Gather(weight, number, axis=0)), zero))
-    return op.Sum(*terms)
+    return _node(DOMAIN, call_of(weight.shape[0]), 1)(x, weight, offs)

@@ -169,7 +169,7 @@ def devices_figure(compared: DeviceComparison) -> Figure:
     return Figure(
         name="devices",
         title=compared.title,
-        finding="\n".join([compared.sentence(), *([] if limit is None else [compared.limit_sentence()])]),
+        finding="\n".join(compared.sentences()),
         records=tuple(records),
         panels=(Panel("", spec),),
         legend=(*bar_legend(records, "expected (90% interval)"), *asked),

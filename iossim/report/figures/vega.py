@@ -13,7 +13,7 @@ from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.base.shipped_yaml import read_shipped, shipped
@@ -22,9 +22,6 @@ from iossim.base.user_files import write_atomically
 from iossim.base.user_folders import own_folder, user_cache
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import ROWS, LegendEntry
-
-if TYPE_CHECKING:
-    pass
 
 _PACKAGE = "vl-convert-python"
 

@@ -19,8 +19,7 @@ from iossim.report.explanation import overview, short_lines
 from iossim.report.figures.graph import NAME_PARTS, WAIT, graph_svg, unit_facts, unit_names
 from iossim.report.figures.timeline import stage_extents
 from iossim.report.notebook import html_table
-from iossim.report.schedule_tables import path_lines, repeats, wait_words
-from iossim.report.schedule_words import headline, schedule_facts
+from iossim.report.schedule_tables import headline, path_lines, repeats, schedule_facts, wait_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.tasks.comparison import Comparison, comparison_table

@@ -22,8 +22,7 @@ from iossim.cost.named_alike import NamedAlike
 from iossim.schedule.batch import Strategy, Variants
 from iossim.schedule.masks import Floats, count_groups
 from iossim.schedule.planned_stage import PlannedStage, batch_of
-from iossim.search.measured.planner import Integers
-from iossim.search.measured.transitions import Transitions
+from iossim.search.measured.transitions import Integers, Transitions
 
 
 def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:

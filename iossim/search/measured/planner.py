@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.schedule.masks import Floats
-from iossim.search.measured.transitions import Transitions
-
-Integers = NDArray[np.int64]
+from iossim.search.measured.transitions import Integers, Transitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,6 @@ def build_space(
     estimate: CostModel,
     truth: MeasuringCostModel,
     options: SearchOptions,
-    *,
-    concurrent: bool,
-    merge: bool,
     slack: float = 0.0,
 ) -> MeasuredSpace:
     """Enumerate the transitions of all blocks, equal ones once, and find the classes of their stages.
@@ -88,10 +85,10 @@ def build_space(
         # Equal blocks may still be measured apart: copies after a unit are no part of a problem.
         key = problem.key, own
         if key not in known:
-            parts, remarks = prepare_block(problem, estimate, options, concurrent=concurrent, merge=merge, few_states=0)
+            parts, remarks = prepare_block(problem, estimate, options, few_states=0)
             numbers: list[tuple[int, tuple[int, ...]]] = []
             for part in parts:
-                found = enumerate_transitions(part.problem, part.lattice, part.space, part.merges.masks, concurrent)
+                found = enumerate_transitions(part.problem, part.lattice, part.space, part.merges.masks)
                 found = found if with_company is None else with_company(found)
                 numbers.append((len(transitions), part.units))
                 transitions.append(found)
@@ -104,7 +101,7 @@ def build_space(
     of_unit, units = number_units(signatures)
     classes = classify(transitions, of_unit, units, estimate)
     boundary = np.array([[truth.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
-    planner = Planner(transitions, order, boundary, concurrent)
+    planner = Planner(transitions, order, boundary, options.space.concurrent)
     return MeasuredSpace(transitions, order, place, classes, planner, tuple(notes_of_blocks(notes)))
 
 

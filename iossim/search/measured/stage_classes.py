@@ -47,6 +47,14 @@ class Features(NamedTuple):
     units: int
 
 
+class StageArrays(NamedTuple):
+    """Masks, strategies and prices of stages, ``[stages]``."""
+
+    masks: Masks
+    strategies: NDArray[np.uint8]
+    prices_us: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class StageClasses:
     """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` its price, ``[classes]``."""
@@ -107,26 +115,15 @@ def classify(
         rows = np.bitwise_count(batch.masks).astype(np.int64)
         table = np.zeros((len(batch), len(DENSE) + resources))
         count = int(rows.sum())
-        unit, time, share = np.empty(count, dtype=np.int64), np.empty(count), np.empty(count)
-        _describe(
-            batch.masks,
-            batch.strategies,
-            space.problem.predecessors,
-            prices,
-            serial_us,
-            work_us,
-            numbers,
-            table,
-            unit,
-            time,
-            share,
-        )
+        made = Features(table, np.zeros(0, np.int64), np.empty(count, np.int64), np.empty(count), np.empty(count), 0)
+        stages = StageArrays(batch.masks, batch.strategies, prices)
+        _describe(stages, space.problem.predecessors, serial_us, work_us, numbers, made)
         if is_varied:
             varied = False if batch.variants is None else (batch.variants.chosen > 0).any(axis=1)
             table = np.column_stack([table, np.broadcast_to(varied, len(table))])
         estimates.append(prices)
         dense.append(table)
-        sparse.append((rows, unit, time, share))
+        sparse.append((rows, *made[2:5]))
     rows, unit, time, share = (np.concatenate(own) for own in zip(*sparse, strict=True))
     begin = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(rows)])
     unit, count = _most_frequent(unit, units)
@@ -157,19 +154,11 @@ def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, 
 
 @jit
 def _describe(
-    masks: Masks,
-    strategies: NDArray[np.uint8],
-    predecessors: Masks,
-    prices: Floats,
-    serial_us: Floats,
-    work_us: Floats,
-    numbers: Integers,
-    dense: Floats,
-    unit_out: Integers,
-    time_out: Floats,
-    share_out: Floats,
+    stages: StageArrays, predecessors: Masks, serial_us: Floats, work_us: Floats, numbers: Integers, made: Features
 ) -> None:
-    """Fill ``dense`` and the sparse features, one entry for each unit of each stage."""
+    """Fill the features, the sparse ones with an entry for each unit of each stage."""
+    masks, strategies, prices = stages
+    dense, unit_out, time_out, share_out = made.dense, made.unit, made.time, made.share
     one = np.uint64(1)
     units, resources = work_us.shape
     groups = np.zeros(units, dtype=np.uint64)

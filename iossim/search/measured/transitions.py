@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.schedule.batch import StageBatch, Strategy, Variants
-from iossim.schedule.masks import find_slot, lowest_bit
-from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.search.counting import StageRules, StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice
 from iossim.search.options import StageSpace
+
+Integers = NDArray[np.int64]
+
+#: Transitions that compiled code finds at a time: interrupts are handled only in between.
+_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,93 +54,62 @@ class Transitions:
         return StageBatch(self.problem, self.masks[stages], self.strategies[stages], varied)
 
 
-def enumerate_transitions(
-    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks, concurrent: bool
-) -> Transitions:
-    """All transitions in a space of stages, few enough to be numbered by 32 bits.
+def enumerate_transitions(problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks) -> Transitions:
+    """All transitions in a space of stages, few enough for numbers of 32 bits; ``merges`` may merge."""
+    states, targets, masks, bits_of = _walked(problem, lattice, space)
+    distinct, first, numbers = np.unique(masks, return_index=True, return_inverse=True)
+    met = np.argsort(first)
+    rank = np.empty_like(met)
+    rank[met] = np.arange(len(met))
+    sources, ends, stages = [2 * states + bits_of], [targets], [rank[numbers.reshape(-1)]]
+    for index, merge in enumerate(merges.tolist(), len(met)):
+        able = np.flatnonzero(np.uint64(merge) & ~lattice.addable == 0)
+        end = able
+        for unit in bits(merge):
+            end = lattice.child[end, unit].astype(np.int64)
+        sources.append(2 * able)
+        ends.append(end)
+        stages.append(np.full(len(able), index))
+    source = np.concatenate(sources)
+    order = np.argsort(source, kind="stable")
+    begin = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=2 * len(lattice)))])
+    target, stage = (np.concatenate(own)[order].astype(np.int32) for own in (ends, stages))
+    strategies = np.repeat(np.array([Strategy.CONCURRENT.code, Strategy.MERGE.code], np.uint8), [len(met), len(merges)])
+    return Transitions(problem, begin, target, stage, np.concatenate([distinct[met], merges]), strategies)
 
-    ``merges``: the sets of units that may merge. ``concurrent``: a stage may run several groups.
-    """
-    arguments = StageRules.of(problem, lattice, space, concurrent), stage_walk(len(problem)), merges
-    begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
-    nothing = np.empty(0, dtype=np.int32)
-    total: int = _enumerate(*arguments, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
-    target, stage = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32)
-    size = 1 << 12
-    while True:
-        keys, numbers = np.zeros(size, dtype=np.uint64), np.empty(size, dtype=np.int32)
-        found = _enumerate(*arguments, begin, target, stage, keys, numbers)
-        if found >= 0:
-            break
-        size *= 4
-    masks = np.empty(found + len(merges), dtype=np.uint64)
-    used = keys != 0
-    masks[numbers[used]] = keys[used]
-    masks[found:] = merges
-    strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
-    strategies[found:] = Strategy.MERGE.code
-    # Merged stages were numbered from the end, since the number of others was not known.
-    stage[stage < 0] += np.int32(len(masks))
-    return Transitions(problem, begin, target, stage, masks, strategies)
+
+def _walked(
+    problem: ScheduleProblem, lattice: Lattice, space: StageSpace
+) -> tuple[Integers, Integers, Masks, Integers]:
+    """State, target, stage and bit of each transition but those of merged stages, in the order of the walk."""
+    rules, walk = StageRules.of(problem, lattice, space), stage_walk(len(problem))
+    state, depth, found = 0, 0, []
+    while state < len(lattice):
+        numbers, masks = np.empty((3, _AT_A_TIME), dtype=np.int64), np.empty(_AT_A_TIME, dtype=np.uint64)
+        state, depth, count = _walk_on(state, depth, rules, walk, numbers, masks)
+        found.append((*numbers[:, :count], masks[:count]))
+    states, targets, bits_of, masks = (np.concatenate(own) for own in zip(*found, strict=True))
+    return states, targets, masks, bits_of
 
 
 @jit
-def _enumerate(
-    rules: StageRules,
-    walk: StageWalk,
-    merges: Masks,
-    begin: NDArray[np.int64],
-    target: NDArray[np.int32],
-    stage_number: NDArray[np.int32],
-    keys: Masks,
-    numbers: NDArray[np.int32],
-) -> int:
-    """Count the transitions into ``begin`` (without ``keys``), or write them.
-
-    Counting returns their number. Writing returns the number of distinct stages other than merged ones; -1 if their
-    table (``keys`` and ``numbers``) is more than half full.
+def _walk_on(
+    state: int, depth: int, rules: StageRules, walk: StageWalk, numbers: Integers, masks: Masks
+) -> tuple[int, int, int]:
+    """Write transitions from a state and the depth that its walk has reached on, while there is room for them; returns
+    the state and depth to go on from, and how many were written.
     """
-    addable, child = rules.addable, rules.child
-    counting = len(keys) == 0
-    place = np.zeros(2, dtype=np.int64)
-    distinct = 0
-    transitions = 0
-    for state in range(len(addable)):
-        if counting:
-            place[0] = place[1] = 0
-        else:
-            place[0], place[1] = begin[2 * state], begin[2 * state + 1]
-        depth = 0
+    count = 0
+    while state < len(rules.addable):
         while depth >= 0:
+            if count + len(walk.stages) > len(masks):
+                return state, depth, count
             found, depth = find_stages(state, depth, rules, walk)
             for index in range(found):
-                bit = 1 if walk.group_counts[index] > 1 else 0
-                if not counting:
-                    mask = walk.stages[index]
-                    slot = find_slot(mask, keys)
-                    if keys[slot] == 0:
-                        if 2 * distinct >= len(keys):
-                            return -1
-                        keys[slot] = mask
-                        numbers[slot] = distinct
-                        distinct += 1
-                    target[place[bit]] = walk.targets[index]
-                    stage_number[place[bit]] = numbers[slot]
-                place[bit] += 1
-        for index in range(len(merges)):
-            if merges[index] & ~addable[state]:
-                continue
-            if not counting:
-                end = np.int64(state)
-                rest = merges[index]
-                while rest:
-                    end = np.int64(child[end, lowest_bit(rest)])
-                    rest &= rest - np.uint64(1)
-                target[place[0]] = end
-                stage_number[place[0]] = index - len(merges)
-            place[0] += 1
-        if counting:
-            begin[2 * state + 1] = transitions + place[0]
-            transitions += int(place[0] + place[1])
-            begin[2 * state + 2] = transitions
-    return transitions if counting else distinct
+                numbers[0, count], numbers[1, count] = state, walk.targets[index]
+                numbers[2, count] = 1 if walk.group_counts[index] > 1 else 0
+                masks[count] = walk.stages[index]
+                count += 1
+        state += 1
+        depth = 0
+    return state, depth, count

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.schedule.masks import scramble
+from iossim.schedule.streams import StreamProblem, flat
 
 Integers = NDArray[np.int64]
 
@@ -16,24 +19,34 @@ _STREAM, _PLACE, _BOTH, _FOLLOW, _SWAP, _CROSS, _JOIN = range(7)
 _MOVES = 7
 
 
+class Neighbours(NamedTuple):
+    """Changes of schedules of one problem: ``reads`` and ``readers`` of its launches, flat, and room for ``orders`` and
+    ``streams`` that were changed, both ``[schedules, launches]``.
+    """
+
+    reads: Integers
+    read_begin: Integers
+    readers: Integers
+    reader_begin: Integers
+    orders: Integers
+    streams: Integers
+
+    @staticmethod
+    def room(problem: StreamProblem, schedules: int) -> Neighbours:
+        shape = schedules, len(problem)
+        changed = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
+        return Neighbours(*problem.flat_reads, *flat(problem.readers), *changed)
+
+
 @jit
-def neighbours(
-    order: Integers,
-    streams: Integers,
-    reads: Integers,
-    read_begin: Integers,
-    readers: Integers,
-    reader_begin: Integers,
-    first: int,
-    most_streams: int,
-    seed: np.uint64,
-    orders: Integers,
-    changed: Integers,
+def draw(
+    order: Integers, streams: Integers, first: int, most_streams: int, seed: np.uint64, drawn_into: Neighbours
 ) -> None:
-    """Write random changes of one schedule to ``orders`` and ``changed``, both of shape ``[schedules, launches]``.
+    """Draw random changes of one schedule.
 
     The ``first`` launches of the order stay in their places; streams are numbered below ``most_streams``.
     """
+    reads, read_begin, readers, reader_begin, orders, changed = drawn_into
     count = len(order)
     place = np.empty(count, dtype=np.int64)
     state = seed

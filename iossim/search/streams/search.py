@@ -21,11 +21,11 @@ from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.cost.model import problems_of
 from iossim.ir.network import Network
-from iossim.schedule.streams import MAX_STREAMS, IssuedLaunch, StreamBatch, StreamProblem, flat
+from iossim.schedule.streams import MAX_STREAMS, IssuedLaunch, StreamBatch, StreamProblem
 from iossim.search.anytime import Clock, Steps
 from iossim.search.streams.bounds import critical_us, cut
 from iossim.search.streams.exact import best_streams
-from iossim.search.streams.moves import neighbours
+from iossim.search.streams.moves import Neighbours, draw
 
 Integers = NDArray[np.int64]
 
@@ -151,12 +151,7 @@ class _Search:
         for members in cut(self.problem):
             if len(members) > 1:
                 inside = (*before, *members)
-                problem = StreamProblem.of(
-                    self.problem.network,
-                    [self.problem.launches[one] for one in inside],
-                    [self.problem.variants[one] for one in inside],
-                )
-                yield _Part(problem, inside, len(before))
+                yield _Part(self.problem.part(inside), inside, len(before))
             before = (members[-1],)
 
     def _restricted(self, whole: Ordered, part: _Part) -> Ordered:
@@ -199,14 +194,9 @@ class _Search:
             return 0.0
         place = whole.order.tolist().index(part.members[0])
         before = whole.order[:place].tolist()
-        problem = StreamProblem.of(
-            self.problem.network,
-            [self.problem.launches[one] for one in before],
-            [self.problem.variants[one] for one in before],
-        )
         if not before:
             return 0.0
-        batch = StreamBatch(problem, np.arange(place)[None], whole.streams[before][None])
+        batch = StreamBatch(self.problem.part(before), np.arange(place)[None], whole.streams[before][None])
         prices = self.cost_model.price_streams(batch)
         return float(prices.latency_us[0] - prices.issued_us[0])
 
@@ -259,9 +249,7 @@ class _Search:
     ) -> tuple[float, Ordered]:
         """Local search from one schedule, until a time or for a number of rounds; an interrupt ends it."""
         problem = part.problem
-        reads, read_begin = problem.flat_reads
-        readers, reader_begin = flat(problem.readers)
-        orders, streams = (np.empty((_TOGETHER, len(problem)), dtype=np.int64) for _ in range(2))
+        near = Neighbours.room(problem, _TOGETHER)
         most = min(MAX_STREAMS, len(problem))
         now = best = start
         now_value = best_value = float(
@@ -272,23 +260,11 @@ class _Search:
             while number < rounds if until is None else perf_counter() < until:
                 gone = number / rounds if until is None else (perf_counter() - began) / max(1e-9, until - began)
                 seed = np.uint64(self.random.integers(1, 2**62))
-                neighbours(
-                    now.order,
-                    now.streams,
-                    reads,
-                    read_begin,
-                    readers,
-                    reader_begin,
-                    part.first,
-                    most,
-                    seed,
-                    orders,
-                    streams,
-                )
-                values = self._values(StreamBatch(problem, orders, streams, ahead_us))
+                draw(now.order, now.streams, part.first, most, seed, near)
+                values = self._values(StreamBatch(problem, near.orders, near.streams, ahead_us))
                 at = int(values.argmin())
                 if values[at] <= now_value * (1.0 + _WORSE * max(0.0, 1.0 - 1.25 * gone) ** 2):
-                    now, now_value = Ordered(orders[at].copy(), streams[at].copy()), float(values[at])
+                    now, now_value = Ordered(near.orders[at].copy(), near.streams[at].copy()), float(values[at])
                     if now_value < best_value:
                         best, best_value = now, now_value
                 number += 1

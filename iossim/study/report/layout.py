@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.figures.figure import Panel, title_of
+from iossim.report.figures.figure import title_of
 from iossim.study.axes import AXES, KINDS, METRICS, Quantity, name_of
-from iossim.study.row_comparison import axis_value, grouped, varied_axes
-from iossim.study.row_comparison import best_of as best_by
 from iossim.study.study_run import Row, StudyRun
+from iossim.study.table import best_of as best_by
+from iossim.study.table import context, grouped, varied_axes
 
+Record = dict[str, Cell]
 #: A reader chooses from the values of a longer axis, instead of seeing all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
 #: Stands for all axes together, if they do not form a grid.
@@ -22,16 +22,17 @@ POINT = "point_label"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axis (or ``point_label``) of a figure's groups, that of its panels, and those to choose from."""
+    """The axes of a figure's data, those that a reader chooses from, and that of its panels with its values."""
 
-    group: str
-    panel: str | None
+    axes: Sequence[str]
     choices: tuple[Column, ...]
+    panel: str | None = None
+    values: Sequence[Cell] = (None,)
 
 
 def values_of(rows: Sequence[Row], axis: str) -> list[Cell]:
     """Distinct values on an axis in order of appearance, which is the scenario's."""
-    return list(dict.fromkeys(axis_value(row, axis) for row in rows))
+    return list(dict.fromkeys(getattr(row, axis) for row in rows))
 
 
 def varying(rows: Sequence[Row]) -> list[str]:
@@ -42,7 +43,7 @@ def varying(rows: Sequence[Row]) -> list[str]:
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
     """Axes that have one value, and that value."""
     found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
-    asked = {kind.axis.name: any(axis_value(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
+    asked = {kind.axis.name: any(getattr(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
     return {
         axis: value
         for axis, value in found.items()
@@ -67,59 +68,43 @@ def in_sample_in_words(rows: Sequence[Row]) -> str:
     )
 
 
-def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
+def coordinates(row: Row, axes: Sequence[str]) -> Record:
     """A row's values on some axes, as cells of a record."""
-    return {axis: axis_value(row, axis) for axis in axes}
+    return {axis: getattr(row, axis) for axis in axes}
 
 
 def point_label(row: Row, axes: Sequence[str]) -> str:
     """A point in a few words: its values on the axes that vary, or its model where none does."""
-    shown = [axis for axis in axes if axis in AXES] or ["model"]
-    return place_of(coordinates(row, shown), shown)
+    return ", ".join(name_of(axis, getattr(row, axis)) for axis in axes or ["model"])
 
 
-def layout(rows: Sequence[Row], group: str | None = None) -> Layout:
-    """Deal the varying axes to groups, panels and choices; ``group``, if given, is the axis of the groups, however
-    long.
+def group_of(rows: Sequence[Row]) -> str:
+    """The axis of groups of bars, or ``POINT``: the longest axis that can be stacked; among equals, the one that makes
+    the best groups.
     """
     axes = _by_preference(rows)
-    if not axes:
-        return Layout("model", None, ())
     sizes = {axis: len(values_of(rows, axis)) for axis in axes}
-    points = len({tuple(coordinates(row, axes).values()) for row in rows})
-    if group is None and points < prod(sizes.values()) and points <= MOST_GROUPS:
-        return Layout(POINT, None, ())
-    # This is the longest axis that can be stacked; among equals, the one that makes the best groups.
-    group = group or max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
-    return Layout(group, *panels_and_choices(rows, [group]))
+    points = len({context(row, axes) for row in rows})
+    if points < prod(sizes.values()) and points <= MOST_GROUPS:
+        return POINT
+    return max(axes, key=lambda axis: sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, default="model")
 
 
 def _by_preference(rows: Sequence[Row]) -> list[str]:
     return sorted(varying(rows), key=lambda axis: AXES[axis].group_rank)
 
 
-def panels_and_choices(rows: Sequence[Row], drawn: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
-    """The axis of the panels, and those to choose from: the varying ones, except those that a panel draws itself."""
-    axes = [axis for axis in _by_preference(rows) if axis not in drawn]
-    panel = next((axis for axis in axes if len(values_of(rows, axis)) <= MOST_PANELS), None)
-    return panel, axis_columns(axis for axis in axes if axis != panel)
+def layout(rows: Sequence[Row], drawn: Sequence[str], axes: Sequence[str], *choices: Column) -> Layout:
+    """Deal the varying axes, except those that a panel draws itself, to panels and choices, after other ``choices``."""
+    left = [axis for axis in _by_preference(rows) if axis not in drawn]
+    panel = next((axis for axis in left if len(values_of(rows, axis)) <= MOST_PANELS), None)
+    others = axis_columns(axis for axis in left if axis != panel)
+    return Layout(axes, (*choices, *others), panel, (None,) if panel is None else values_of(rows, panel))
 
 
 def place_of(record: Mapping[str, Cell], axes: Iterable[str]) -> str:
     """Place of a record on some axes: ``t4, batch 8``."""
     return ", ".join(name_of(axis, record[axis]) for axis in axes)
-
-
-def sides(rows: Sequence[Row], axis: str | None) -> list[tuple[str, dict[str, Cell]]]:
-    """The start of a title, and the cells of its records, for each value of the panels' axis."""
-    if axis is None:
-        return [("", {})]
-    return [(f"{name_of(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]
-
-
-def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tuple[Panel, ...]:
-    """One panel per value of an axis, or a single one; all are drawn alike."""
-    return tuple(Panel(title.removesuffix(": "), spec, where) for title, where in sides(rows, axis))
 
 
 def points(run: StudyRun) -> dict[int, list[Row]]:
@@ -142,10 +127,10 @@ def best_finding(run: StudyRun, metric: str) -> str:
     return f"{direction.capitalize()} {told} ({point_label(best, varying(rows))}, {best.scheduler})."
 
 
-def most(records: Iterable[Mapping[str, Cell]], key: str, least: bool = False) -> Mapping[str, Cell] | None:
-    """The record with the largest number in a cell, or the least; None where no record has one."""
+def most(records: Sequence[Record], key: str, least: bool = False) -> Record:
+    """The record with the largest number in a cell, or the least; the first where no record has one."""
     known = [record for record in records if record[key] is not None]
-    return (min if least else max)(known, key=lambda record: number_of(record[key]), default=None)
+    return (min if least else max)(known, key=lambda record: number_of(record[key]), default=records[0])
 
 
 def axis_columns(axes: Iterable[str]) -> tuple[Column, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,10 @@ OF_REWRITTEN = ("kernels", "gmacs", "traffic_mib")
 
 def page_data(run: StudyRun, figures: Sequence[Figure]) -> str:
     """The JSON, safe inside a script element."""
-    axes = layout.varying(run.results.rows) or ["model"]
     data = {
         "themes": {"light": light(), "dark": dark()},
         "table": {
-            **_table(row_columns(run, axes), row_records(run)),
+            **_table(row_columns(run), row_records(run)),
             "filters": [*layout.varying(run.results.rows), "scheduler"],
         },
         "figures": {figure.name: _figure(figure) for figure in figures},
@@ -64,13 +63,13 @@ def row_records(run: StudyRun) -> list[dict[str, Cell]]:
     ]
 
 
-def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
+def row_columns(run: StudyRun) -> list[Column]:
     """The varying axes, the scheduler, and every column with values; some only if rules rewrote a network."""
     records = row_records(run)
     hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
     filled = {key for record in records for key, cell in record.items() if cell not in (None, "") and key not in hidden}
     return [
-        *layout.axis_columns(axes),
+        *layout.axis_columns(layout.varying(run.results.rows) or ["model"]),
         Column("scheduler"),
         *(column for column in ROW_COLUMNS if column.key in filled),
     ]
@@ -208,9 +207,8 @@ def _axes(run: StudyRun) -> list[dict[str, str]]:
 def _published(run: StudyRun) -> list[tuple[str, str, Answer | None]]:
     """Published findings and their sources, with the answer found; None without a claim."""
     found = {(answer.question, answer.source): answer for answer in run.results.answers if answer.source}
-    said = [(each.says, each.source) for each in run.results.scenario.published]
-    # After those of the scenario come answers whose publication it no longer mentions.
-    return [(*place, found.get(place)) for place in (*said, *(place for place in found if place not in said))]
+    said = ((each.says, each.source) for each in run.results.scenario.published)
+    return [(*place, found.get(place)) for place in said]
 
 
 def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
@@ -238,7 +236,7 @@ def _(run: StudyRun) -> list[str | Table]:
     scenario, count = run.results.scenario, len(run.results.rows)
     answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
     shown = row_records(run)[: notebook.MOST_ROWS]
-    table = records_table("", shown, row_columns(run, layout.varying(run.results.rows) or ["model"]))
+    table = records_table("", shown, row_columns(run))
     name = f"the first {len(shown)} of {count:,} rows ({notebook.TO_ALL})" if count > len(shown) else f"{count} rows"
     return [scenario.title or scenario.name, *answers, name, table]
 

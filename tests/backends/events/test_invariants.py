@@ -77,7 +77,7 @@ def test_at_every_instant(data: st.DataObject, sms: int, like: str) -> None:
             assert all(held.rate * kernel.least_us <= 1 + 1e-9 for kernel, held in rates)
             assert all(held.rate > 0 for _, held in rates)
             dram += len(found.sms) * sum(held.dram_us * held.rate for _, held in rates)
-            power += len(found.sms) * sum(held.power_us * held.rate for _, held in rates)
+            power += len(found.sms) * sum(held.device_us.power_us * held.rate for _, held in rates)
             l2 += len(found.sms) * sum(held.device_us.l2_us * held.rate for _, held in rates)
         assert max(dram, power, l2) <= most
 

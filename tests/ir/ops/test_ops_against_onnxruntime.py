@@ -30,6 +30,7 @@ from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.grid_sample import GridSample
+from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
@@ -109,6 +110,10 @@ ROWS = [
     *(row(Gemm(0.5, 1.0, a, b), 13, (4, 3) if a else (3, 4), (5, 4) if b else (4, 5)) for a in BOTH for b in BOTH),
     *(row(Gemm(-2.0, 0.25), 11, (3, 4), (4, 5), bias) for bias in ((5,), (1,), (1, 5), (3, 1), (3, 5))),
     *(row(MatMul(), 13, a, b) for a in ((4,), (3, 4), (2, 1, 3, 4)) for b in ((4,), (4, 5), (6, 4, 5))),
+    *(row(GroupedMatMul(), opset, (7, 4), (len(ends), 4, 5), np.array(ends, dtype), weights=weights)
+      for opset, ends, dtype, weights in (
+          *((18, (2, 2, 6), np.int64, 0), (21, (0, 7), np.int32, 2)), (24, (0, 0, 0, 0), np.int64, 1), (19, (4,), np.int32, 0),
+      )),
     *(row(BatchNorm(1e-3), 13, (2, 3, *[4] * rank), (3,), (3,), (3,), POSITIVE[0, :, 0], weights=4)
       for rank in range(3)),
     *(row(LocalResponseNorm(size, 0.1, 0.75, 2.0), 13, 5 * noise(0, 2, 7, 3, 3)) for size in (1, 3, 5)),
@@ -141,7 +146,7 @@ ROWS = [
     *(row(GatherElements(axis), 13, (3, 4, 5), whole(1, -3, 3, np.int64, *shape))
       for axis, shape in enumerate(((6, 3, 4), (2, 6, 4), (2, 3, 6)))),
     *(row(GatherND(together), 13, (3, 4, 3), whole(1, -3, 3, np.int64, *(3, 4)[:together], 2, depth))
-      for together in range(3) for depth in range(1, 4 - together)),
+      for together in range(3) for depth in range(1 + (together == 0), 4 - together)),
     row(Expand((2, 1, 4)), 13, (3, 1)),
     row(Tile((2, 1, 3)), 13, (2, 3, 1)),
     *(row(DepthToSpace(2, columns_first), 13, (2, 8, 3, 2)) for columns_first in BOTH),

@@ -246,6 +246,12 @@ def test_fully_connected_layers(turned: bool, bias: bool, tmp_path: Path) -> Non
     ]  # fmt: skip
 
 
+def test_a_matrix_that_is_transposed_twice(tmp_path: Path) -> None:
+    """Two ops had one name, which was a GraphError."""
+    nodes = f"{X}; bt = DequantizeLinear(pt, t, s0); bd = Transpose <perm=[1, 0]> (bt); o = Gemm <transB=1> (xd, bd)"
+    assert kinds(loaded(tmp_path, nodes, shape=(3, 4))) == ["quantize", "integer_matmul", "dequantize"]
+
+
 def test_products_of_computed_matrices_around_zero_points(tmp_path: Path) -> None:
     nodes = f"{X}; {quantised('x', 's', 'far', 'zd')}; [o] o = MatMul(xd, zd)"
     assert "integer_matmul" in kinds(loaded(tmp_path, nodes, shape=(2, 5, 5)))

@@ -20,6 +20,7 @@ from iossim.models.load import load
 from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
+from iossim.report.figures.graph import short_name
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import (
@@ -29,6 +30,7 @@ from iossim.report.figures.timeline import (
     colours_by_time,
     fitting_label,
     staggered,
+    text_pixels,
 )
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import ComparisonRow
@@ -125,12 +127,16 @@ def test_every_block_and_stage_is_labelled_and_no_label_covers_another(network: 
     long = [one.model_copy(update={"name": f"encoder_{one.name}" * 4}) for one in schedule.blocks]
     named = schedule.model_copy(update={"blocks": long})
     figure = timeline_figure(network, named, fake_timeline(network, named))
-    lines = set()
+    lines, shortened = set(), set()
     for panel in figure.panels:
         left, right = domain(panel)
         pixels_per_ms = figure.panel_pixels / (right - left)
         stages, blocks = drawn(figure, panel, "stage"), drawn(figure, panel, "block")
-        assert [block["text"] for block in blocks] == list(dict.fromkeys(stage["unit"] for stage in stages))
+        names = list(dict.fromkeys(stage["unit"] for stage in stages))
+        for block, name in zip(blocks, names, strict=True):
+            is_beyond = (block["start_ms"] - left) * pixels_per_ms + text_pixels(name, 10.5) + 8 > figure.panel_pixels
+            assert block["text"] == (short_name(name) if is_beyond else name)
+            shortened.add(is_beyond)
         assert min(block["above"] for block in blocks) > max(stage["above"] for stage in stages) + NUMBER_PIXELS
         lines |= {block["above"] for block in blocks}
         ends = [(one["above"], one["start_ms"] * pixels_per_ms, len(one["text"]) * 5.4) for one in blocks]
@@ -138,6 +144,7 @@ def test_every_block_and_stage_is_labelled_and_no_label_covers_another(network: 
         for (line, begin, width), (other, after, _) in pairwise(sorted(ends)):
             assert line != other or begin + width <= after
     assert len(lines) > 1
+    assert shortened == {False, True}
     assert staggered([(0, 9), (8, 30), (10, 12), (12, 14)]) == [0, 1, 0, 0]
 
 

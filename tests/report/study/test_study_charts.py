@@ -16,7 +16,7 @@ from iossim.report.figures.figure import Figure
 from iossim.report.figures.vega import HALO, PALETTE, dark, light, log_ticks, paper
 from iossim.study.axes import Device, Model, Rewrite
 from iossim.study.question import Question
-from iossim.study.report.layout import layout
+from iossim.study.report.layout import group_of, layout
 from iossim.study.report.plots import figures, plots
 from iossim.study.study_run import StudyRun
 
@@ -271,8 +271,9 @@ def test_words_of_figures_can_be_read_on_their_page(theme: dict[str, Any], page:
 
 def test_axes_become_groups_panels_and_choices() -> None:
     def dealt(**changes: Any) -> tuple[str, str | None, list[str]]:
-        found = layout(made_run(HERE, made_scenario(**changes)).results.rows)
-        return found.group, found.panel, [choice.key for choice in found.choices]
+        rows = made_run(HERE, made_scenario(**changes)).results.rows
+        laid = layout(rows, [group_of(rows)], [])
+        return group_of(rows), laid.panel, [choice.key for choice in laid.choices]
 
     assert dealt(models=[Model(model="squeezenet")]) == ("model", None, [])
     assert dealt() == ("model", None, [])
@@ -286,7 +287,7 @@ def test_points_that_make_no_grid_stand_under_one_another() -> None:
     whole = made_run(HERE, made_scenario(devices=devices(2)))
     rows = [row for row in whole.results.rows if row.point in (0, 3)]
     run = StudyRun(HERE, whole.results.model_copy(update={"rows": rows}), {}, {})
-    assert layout(rows).group == "point_label"
+    assert group_of(rows) == "point_label"
     drawn = figure(run, "speedup")
     assert {record["group"] for record in drawn.records} == {"inception_v3, gpu-0", "squeezenet, gpu-1"}
 

@@ -123,7 +123,7 @@ def test_the_data_of_the_page_are_the_rows(tmp_path: Path) -> None:
     assert columns["latency_ms"]["unit"] == "ms"
     # A column that holds nothing is left out.
     assert "peak_memory_mib" not in columns
-    assert "peak_memory_mib" in {c.key for c in row_columns(made_run(tmp_path, peak_memory_mib=3.0), ["model"])}
+    assert "peak_memory_mib" in {c.key for c in row_columns(made_run(tmp_path, peak_memory_mib=3.0))}
     for figure in figures(run):
         stored = data["figures"][figure.name]
         keys = {column["key"]: column for column in stored["columns"]}

@@ -1,19 +1,23 @@
-"""The kinds of figures of a report, one module each, found by import; and the commands that redraw them."""
+"""The kinds of figures of a report, one module for each way of drawing, found by import; what they have in common, and
+the commands that redraw them.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from iossim.base.registry import Group, guest_modules, modules
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
-from iossim.report.figures.figure import Figure
-from iossim.study.axes import METRICS
+from iossim.report.figures.figure import Figure, Panel
+from iossim.study.axes import METRICS, name_of
+from iossim.study.report.layout import Layout, Record, axis_columns
 from iossim.study.study_run import StudyRun
 
 
@@ -30,20 +34,51 @@ class Plot:
     draw: Callable[[StudyRun], Figure | None]
 
 
+#: A specification, or a function that makes that of a panel from its records.
+Picture = Mapping[str, Any] | Callable[[Sequence[Record]], Mapping[str, Any]]
+
+
+def figure_of(
+    name: str,
+    laid: Layout,
+    records: Sequence[Record],
+    pictures: Mapping[str, Picture],
+    told: Mapping[str, object] = MappingProxyType({}),
+    **parts: Any,
+) -> Figure:
+    """A figure of records: title, caption, description and columns (after those of its axes) of its name in
+    ``figures.yaml``, with ``told`` filled in.
+
+    Each of the ``pictures`` (by title) is a panel, for each value of the panels' axis if there is one. ``parts`` are
+    the other fields of the figure, and take precedence.
+    """
+    words = {} if "title" in parts else words_of(name, told) | {"columns": columns_of(name, *axis_columns(laid.axes))}
+    panels = []
+    for value in laid.values:
+        where = {} if laid.panel is None else {laid.panel: value}
+        named = [name_of(axis, value) for axis in where]
+        own = [record for record in records if all(record.get(key) == each for key, each in where.items())]
+        for what, picture in pictures.items():
+            spec = picture(own) if callable(picture) else picture
+            panels.append(Panel(": ".join([*named, *filter(None, [what])]), spec, where))
+    made = {"panels": tuple(panels), "choices": laid.choices, **words, **parts}
+    return Figure(name=name, records=tuple(records), **made)
+
+
 @cache
-def _words() -> dict[str, dict[str, Any]]:
+def _shipped() -> dict[str, dict[str, Any]]:
     words: dict[str, dict[str, Any]] = shipped(__name__, "figures.yaml")
     return words
 
 
-def words_of(name: str, **told: object) -> dict[str, Any]:
-    """Name, title, caption and description of a figure, as ``figures.yaml`` has them, with ``told`` filled in."""
-    return {"name": name} | {key: text.format(**told) for key, text in _words()[name].items() if key != "columns"}
+def words_of(name: str, told: Mapping[str, object]) -> dict[str, str]:
+    """Title, caption, description and, if any, title of the axis of a figure, with ``told`` filled in."""
+    return {key: text.format(**told) for key, text in _shipped()[name].items() if key != "columns"}
 
 
 def columns_of(name: str, *first: Column) -> tuple[Column, ...]:
     """Columns of a figure's data: after the ``first`` those that ``figures.yaml`` lists."""
-    listed: dict[str, dict[str, Any] | None] = _words()[name]["columns"]
+    listed: dict[str, dict[str, Any] | None] = _shipped()[name]["columns"]
     metrics = {key: METRICS[key].column for key, options in listed.items() if options is None and key in METRICS}
     return (*first, *(metrics.get(key) or Column(key, **(options or {})) for key, options in listed.items()))
 
@@ -60,11 +95,6 @@ def study_command(run: StudyRun) -> str:
 def figure_command(run: StudyRun, plot: str) -> str:
     """The command that draws one figure of a run directory as a picture."""
     return f"iossim study report {shlex.quote(run.folder.name)} --plot {plot} --figures svg"
-
-
-def in_folder(run: StudyRun, file: str) -> str:
-    """A file of the run directory, as a command takes it."""
-    return shlex.quote(f"{run.folder.name}/{file}")
 
 
 @cache

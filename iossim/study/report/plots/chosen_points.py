@@ -4,12 +4,13 @@ roofline of the ops, the rate of each unit alone under the limits of the device 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from iossim.base.errors import IossimError
-from iossim.base.tables import Cell, Column, number_of
+from iossim.base.tables import number_of
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.lowering.unit_summary import main_kind, unit_bytes
@@ -22,8 +23,8 @@ from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.schedule_file import read_stages
 from iossim.study.points import device_of, network_of, points_of
-from iossim.study.report.layout import best_of, point_label, points, varying
-from iossim.study.report.plots import Plot, columns_of, figure_command, in_folder, words_of
+from iossim.study.report.layout import Layout, Record, axis_columns, best_of, point_label, points, varying
+from iossim.study.report.plots import Plot, figure_command, figure_of
 from iossim.study.study_run import StudyRun
 from iossim.tasks.own_prices import own_prices
 from iossim.transforms.replay import replayed, split_source
@@ -43,6 +44,21 @@ class ChosenPoint:
     best: Schedule
     #: Path of the best one, relative to the run directory.
     best_file: str
+
+    @cached_property
+    def executions(self) -> dict[str, tuple[Schedule, Execution]]:
+        """Both on the event-driven simulator."""
+        from iossim.backends.simulator.events import run_schedule
+
+        drawn = {"sequential": self.sequential, "best": self.best}
+        return {
+            name: (one, run_schedule(self.network, one, self.profile, engine=one.engine)) for name, one in drawn.items()
+        }
+
+    @property
+    def peak_gflops(self) -> float:
+        """The peak of the device at the network's precision."""
+        return 1e3 * (self.profile.reduced_precision_tflops(self.network.precision) or self.profile.fp32_tflops)
 
 
 @lru_cache(maxsize=1)
@@ -90,57 +106,45 @@ def draw_timeline(run: StudyRun) -> Figure | None:
     if not chosen:
         return None
     records = [record for point in chosen for record in _point_records(point)]
-    several = (Column("point"),) if len(chosen) > 1 else ()
-    trace = f"iossim simulate {in_folder(run, chosen[0].best_file)} --event-driven --out timeline"
+    several = ["point"] if len(chosen) > 1 else []
+    best_file = shlex.quote(f"{run.folder.name}/{chosen[0].best_file}")
     colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
-    shown, strip = lanes(colours), occupancy()
+    pictures = (("stages and kernels", lanes(colours), False), ("occupancy", occupancy(), True))
     panels = tuple(
-        Panel(f"{name} schedule: {what}", spec, {"schedule": name, "strip": spec is strip})
+        Panel(f"{name} schedule: {what}", spec, {"schedule": name, "strip": is_strip})
         for name in ("sequential", "best")
-        for what, spec in (("stages and kernels", shown), ("occupancy", strip))
+        for what, spec, is_strip in pictures
     )
-    return Figure(
-        **words_of("timeline"),
+    return figure_of(
+        "timeline",
+        Layout(several, axis_columns(several)),
+        records,
+        {},
         finding=_finding(chosen[0]),
-        columns=columns_of("timeline", *several),
-        records=tuple(records),
         panels=panels,
-        command=f"{figure_command(run, 'timeline')}\n{trace}",
-        choices=several,
+        command=f"{figure_command(run, 'timeline')}\niossim simulate {best_file} --event-driven --out timeline",
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
         stacked=True,
         printed=tuple(record for record in records if record["what"] == "stage"),
     )
 
 
-@lru_cache(maxsize=16)
-def _executions(point: ChosenPoint) -> tuple[Execution, Execution]:
-    from iossim.backends.simulator.events import run_schedule
-
-    sequential, best = (
-        run_schedule(point.network, schedule, point.profile, engine=schedule.engine)
-        for schedule in (point.sequential, point.best)
-    )
-    return sequential, best
-
-
-def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
-    executions = _executions(point)
-    end_ms = max(execution.latency_us for execution in executions) / 1e3
-    drawn = {"sequential": point.sequential, "best": point.best}
+def _point_records(point: ChosenPoint) -> list[Record]:
+    end_ms = max(execution.latency_us for _, execution in point.executions.values()) / 1e3
     return [
         {"point": point.label, "schedule": name, "end_of_both_ms": end_ms, **record}
-        for (name, schedule), execution in zip(drawn.items(), executions, strict=True)
+        for name, (schedule, execution) in point.executions.items()
         for record in timeline_records(point.network, schedule, execution.spans, execution)
     ]
 
 
 def _finding(point: ChosenPoint) -> str:
-    run_ms = [execution.latency_us / 1e3 for execution in _executions(point)]
+    run_ms = {name: execution.latency_us / 1e3 for name, (_, execution) in point.executions.items()}
     analytic_ms = point.best.latency_us / 1e3, point.sequential.latency_us / 1e3
     return (
-        f"{point.label}: {point.best.scheduler} takes {run_ms[1]:.3g} ms, sequential {run_ms[0]:.3g} ms on the "
-        f"event-driven simulator (analytic, as in all tables: {analytic_ms[0]:.3g} and {analytic_ms[1]:.3g} ms)."
+        f"{point.label}: {point.best.scheduler} takes {run_ms['best']:.3g} ms, sequential {run_ms['sequential']:.3g} "
+        f"ms on the event-driven simulator (analytic, as in all tables: {analytic_ms[0]:.3g} and {analytic_ms[1]:.3g} "
+        "ms)."
     )
 
 
@@ -150,43 +154,30 @@ def draw_roofline(run: StudyRun) -> Figure | None:
     drawn = [record for record in units if record["gflops"]]
     if not drawn:
         return None
-    several = (Column("point"),) if len(chosen) > 1 else ()
+    several = ["point"] if len(chosen) > 1 else []
     missing = len(units) - len(drawn)
     left_out = f" Not drawn, and in the data alone: {missing} without arithmetic." if missing else ""
     colours = kind_colours([str(record["kind"]) for record in drawn])
-    records = (*units, *(record for point in chosen for record in _roofs(point, units)))
+    records = [*units, *(record for point in chosen for record in _roofs(point, units))]
     intensities, rates = (log_ticks(number_of(record[key]) for record in records) for key in ("intensity", "gflops"))
-    spec = described(
-        __package__,
+    values = {"intensities": intensities, "rates": rates, "kinds": list(colours), "colours": colour_scale(colours)}
+    return figure_of(
         "roofline",
-        intensities=intensities,
-        rates=rates,
-        kinds=list(colours),
-        colours=colour_scale(colours),
-    )
-    return Figure(
-        **words_of("roofline", left_out=left_out),
+        Layout(several, axis_columns(several)),
+        records,
+        {"": described(__package__, "roofline", **values)},
+        {"left_out": left_out},
         finding=_roofline_finding(chosen[0], units),
-        columns=columns_of("roofline", *several),
-        records=records,
         printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
-        panels=(Panel("", spec),),
-        choices=several,
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
 
 
-def peak_gflops(profile: DeviceProfile, network: Network) -> float:
-    """The peak of the device at the network's precision."""
-    return 1e3 * (profile.reduced_precision_tflops(network.precision) or profile.fp32_tflops)
-
-
-def _units(point: ChosenPoint) -> list[dict[str, Cell]]:
+def _units(point: ChosenPoint) -> list[Record]:
     network, profile = point.network, point.profile
     alone_us = {stage.units[0]: stage.latency_us for stage in point.sequential.stages if len(stage.units) == 1}
     total_us = sum(alone_us.values())
-    peak = peak_gflops(profile, network)
-    records: list[dict[str, Cell]] = []
+    records: list[Record] = []
     for unit in network.units:
         time_us = alone_us.get(unit.name)
         if time_us is None:
@@ -196,7 +187,7 @@ def _units(point: ChosenPoint) -> list[dict[str, Cell]]:
         counts = bool(flops and moved and time_us)
         intensity = flops / moved if counts else None
         gflops = flops / time_us / 1e3 if counts else None
-        roof = min(peak, intensity * profile.dram_bandwidth_gbps) if intensity else None
+        roof = min(point.peak_gflops, intensity * profile.dram_bandwidth_gbps) if intensity else None
         records.append(
             {
                 "what": "unit",
@@ -213,16 +204,12 @@ def _units(point: ChosenPoint) -> list[dict[str, Cell]]:
     return records
 
 
-def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict[str, Cell]]:
+def _roofs(point: ChosenPoint, units: Sequence[Record]) -> list[Record]:
     """The two lines, from the leftmost unit to the rightmost, or beyond their corner."""
-    own = [
-        float(unit["intensity"])
-        for unit in units
-        if unit["point"] == point.label and isinstance(unit["intensity"], float)
-    ]
+    own = [number_of(unit["intensity"]) for unit in units if unit["point"] == point.label and unit["intensity"]]
     if not own:
         return []
-    peak, bandwidth = peak_gflops(point.profile, point.network), point.profile.dram_bandwidth_gbps
+    peak, bandwidth = point.peak_gflops, point.profile.dram_bandwidth_gbps
     corner = peak / bandwidth
     places = (min(*own, corner) / 2, corner, max(*own, corner) * 2)
     said = f"{bandwidth:,.0f} GB/s and {peak / 1e3:,.1f} TFLOP/s of {point.profile.name}"
@@ -240,7 +227,7 @@ def _roofs(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> list[dict
     ]
 
 
-def _roofline_finding(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> str:
+def _roofline_finding(point: ChosenPoint, units: Sequence[Record]) -> str:
     own = [unit for unit in units if unit["point"] == point.label and unit["of_roof_percent"] is not None]
     low = sum(number_of(unit["share_percent"]) for unit in own if number_of(unit["of_roof_percent"]) < 50)
     told = "ops that attain less than half of what the roofline allows"

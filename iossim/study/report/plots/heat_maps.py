@@ -5,19 +5,17 @@ specialisation matrix, the schedules of each batch size or device run at each of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.figures.figure import Figure, Panel, title_of
+from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.vega import heat_map
 from iossim.study.axes import AXES, name_of
 from iossim.study.report import layout
-from iossim.study.report.plots import Plot, columns_of, words_of
+from iossim.study.report.plots import Plot, figure_of
 from iossim.study.report.plots.bars import baseline_of, three_digits
-from iossim.study.row_comparison import axis_value
-from iossim.study.study_run import CrossPrice, Row, StudyRun
+from iossim.study.scenario import CrossAxis
+from iossim.study.study_run import CrossPrice, StudyRun
 
 #: The darkest colour means this often or more, so that rarely used rules remain visible.
 _MOST = 20
@@ -34,23 +32,21 @@ def draw_rules(run: StudyRun) -> Figure | None:
     # The most used rules are at the top, and a network's rules below each other.
     names: list[Cell] = [name for name, _ in sorted(used.items(), key=lambda rule: (-rule[1], rule[0]))]
     others = [axis for axis in layout.varying(rows) if axis != "model"]
-    panel, choices = layout.panels_and_choices(rows, ["model"])
     titles = {"model": "network", "rule": "rule", "times": "times used", "text": "times used"}
-    records = tuple(
+    records: list[layout.Record] = [
         {**layout.coordinates(row, others), "model": row.model, "rule": name, "times": times, "text": str(times or "")}
         for row in rows
         for name in names
         for times in (row.rules.get(str(name), 0),)
-    )
-    spec = heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))
-    return Figure(
-        **words_of("rules", most=_MOST),
+    ]
+    return figure_of(
+        "rules",
+        layout.layout(rows, ["model"], others),
+        records,
+        {"": heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))},
+        {"most": _MOST},
         finding=f"{names[0]} is used most: {used[str(names[0])]} times.",
-        columns=columns_of("rules", *layout.axis_columns(others)),
-        records=records,
         printed=tuple(record for record in records if record["times"]),
-        panels=layout.panels(rows, panel, spec),
-        choices=choices,
     )
 
 
@@ -75,15 +71,14 @@ def draw_overview(run: StudyRun) -> Figure | None:
     # The axis of the shortest names runs along the top.
     x = min(axes, key=lambda axis: AXES[axis].column_rank)
     y = max((axis for axis in axes if axis != x), key=lambda axis: len(layout.values_of(rows, axis)))
-    choices = tuple(Column(axis, title_of(axis)) for axis in axes if axis not in (x, y))
-    records = []
+    records: list[layout.Record] = []
     for number, members in layout.points(run).items():
-        best = layout.best_of(members)
-        record: dict[str, Cell] = {
+        best, at = layout.best_of(members), layout.coordinates(members[0], axes)
+        record: layout.Record = {
             "point": number,
-            **layout.coordinates(members[0], axes),
-            "x": name_of(x, getattr(members[0], x)).removeprefix("batch "),
-            "y": name_of(y, getattr(members[0], y)),
+            **at,
+            "x": name_of(x, at[x]).removeprefix("batch "),
+            "y": name_of(y, at[y]),
             "scheduler": None if best is None else best.scheduler,
             "speedup_x": None if best is None else best.speedup,
             "latency_ms": None if best is None else best.latency_ms,
@@ -104,14 +99,13 @@ def draw_overview(run: StudyRun) -> Figure | None:
     }
     sides = (list(dict.fromkeys(record[key] for record in records)) for key in ("x", "y"))
     tooltips = ("text", "scheduler", "latency")
-    spec = heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)
-    return Figure(
-        **words_of("overview", baseline=baseline),
+    return figure_of(
+        "overview",
+        layout.Layout(axes, layout.axis_columns(axis for axis in axes if axis not in (x, y))),
+        records,
+        {"": heat_map(titles, *sides, least=1.0, most=max(1.1, *speedups), tooltips=tooltips)},
+        {"baseline": baseline},
         finding=layout.best_finding(run, "speedup"),
-        columns=columns_of("overview", *layout.axis_columns(axes)),
-        records=tuple(records),
-        panels=(Panel("", spec),),
-        choices=choices,
     )
 
 
@@ -119,85 +113,74 @@ def draw_overview(run: StudyRun) -> Figure | None:
 _LEAST_SCALE_PERCENT = 20.0
 
 
-def _draw_specialisation(axis: Literal["device", "batch"], run: StudyRun) -> Figure | None:
-    prices = _with_own(run, axis)
-    if not prices:
+def _draw_specialisation(axis: CrossAxis, run: StudyRun) -> Figure | None:
+    crossed = [price for price in run.results.cross if price.axis == axis]
+    if not crossed:
         return None
-    first = {number: rows[0] for number, rows in layout.points(run).items()}
-    others = [other for other in layout.varying(run.results.rows) if other != axis]
-    records = _records(prices, first, others)
-    crossed = [first[number] for number in dict.fromkeys(price.run_at for price in prices)]
-    names: list[Cell] = [str(value) for value in layout.values_of(crossed, axis)]
-    panel, choices = layout.panels_and_choices(crossed, [axis])
-    titles = {
-        "run_at": f"run at: {title_of(axis)}",
-        "made_for": f"made for: {title_of(axis)}",
-        "slower_percent": "slower than the best (%)",
-        "latency": "latency",
-        "slower": "slower than the best there",
-    }
-    most = max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records))
-    spec = heat_map(titles, names, names, most=most, tooltips=("latency", "slower"), outlined="own")
-    several = len({record["scheduler"] for record in records}) > 1
-    worst = layout.most(records, "slower_percent") or records[0]
-    where = f"{layout.place_of(worst, others)}: " if others else ""
-    return Figure(
-        **words_of("specialisation", axis=title_of(axis)) | {"name": f"{axis}_specialisation"},
-        finding=(
-            f"The worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({where}{worst['scheduler']} made "
-            f"for {worst['made_for']}, run at {worst['run_at']})."
-        ),
-        columns=columns_of("specialisation", *layout.axis_columns(others)),
-        records=tuple(records),
-        panels=layout.panels(crossed, panel, spec),
-        choices=(*((Column("scheduler"),) if several else ()), *choices),
-    )
-
-
-def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPrice]:
-    """Prices of an axis, and those of the schedules where they were made, which the rows have."""
-    prices = [price for price in run.results.cross if price.axis == axis]
-    concerned = {(point, price.scheduler) for price in prices for point in (price.made_for, price.run_at)}
-    copied = ("scheduler", "latency_ms", "reason")
+    # The rows have the prices of schedules where they were made.
+    concerned = {(point, price.scheduler) for price in crossed for point in (price.made_for, price.run_at)}
     own = [
-        CrossPrice(axis=axis, made_for=row.point, run_at=row.point, **{name: getattr(row, name) for name in copied})
+        CrossPrice(axis=axis, made_for=row.point, run_at=row.point,
+                   scheduler=row.scheduler, latency_ms=row.latency_ms, reason=row.reason)
         for row in run.results.rows
         if (row.point, row.scheduler) in concerned
-    ]
-    found = {(price.scheduler, price.made_for, price.run_at): price for price in (*own, *prices)}
-    # Rows and columns of the matrix follow the order of the points.
-    return sorted(found.values(), key=lambda price: (price.run_at, price.made_for))
-
-
-def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Sequence[str]) -> list[dict[str, Cell]]:
-    """One record per cell; those of the scheduler that searched most come first."""
+    ]  # fmt: skip
+    found = {(price.scheduler, price.made_for, price.run_at): price for price in (*own, *crossed)}
+    # Rows and columns of the matrix follow the order of the points; the scheduler that searched most comes first.
+    prices = sorted(found.values(), key=lambda price: (price.run_at, price.made_for))
+    schedulers = list(dict.fromkeys(price.scheduler for price in prices))
     best_ms: dict[tuple[str, int], float] = {}
     for price in prices:
         if price.latency_ms is not None:
             key = (price.scheduler, price.run_at)
             best_ms[key] = min(best_ms.get(key, price.latency_ms), price.latency_ms)
-    schedulers = list(dict.fromkeys(price.scheduler for price in prices))
-    records = []
+    first = {number: rows[0] for number, rows in layout.points(run).items()}
+    others = [other for other in layout.varying(run.results.rows) if other != axis]
+    records: list[layout.Record] = []
     for price in sorted(prices, key=lambda price: -schedulers.index(price.scheduler)):
         latency_ms, best = price.latency_ms, best_ms.get((price.scheduler, price.run_at))
         slower = None if latency_ms is None or not best else 100 * (latency_ms / best - 1)
-        own = price.made_for == price.run_at
-        tie = price.tie and not own
-        record: dict[str, Cell] = {
+        is_own = price.made_for == price.run_at
+        tie = price.tie and not is_own
+        record: layout.Record = {
             **layout.coordinates(first[price.made_for], others),
             "scheduler": price.scheduler,
-            "made_for": str(axis_value(first[price.made_for], price.axis)),
-            "run_at": str(axis_value(first[price.run_at], price.axis)),
+            "made_for": str(getattr(first[price.made_for], axis)),
+            "run_at": str(getattr(first[price.run_at], axis)),
             "latency_ms": latency_ms,
             "slower_percent": slower,
             "text": "failed" if latency_ms is None else three_digits(latency_ms) + (" ≈" if tie else ""),
             "latency": "failed" if latency_ms is None else f"{latency_ms:.4g} ms",
             "slower": "" if slower is None else f"{slower:.1f} %",
-            "own": own,
+            "own": is_own,
             "note": price.reason or ("tie" if tie else ""),
         }
         records.append(record)
-    return records
+    title = title_of(axis)
+    titles = {
+        "run_at": f"run at: {title}",
+        "made_for": f"made for: {title}",
+        "slower_percent": "slower than the best (%)",
+        "latency": "latency",
+        "slower": "slower than the best there",
+    }
+    rows = [first[number] for number in dict.fromkeys(price.run_at for price in prices)]
+    names: list[Cell] = [str(value) for value in layout.values_of(rows, axis)]
+    most = max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records))
+    worst = layout.most(records, "slower_percent")
+    where = f"{layout.place_of(worst, others)}: " if others else ""
+    several = [Column("scheduler")] if len(schedulers) > 1 else []
+    return figure_of(
+        f"{axis}_specialisation",
+        layout.layout(rows, [axis], others, *several),
+        records,
+        {"": heat_map(titles, names, names, most=most, tooltips=("latency", "slower"), outlined="own")},
+        {"axis": title},
+        finding=(
+            f"The worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({where}{worst['scheduler']} made "
+            f"for {worst['made_for']}, run at {worst['run_at']})."
+        ),
+    )
 
 
 PLOTS = (

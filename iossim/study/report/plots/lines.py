@@ -5,21 +5,20 @@ trade-off: latency lost and search time saved by the limits r and s (thesis, fig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import scheduler_marks
-from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import PUBLISHED, described, dodged, log_ticks, names_axis, scheduler_legend
 from iossim.study.axes import Rewrite
 from iossim.study.report import layout
-from iossim.study.report.plots import Plot, columns_of, words_of
+from iossim.study.report.plots import Plot, figure_of
 from iossim.study.report.plots.bars import WHISKERS
-from iossim.study.study_run import Row, StudyRun
+from iossim.study.study_run import StudyRun
+from iossim.study.table import context
 
-Record = dict[str, Cell]
 #: Colour and shape of each line by its name.
 Marks = Mapping[str, tuple[str, str]]
 
@@ -68,62 +67,48 @@ def _draw_batch(run: StudyRun) -> Figure | None:
     rows = [row for row in run.results.rows if row.latency_ms is not None]
     if not rows:
         return None
-    schedulers = [str(value) for value in layout.values_of(run.results.rows, "scheduler")]
-    panel, choices = layout.panels_and_choices(rows, ["batch"])
     axes = layout.varying(run.results.rows)
+    schedulers = [str(value) for value in layout.values_of(run.results.rows, "scheduler")]
     sizes = sorted({row.batch for row in rows})
+    records: list[layout.Record] = []
+    for row in rows:
+        times = {name: getattr(row, f"{name}_ms") for name in ("latency", "low", "high", "published")}
+        per_s = {name: 1e3 * row.batch / time_ms if time_ms else None for name, time_ms in times.items()}
+        record: layout.Record = {
+            **layout.coordinates(row, axes),
+            "batch": row.batch,
+            "scheduler": row.scheduler,
+            "place": dodged(sizes, row.batch, schedulers, row.scheduler),
+            "throughput": per_s["latency"],
+            "low_throughput": per_s["high"],
+            "high_throughput": per_s["low"],
+            "published_throughput": per_s["published"],
+            **{f"{name}_ms": time_ms for name, time_ms in times.items()},
+        }
+        records.append(record)
     published = any(row.published_ms is not None for row in rows)
-    ticks = log_ticks(row.latency_ms or 0.0 for row in rows)
-    throughput = _against_batch("throughput", "throughput (samples/s)", schedulers, sizes, published)
-    latency = _against_batch("latency_ms", "latency (ms)", schedulers, sizes, published, ticks)
-    panels: list[Panel] = []
-    for before, where in layout.sides(rows, panel):
-        panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
-    return Figure(
-        **words_of("batch"),
+
+    def against_batch(y: Mapping[str, Any], unit: str) -> dict[str, Any]:
+        beside = {"low": f"low_{unit}", "high": f"high_{unit}", "published": f"published_{unit}" if published else None}
+        x, marks = names_axis("place", "batch size", sizes), scheduler_marks(schedulers)
+        return _lines("scheduler", marks, unit, x, y, size=44, height=250, width=1.1, opacity=0.7, **beside)
+
+    throughput = {**_scale("throughput", "throughput (samples/s)"), "scale": {"nice": True, "zero": True}}
+    throughput["axis"] = {"format": ",.3~r", "tickCount": 5}
+    latency = _scale("latency_ms", "latency (ms)", log_ticks(row.latency_ms or 0.0 for row in rows), padding=12)
+    return figure_of(
+        "batch",
+        layout.layout(rows, ["batch"], axes),
+        records,
+        {"throughput": against_batch(throughput, "throughput"), "latency": against_batch(latency, "ms")},
         finding=layout.best_finding(run, "throughput_per_s"),
-        columns=columns_of("batch", *layout.axis_columns(axes)),
-        records=tuple(_batch_record(row, axes, sizes, schedulers) for row in rows),
-        panels=tuple(panels),
-        choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),
             *((LegendEntry(WHISKERS, "currentColor", "whisker"),) if whiskers else ()),
             *((LegendEntry("published measurement", "currentColor", PUBLISHED),) if published else ()),
         ),
     )
-
-
-def _batch_record(row: Row, axes: Sequence[str], sizes: Sequence[int], schedulers: Sequence[str]) -> Record:
-    times = {name: getattr(row, f"{name}_ms") for name in ("latency", "low", "high", "published")}
-    per_s = {name: 1e3 * row.batch / time_ms if time_ms else None for name, time_ms in times.items()}
-    return {
-        **layout.coordinates(row, axes),
-        "batch": row.batch,
-        "scheduler": row.scheduler,
-        "place": dodged(sizes, row.batch, schedulers, row.scheduler),
-        "throughput": per_s["latency"],
-        "low_throughput": per_s["high"],
-        "high_throughput": per_s["low"],
-        "published_throughput": per_s["published"],
-        **{f"{name}_ms": time_ms for name, time_ms in times.items()},
-    }
-
-
-def _against_batch(
-    key: str, title: str, schedulers: Sequence[str], sizes: Sequence[int], published: bool, ticks: Sequence[float] = ()
-) -> dict[str, Any]:
-    unit = "ms" if key == "latency_ms" else "throughput"
-    if ticks:
-        y = _scale(key, title, ticks, padding=12)
-    else:
-        from_zero = {"axis": {"format": ",.3~r", "tickCount": 5}, "field": key, "scale": {"nice": True, "zero": True}}
-        y = {**from_zero, "title": title, "type": "quantitative"}
-    whiskers: dict[str, Any] = {"low": f"low_{unit}", "high": f"high_{unit}", "width": 1.1, "opacity": 0.7}
-    beside = {**whiskers, "published": f"published_{unit}" if published else None}
-    x = names_axis("place", "batch size", sizes)
-    return _lines("scheduler", scheduler_marks(schedulers), unit, x, y, size=44, height=250, **beside)
 
 
 def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
@@ -133,17 +118,14 @@ def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
 def _draw_alpha(run: StudyRun) -> Figure | None:
     rewrites = _rewrites(run)
     axes = [axis for axis in layout.varying(run.results.rows) if axis != "rewrite"]
-
-    def place(row: Row) -> tuple[Cell, ...]:
-        """Labels that a row shares with the row of the network as given."""
-        return (row.scheduler, *layout.coordinates(row, axes).values())
-
-    priced = [row for row in run.results.rows if row.latency_ms is not None]
-    given_ms = {place(row): row.latency_ms for row in priced if row.rewrite not in rewrites}
-    rows = [row for row in priced if row.rewrite in rewrites and given_ms.get(place(row))]
-    if not rows:
+    # A row is held against that of the network as given, which shares its labels on the other axes.
+    priced = [(context(row, ("scheduler", *axes)), row) for row in run.results.rows if row.latency_ms is not None]
+    given_ms = {place: row.latency_ms for place, row in priced if row.rewrite not in rewrites}
+    compared = [(row, given_ms[place]) for place, row in priced if row.rewrite in rewrites and given_ms.get(place)]
+    if not compared:
         return None
-    records: list[Record] = [
+    rows = [row for row, _ in compared]
+    records: list[layout.Record] = [
         {
             **layout.coordinates(row, axes),
             "model": row.model,
@@ -151,34 +133,30 @@ def _draw_alpha(run: StudyRun) -> Figure | None:
             "searched_by": rewrites[row.rewrite].search,
             "alpha": rewrites[row.rewrite].alpha,
             "latency_ms": row.latency_ms,
-            "of_given_percent": 100 * number_of(row.latency_ms) / number_of(given_ms[place(row)]),
+            "of_given_percent": 100 * number_of(row.latency_ms) / number_of(before_ms),
         }
-        for row in rows
+        for row, before_ms in compared
     ]
-    models = [str(model) for model in layout.values_of(rows, "model")]
     records = _widest_first(records, layout.values_of(rows, "scheduler"))
-    panel, choices = layout.panels_and_choices(rows, ["model", "rewrite"])
-    for choice in (Column("searched_by", "substitutions searched by"), Column("scheduler", "scheduler")):
-        if len({record[choice.key] for record in records}) > 1:
-            choices = (choice, *choices)
+    choices = (Column("scheduler", "scheduler"), Column("searched_by", "substitutions searched by"))
+    several = [choice for choice in choices if len({record[choice.key] for record in records}) > 1]
     x, y = _scale("alpha", "alpha (×)"), _scale("of_given_percent", "latency, of the network as given (%)")
-    top = layout.most(records, "of_given_percent", least=True) or records[0]
-    spec = _lines("model", scheduler_marks(models), "alpha", x, y, size=50, height=250)
-    return Figure(
-        **words_of("alpha"),
+    models = [str(model) for model in layout.values_of(rows, "model")]
+    top = layout.most(records, "of_given_percent", least=True)
+    return figure_of(
+        "alpha",
+        layout.layout(rows, ["model", "rewrite"], [axis for axis in axes if axis != "model"], *several),
+        records,
+        {"": _lines("model", scheduler_marks(models), "alpha", x, y, size=50, height=250)},
         finding=(
             f"{top['model']} gains most: {number_of(top['of_given_percent']):.1f} % of its latency as given remain, by "
             f"{top['scheduler']} at alpha {number_of(top['alpha']):g}."
         ),
-        columns=columns_of("alpha", *layout.axis_columns([axis for axis in axes if axis != "model"])),
-        records=tuple(records),
-        panels=layout.panels(rows, panel, spec),
-        choices=choices,
         legend=scheduler_legend(models, lines=True),
     )
 
 
-def _widest_first(records: Sequence[Record], schedulers: Sequence[Cell]) -> list[Record]:
+def _widest_first(records: Sequence[layout.Record], schedulers: Sequence[Cell]) -> list[layout.Record]:
     """Records of the scheduler that searched most first: it is shown before a reader chooses."""
     return sorted(records, key=lambda record: (-schedulers.index(record["scheduler"]), number_of(record.get("alpha"))))
 
@@ -198,7 +176,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     if len(layout.values_of(rows, "search")) < 2:
         return None
     axes = [axis for axis in layout.varying(run.results.rows) if axis != "search"]
-    records: list[Record] = [
+    records: list[layout.Record] = [
         {
             **layout.coordinates(row, axes),
             "scheduler": row.scheduler,
@@ -212,10 +190,8 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         }
         for row in rows
     ]
-    panel, choices = layout.panels_and_choices(rows, ["search"])
     schedulers = layout.values_of(rows, "scheduler")
     records = _widest_first(records, schedulers)
-    choices = (*((Column("scheduler"),) if len(schedulers) > 1 else ()), *choices)
     limits = {
         name: sorted(
             {str(record[name]) for record in records}, key=lambda limit: (limit == _NO_LIMIT, len(limit), limit)
@@ -228,34 +204,31 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
         for place, limit in enumerate(limits["r"])
     }
-    lines = partial(_lines, "r", marks, "pruning", height=240)
     against_s = names_axis("place", "s: most groups of a stage", limits["s"])
     latency = _scale("latency_ms", "latency (ms)")
-    whiskers: dict[str, Any] = {"low": "low_ms", "high": "high_ms", "has_line": False}
-    panels: list[Panel] = []
-    for before, where in layout.sides(rows, panel):
-        own = [record for record in records if all(record[key] == value for key, value in where.items())]
-        times = _times([number_of(record["search_s"]) for record in own])
-        panels += [
-            Panel(f"{before}latency", lines(against_s, latency, size=46), where),
-            Panel(f"{before}search time", lines(against_s, times, size=46), where),
-            Panel(f"{before}trade-off", lines(times, latency, size=56, **whiskers), where),
-        ]
-    return Figure(
-        **words_of("pruning"),
+
+    def lines(x: Any, y: Any, size: int = 46, **layers: Any) -> dict[str, Any]:
+        return _lines("r", marks, "pruning", x, y, size=size, height=240, **layers)
+
+    several = [Column("scheduler")] if len(schedulers) > 1 else []
+    return figure_of(
+        "pruning",
+        layout.layout(rows, ["search"], axes, *several),
+        records,
+        {
+            "latency": lines(against_s, latency),
+            "search time": lambda own: lines(against_s, _times(own)),
+            "trade-off": lambda own: lines(_times(own), latency, 56, low="low_ms", high="high_ms", has_line=False),
+        },
         finding=layout.best_finding(run, "latency_ms"),
-        columns=columns_of("pruning", *map(Column, axes)),
-        records=tuple(records),
-        panels=tuple(panels),
-        choices=choices,
         panel_pixels=300,
         legend=tuple(LegendEntry(f"r = {limit}", *mark) for limit, mark in marks.items()),
     )
 
 
-def _times(times_s: Sequence[float]) -> dict[str, Any]:
-    """Channel of times, linear within one order of magnitude, so that they do not look far apart."""
-    known = [time_s for time_s in times_s if time_s > 0]
+def _times(records: Sequence[layout.Record]) -> dict[str, Any]:
+    """Channel of search times, linear within one order of magnitude, so that they do not look far apart."""
+    known = [time_s for record in records if (time_s := number_of(record["search_s"])) > 0]
     is_wide = bool(known) and max(known) > 10 * min(known)
     return _scale("search_s", "search time (s)", log_ticks(known) if is_wide else (), near=False)
 

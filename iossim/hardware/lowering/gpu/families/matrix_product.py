@@ -38,10 +38,11 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.op import Op
+from iossim.ir.ops.grouped_matmul import GroupedMatMul, balanced
 from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
 from iossim.ir.ops.quantize import IntegerConv, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.recurrent import Recurrent
-from iossim.ir.types import Precision
+from iossim.ir.types import Precision, TensorType
 
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 #: Tiles, and the architectures with kernels for them; None for all.
@@ -59,6 +60,7 @@ _TILES = {
 
 def matrix_product(step: Step) -> list[Candidate]:
     """Candidates for every tile and split; a stack of several products is one batched launch."""
+    step = _evenly(step) if isinstance(step.op, GroupedMatMul) else step
     y = step.outputs[0]
     a, b = (operand.type.shape for operand in step.operands[:2])
     trans_a, trans_b = (step.op.trans_a, step.op.trans_b) if isinstance(step.op, Gemm) else (False, False)
@@ -98,6 +100,19 @@ def matrix_product(step: Step) -> list[Candidate]:
         for place, kernels in enumerate(tensor_products(product, family, extra_flops=extra, splits=splits))
     ]
     return on_lanes + on_tensor_cores
+
+
+def _evenly(step: Step) -> Step:
+    """A grouped product as a batched one of as many rows for each expert, as if routing were balanced.
+
+    ``evidence/concurrency/grouped_experts.py`` compares layers that are priced so with published measurements.
+    """
+    types = balanced(*(operand.type for operand in step.operands[:2]))
+    operands = tuple(replace(operand, type=each) for operand, each in zip(step.operands, types, strict=False))
+    (x, weight), (made,) = types, step.outputs
+    y = TensorType((*x.shape[:2], weight.shape[2]), made.dtype)
+    flops = step.flops + 2 * (y.elements - made.elements) * x.shape[2]
+    return replace(step, op=MatMul(), operands=operands, outputs=(y,), flops=flops)
 
 
 def _candidate(

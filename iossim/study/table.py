@@ -1,9 +1,10 @@
-"""Comparison of a study's rows with conditions and with one another: the best, and ties."""
+"""The rows of a study as a tidy table: selected by conditions, grouped by labels, ordered, and compared by pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf, log
+from typing import Any
 
 from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
@@ -17,34 +18,27 @@ _ROUNDING = 1e-9
 _OF_LATENCY = ("latency_ms", "throughput_per_s", "speedup")
 #: Axes that decide which ops run on which device, and who prices them.
 _WORK = ("model", "device", "batch", "dtype", "cost_model")
-Context = tuple[Label, ...]
-
-
-def axis_value(row: Row, axis: str) -> Label:
-    """Label of a row on an axis."""
-    label: Label = getattr(row, axis)
-    return label
 
 
 def place(row: Row, axes: Iterable[str], told: Iterable[str] = ()) -> str:
     """Place of a row on some axes, except those mentioned already: ``with ios-both at batch 8``."""
     left = set(axes) - set(told)
-    return where_in_words({axis: axis_value(row, axis) for axis in left}, left)
+    return where_in_words({axis: getattr(row, axis) for axis in left}, left)
 
 
-def context(row: Row, axes: Iterable[str]) -> Context:
+def context(row: Row, axes: Iterable[str]) -> tuple[Any, ...]:
     """Labels of a row on some axes."""
-    return tuple(axis_value(row, axis) for axis in axes)
+    return tuple(getattr(row, axis) for axis in axes)
 
 
 def varied_axes(rows: Sequence[Row]) -> tuple[str, ...]:
     """Axes on which rows differ."""
-    return tuple(axis for axis in ROW_AXES if len({axis_value(row, axis) for row in rows}) > 1)
+    return tuple(axis for axis in ROW_AXES if len({getattr(row, axis) for row in rows}) > 1)
 
 
-def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[Context, list[Row]]:
+def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Rows by their labels on some axes, in order of appearance."""
-    groups: dict[Context, list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(context(row, axes), []).append(row)
     return groups
@@ -61,15 +55,15 @@ def other_axes(axis: str) -> tuple[str, ...]:
     return tuple(each for each in ROW_AXES if each not in free)
 
 
-def meets_all(conditions: Conditions, row: Row) -> bool:
-    """True where a row meets all conditions; an unknown value meets none."""
-    return all(_meets(condition, getattr(row, name)) for name, condition in conditions.items())
-
-
 def is_looked_at(asked: Question, row: Row) -> bool:
     """True where a question applies to a row."""
     unwanted = any(_meets(condition, getattr(row, name)) for name, condition in asked.where_not.items())
     return not unwanted and meets_all(asked.where, row)
+
+
+def meets_all(conditions: Conditions, row: Row) -> bool:
+    """True where a row meets all conditions; an unknown value meets none."""
+    return all(_meets(condition, getattr(row, name)) for name, condition in conditions.items())
 
 
 def _meets(condition: Condition, value: float | Label | None) -> bool:
@@ -84,10 +78,9 @@ def compare(left: float | Label, operator: str, right: float | Label) -> bool:
     """Result of ``left operator right``; numbers that differ only by rounding are equal."""
     if isinstance(left, str) or isinstance(right, str):
         return str(left) == str(right)
-    equal = abs(left - right) <= _ROUNDING * max(abs(left), abs(right))
-    below = left < right and not equal
-    known = {"=": equal, "<": below, "<=": below or equal, ">": not (below or equal), ">=": not below}
-    return known[operator]
+    if abs(left - right) <= _ROUNDING * max(abs(left), abs(right)):
+        return "=" in operator
+    return operator[0] == ("<" if left < right else ">")
 
 
 def best_of(rows: Iterable[Row], quantity: Quantity, is_low: bool) -> Row | None:
@@ -141,15 +134,11 @@ def is_noise(one: Row, other: Row, quantity: Quantity) -> bool:
 
 def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Label], by: str = "peak_tflops") -> list[Label]:
     """Values from small to large: batches by number, devices by ``by``, others as the scenario lists them."""
+    columns = {"device": sorted(DEVICE_SIZES, key=lambda column: column != by), "batch": ["batch"]}.get(axis, [])
     sizes: dict[Label, tuple[float, ...]] = {}
-    columns = sorted(DEVICE_SIZES, key=lambda column: column != by)
     for row in rows:
-        size: tuple[float, ...] = ()
-        if axis == "device":
-            size = tuple(inf if (known := getattr(row, column)) is None else known for column in columns)
-        elif axis == "batch":
-            size = (row.batch,)
-        value = axis_value(row, axis)
+        size = tuple(inf if known is None else known for known in context(row, columns))
+        value: Label = getattr(row, axis)
         sizes[value] = min(size, sizes.get(value, size))
     place = {value: index for index, value in enumerate(listed)}
     return sorted(sizes, key=lambda value: (*sizes[value], place.get(value, len(place)), str(value)))
