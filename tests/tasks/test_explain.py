@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
 from random_streams import issued_streams, random_stream_batch
 
-from iossim import api, inquiries, related
+from iossim import api, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
@@ -332,5 +332,5 @@ def test_the_baseline_has_the_joins_of_the_model_as_in_a_comparison(loaded: bool
     found = api.optimize("resnet18", "t4")
     assert "joins" in found.source.options
     expected = api.compare("resnet18", "t4", schedulers=["sequential"]).baseline_us
-    explained = inquiries.explain(found, load("resnet18") if loaded else None)
+    explained = api.explain(found, load("resnet18") if loaded else None)
     assert explained.sequential_us == pytest.approx(expected)
