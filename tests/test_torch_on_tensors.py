@@ -143,7 +143,7 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
         agrees(compiled, image)
     (tmp_path / "broken").write_bytes(b"no archive")
     for name, given, words in (
-        ("branches.iossim", module, "or was saved with other weights"),
+        ("branches.iossim", module, "or has other weights"),
         ("branches.iossim", nn.Linear(2, 2).eval(), "was saved of a Branches, not of a Linear; load it with that"),
         ("broken", module, "broken' is no compiled module that fits this Branches"),
     ):
