@@ -207,6 +207,7 @@ MORE_CASES: list[Case] = [
     (Dequantize(0, 2), [whole(0, 255, 3, 4, dtype=np.uint8), (2, 4), whole(0, 255, 2, 4, dtype=np.uint8)]),
     (DequantizedMatMul(3), [(2, 3, 4), whole(-8, 8, 4, 5, dtype=int4), (2, 5)]),
     (DequantizedMatMul(3), [(3, 4), whole(0, 16, 4, 5, dtype=uint4), (2, 5), whole(0, 16, 2, 5, dtype=uint4)]),
+    (DequantizedMatMul(4), [(3, 8), whole(-8, 8, 8, 5, dtype=int4), np.full((2, 5), 0.1, np.float32)]),
     (DynamicQuantize(), [(3, 4)]),
     (DynamicQuantize(), [np.zeros((2, 2), np.float32)]),
     (QuantizedConv((1, 1), (1,) * 4, (1, 1), 2), [
