@@ -113,6 +113,7 @@ def _share(count: int, limit_us: float, fluid: Fluid) -> float:
                 continue
             place = integers[POSITION, group]
             if place == integers[BEGIN, group + 1]:
+                numbers[REMAINING, group] = np.inf  # all have ended
                 continue
             if numbers[ISSUED, place] > now:
                 next_start = min(next_start, numbers[ISSUED, place])

@@ -24,8 +24,8 @@ _FORMATS = {"f8": "d", "u8": "LQ", "i8": "lq", "i4": "i", "i1": "b", "u1": "B", 
 _MOST_ARRAYS = 64
 
 
-def entry(name: str, signature: Signature, held: Callable[[Type], str], is_used: Callable[[Array], bool]) -> str:
-    """The C entry point of a function for the interpreter. ``held`` names types; an unused array is not unpacked."""
+def entry(name: str, signature: Signature, declare: Callable[[Type], str], is_used: Callable[[Array], bool]) -> str:
+    """The C entry point of a function for the interpreter. ``declare`` names types; an unused array is not unpacked."""
     lines: list[str] = []
     arrays = 0
 
@@ -51,14 +51,14 @@ def entry(name: str, signature: Signature, held: Callable[[Type], str], is_used:
             raise UntranslatableError(f"{name}: a parameter that is no array or number")
 
     for index, (_, kind) in enumerate(signature.parameters):
-        lines.append(f"{held(kind)} p{index};")
+        lines.append(f"{declare(kind)} p{index};")
         take(kind, f"given[{index}]", f"p{index}")
     if arrays > _MOST_ARRAYS:
         raise UntranslatableError(f"{name}: more than {_MOST_ARRAYS} arrays")
     kinds = [kind for _, kind in signature.parameters]
-    call = ", ".join(f"&p{index}" if isinstance(kind, Record) else f"p{index}" for index, kind in enumerate(kinds))
+    call = ", ".join(f"p{index}" for index in range(len(kinds)))
     returned = signature.returned
-    found = "" if returned is None else f"{held(returned)} found = "
+    found = "" if returned is None else f"{declare(returned)} found = "
     result = 'result = Py_BuildValue("");'
     if isinstance(returned, Number):
         result = f"result = {_made(returned, 'found')};"

@@ -109,8 +109,7 @@ class Expressions:
         return self.field(text, kind, node.attr)
 
     def field(self, text: str, kind: Record, name: str) -> Expression:
-        own = dict(kind.fields)[name]
-        return f"{'&' if isinstance(own, Record) else ''}({text})->{name}", own
+        return f"({text}).{name}", dict(kind.fields)[name]
 
     def of_subscript(self, node: ast.Subscript) -> Expression:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":

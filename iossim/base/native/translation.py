@@ -77,7 +77,7 @@ class Translation(Unit):
 
     def _entry(self, function: Callable[..., Any]) -> str:
         name = self.define(function)
-        return calls.entry(name, self.signature(function), self.held, lambda array: array.place in self.used)
+        return calls.entry(name, self.signature(function), self.declare, lambda array: array.place in self.used)
 
 
 def make(path: Path, text: str) -> bool:

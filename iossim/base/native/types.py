@@ -71,14 +71,14 @@ class Array:
 
 @dataclass(frozen=True)
 class Record:
-    """A named tuple, passed by address; its fields by name."""
+    """A named tuple, passed by value: the compiler then knows that no store changes a field; its fields by name."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]
 
     @property
     def c_name(self) -> str:
-        return f"const {self.name} *"
+        return self.name
 
 
 @dataclass(frozen=True)

@@ -44,17 +44,12 @@ class Unit:
             sizes = ", ".join(f"n{axis}" for axis in range(kind.dimensions))
             self.types[kind.c_name] = f"typedef struct {{ {kind.c_element} *at; int64_t {sizes}; }} {kind.c_name};"
         if isinstance(kind, Record) and kind.name not in self.types:
-            fields = " ".join(f"{self.held(own)} {name};" for name, own in kind.fields)
+            fields = " ".join(f"{self.declare(own)} {name};" for name, own in kind.fields)
             self.types[kind.name] = f"typedef struct {{ {fields} }} {kind.name};"
         if isinstance(kind, Tuple) and kind.c_name not in self.types:
             fields = " ".join(f"{item.c_name} v{place};" for place, item in enumerate(kind.items))
             self.types[kind.c_name] = f"typedef struct {{ {fields} }} {kind.c_name};"
         return kind.c_name
-
-    def held(self, kind: Type) -> str:
-        """The C name of a type for a variable that stores a value of it."""
-        name = self.declare(kind)
-        return kind.name if isinstance(kind, Record) else name
 
     def widen(self, place: tuple[str, str], dimensions: int) -> None:
         """Record that an array has at least this number of dimensions; raises MoreKnownError if that is new."""
