@@ -14,7 +14,6 @@ from exported_networks import assert_equal_outputs
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
-import iossim.torch
 from iossim.api import optimize, search_options
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ModelError, OptionError
@@ -37,6 +36,8 @@ pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[
 import torch
 from torch import Tensor, nn
 from torch_models import MODELS
+
+import iossim.torch
 
 pytestmark = pytest.mark.torch
 
