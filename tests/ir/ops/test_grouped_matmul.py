@@ -51,10 +51,11 @@ def test_each_row_is_multiplied_by_its_expert(operands: list[Array]) -> None:
     np.testing.assert_allclose(made, by_rows(*operands), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.torch
 @given(routed())
 def test_torch_computes_the_same(operands: list[Array]) -> None:
     """By its own function in fp32 of aligned rows, and as what a CUDA graph can hold in fp64."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
     from iossim.backends.torch_cuda.operators import apply
 
     x, *others = map(torch.from_numpy, operands)
