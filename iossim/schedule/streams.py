@@ -143,8 +143,8 @@ _PLACE, _POSITION, WAITS, READERS, GOES_ON, _LAST = range(6)
 
 
 class Waits(NamedTuple):
-    """What launches read, the earlier ones of launch ``l`` from ``begin[l]`` to ``begin[l + 1]``; and room for which of
-    these it waits for, from ``begin[l]`` on, for the places, and for clocks: how many launches of each stream ended.
+    """Reads of launches, those of launch ``l`` (earlier launches) from ``begin[l]`` to ``begin[l + 1]``; and room for
+    the waits among these, from ``begin[l]`` on, for places, and for clocks: the ended launches of each stream.
     """
 
     reads: Integers
@@ -162,7 +162,7 @@ class Waits(NamedTuple):
 
 @jit
 def find_waits(order: Integers, streams: Integers, found: Waits) -> None:
-    """What :func:`reduced_waits` finds, of launches in any order of issue; ``streams[l]`` is that of launch ``l``."""
+    """Waits as :func:`reduced_waits` finds them, in any order of issue; ``streams[l]`` is that of launch ``l``."""
     reads, read_begin, waits, places, clocks = found
     launches = len(order)
     width = 0

@@ -120,7 +120,7 @@ def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]
 
 
 def _unit(asked: Question) -> Quantity:
-    """What a figure is told as; one over another is a ratio."""
+    """Name under which a figure is told; one over another is a ratio."""
     return asked.quantity if asked.over is None else _RATIO
 
 
