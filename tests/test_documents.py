@@ -22,13 +22,13 @@ from iossim.hardware.load import device as load_device
 from iossim.measurements.measurement_set import read_measurements
 
 ROOT = Path(__file__).resolve().parents[1]
-#: What the first word of a command is called; all other blocks are output, files and grammar.
+#: First words of commands; all other blocks are output, files and grammar.
 PROGRAMS = ("iossim", "python", "python3", "pytest", "pip", ".")
 _PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> list[Path]:
-    """What tells a reader to type something: the README, and the pages of docs."""
+    """Pages that tell a reader to type something: the README, and those of docs."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
 

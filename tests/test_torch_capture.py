@@ -1,4 +1,4 @@
-"""What ``iossim.torch.compile`` captures of a module: trees, parts of outputs and operators as they are; the rest is refused."""
+"""Captures of ``iossim.torch.compile``: trees, parts of outputs and operators as they are; the rest is refused."""
 
 from __future__ import annotations
 

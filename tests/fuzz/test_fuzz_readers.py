@@ -27,7 +27,7 @@ from iossim.measurements.measurement_set import write_measurements
 from iossim.measurements.operator_kinds import read_record
 from iossim.search.scheduler import schedule
 
-#: What a value may be replaced by.
+#: Values that may replace another.
 VALUES: tuple[Any, ...] = (
     None, True, "", "x", "1.5 GHz", "NaN", -1, 0, 1, 2**31, 2**63, 10**30, 0.0, -0.5, 1e308, 1e-308, 1e999, [], [[]], {}, {"": 0},
     ["a", "a"], "n" * 10_000, "../../etc/passwd", "\u0000", "line\nbreak", float("nan"), float("-inf"),

@@ -110,6 +110,28 @@ def same_as_onnxruntime(network: Network, path: Path) -> None:
     np.testing.assert_allclose(made, run_onnxruntime(str(path), feeds)[0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("between", "kind"),
+    [
+        (" ".join(f"v{i + 1} = Transpose <perm=[1,0]> (v{i});" for i in range(2000)), "dequantized_matmul"),
+        (" ".join(f"v{i + 1} = Cast <to={(10, 1)[i % 2]}> (v{i});" for i in range(2000)), "dequantized_matmul"),
+        (" ".join(f"v{i + 1} = Add(v{i}, v{i});" for i in range(64)) + "v65 = Transpose <perm=[1,0]> (v64);", "matmul"),
+        ("v1 = Cast <to=6> (v0); v2 = Cast <to=1> (v1);", "matmul"),
+    ],
+    ids=["transposes", "roundings", "sums of equals", "truncation"],
+)
+def test_what_is_between_a_weight_and_its_product_is_heeded(between: str, kind: str, tmp_path: Path) -> None:
+    last = between.rstrip().rsplit(";", 2)[-2].split("=")[0].strip()
+    nodes = f"v0 = DequantizeLinear(q, s); {between} y = MatMul(x, {last})"
+    path = written(tmp_path, nodes, np.int8, (64, 64), ())
+    graph = load(path).graph
+    assert [node.op.kind for node in graph.nodes] == [kind]
+    if "to=6" in between:
+        x = np.eye(64, dtype=np.float32)[None, :3].repeat(2, 0)
+        (made,) = evaluate_graph(graph, {"x": x}).values()
+        np.testing.assert_allclose(made, run_onnxruntime(str(path), {"x": x})[0], rtol=1e-4)
+
+
 @pytest.mark.parametrize("nodes", SPELT)
 def test_a_dequantised_weight_and_its_product_are_one_op(nodes: str, tmp_path: Path) -> None:
     *stored, block = SPELT[nodes]

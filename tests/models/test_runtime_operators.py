@@ -218,6 +218,20 @@ def test_gates_of_experts_that_onnxruntime_has_on_gpus_alone(
     )
 
 
+@pytest.mark.parametrize("count", [-1, 0, 4, 2**40])
+def test_experts_that_there_are_not_are_refused(count: int, tmp_path: Path) -> None:
+    weights = {"up": noise(3, 12, 8), "down": noise(3, 8, 12), "router": noise(4, 3)}
+    nodes = f"[op] y = {RUNTIME}.MoE <k={count}> (x, router, up, , down)"
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (4, 8)}, weights, domains=[RUNTIME])
+    with pytest.raises(ModelError, match=r"operators that iossim cannot take: com\.microsoft\.MoE"):
+        load(path)
+    if count > 3:
+        nodes = f"n = Constant <value_ints=[{count}]> (); best, p = TopK(router, n); y = MatMul(best, x)"
+        path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (4, 8)}, {"router": weights["router"]})
+        with pytest.raises(ModelError, match=f"there are no {count} elements along axis 1"):
+            load(path)
+
+
 @pytest.mark.parametrize("case", FEW_BITS)
 def test_dequantises_weights_of_a_few_bits(case: str, tmp_path: Path) -> None:
     kinds = compared(tmp_path, case, 17, FEW_BITS[case])

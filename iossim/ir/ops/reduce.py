@@ -202,7 +202,8 @@ class TopK(Op, kind="top_k", onnx_types="TopK"):
             order = np.flip(keys.shape[self.axis] - 1 - turned, self.axis)
         else:
             order = np.argsort(keys, axis=self.axis, kind="stable")
-        places = np.take(order, np.arange(self.count), axis=self.axis).astype(np.int64)
+        most = x.shape[self.axis] + 1  # a count beyond the elements is an IndexError, however large it is
+        places = np.take(order, np.arange(min(self.count, most)), axis=self.axis).astype(np.int64)
         return np.take_along_axis(x, places, axis=self.axis), places
 
     @classmethod

@@ -246,7 +246,11 @@ def _mixture(call: Call) -> str:
     (tokens, experts), width = call.shape("router_probs"), call.shape("input")[-1]
     chosen, kind, fusion = call.get("k", 1), call.get("activation_type", "relu"), call.get("swiglu_fusion")
     differs = call.get("use_sparse_mixer") or call.get("swiglu_limit_after_activation") or kind not in _OF_EXPERTS
-    if differs or (kind == "swiglu" and not fusion and not call.has("fc3_experts_weights")):
+    if (
+        differs
+        or not 0 < chosen <= experts
+        or (kind == "swiglu" and not fusion and not call.has("fc3_experts_weights"))
+    ):
         return ""
     lists = {"flat": (-1,), "axis": (1,), "some": (chosen,), "every": (tokens * chosen,), "rows": (-1, width)}
     lists |= {"choices": (tokens, chosen, width), "shape": call.shape("input")}

@@ -8,6 +8,7 @@ and no body.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from onnx import FunctionProto, NodeProto, parser
@@ -16,21 +17,27 @@ from iossim.base.errors import ModelError
 
 #: The domain of functions that stand for ops of iossim's, its version, and the first operator set that can be theirs.
 DOMAIN, VERSION, LEAST_OPSET = "iossim", 1, 18
+_OP = "GroupedMatMul"
 
 
 def call_of(experts: int) -> str:
     """The operator type of calls for so many experts."""
-    return f"GroupedMatMul.{experts}"
+    return f"{_OP}.{experts}"
+
+
+def is_own(domain: str, name: str) -> bool:
+    """True for a call, or a function, of this module; a file may have others of the same domain."""
+    return domain == DOMAIN and re.fullmatch(rf"{_OP}(\.\d+)?", name) is not None
 
 
 def op_type(node: NodeProto) -> str:
     """The operator type of a call for any number of experts; of any other node its own."""
-    return node.op_type.partition(".")[0] if node.domain == DOMAIN else node.op_type
+    return _OP if is_own(node.domain, node.op_type) else node.op_type
 
 
 def functions_for(nodes: Iterable[NodeProto], opset: int) -> list[FunctionProto]:
     """The functions that nodes call, each once; raises ModelError for an operator set in which these have no body."""
-    called = sorted({node.op_type for node in nodes if node.domain == DOMAIN})
+    called = sorted({node.op_type for node in nodes if is_own(node.domain, node.op_type)})
     if called and opset < LEAST_OPSET:
         raise ModelError(f"operator set {opset} has no form of a grouped product; write {LEAST_OPSET} or a later one")
     return [_function(name, int(name.partition(".")[2]), opset) for name in called]

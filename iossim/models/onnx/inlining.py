@@ -20,7 +20,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import graphs_in, nodes_within
 from iossim.ir.op import Array
-from iossim.models.onnx.grouped_products import DOMAIN
+from iossim.models.onnx.grouped_products import is_own
 
 #: Limits on the nodes and bytes (names, and tensors in attributes) that functions may add to a model.
 MOST_NODES, MOST_BYTES = 1 << 18, 1 << 28
@@ -33,7 +33,7 @@ def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
     Raises ModelError for functions that recurse, are too large, or fail.
     """
-    others = [function for function in model.functions if function.domain != DOMAIN]
+    others = [function for function in model.functions if not is_own(function.domain, function.name)]
     del model.functions[:]
     model.functions.extend(others)
     _check(model, path)

@@ -29,7 +29,7 @@ from iossim.models.onnx.constants import Known, check_numbers, node_view, op_nam
 from iossim.models.onnx.einsum import einsum_written_out
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
-from iossim.models.onnx.grouped_products import DOMAIN, op_type
+from iossim.models.onnx.grouped_products import DOMAIN, is_own, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
@@ -196,8 +196,8 @@ class _Importer:
 
     def _read_valid(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> None:
         check_numbers(node, where)
-        is_own = is_standard(node.domain) or node.domain == DOMAIN
-        op_class = onnx_class(op_type(node)) if is_own else None
+        is_known = is_standard(node.domain) or is_own(node.domain, node.op_type)
+        op_class = onnx_class(op_type(node)) if is_known else None
         inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only nodes that surely would not are unknown too.

@@ -262,17 +262,20 @@ class _Rewriting:
     # Producers and consumers
 
     def _whole(self, value: str) -> _Whole | None:
-        """The integers that a value is dequantised from; transposed or cast after it, if it is a constant matrix."""
-        node, types = self.graph.producer.get(value), self.graph.types
-        if node is not None and (node.op == Transpose((1, 0)) or isinstance(node.op, Cast)):
-            before = self._whole(node.inputs[0]) if is_constant(self.graph, value) else None
-            return self._transposed(before) if before and isinstance(node.op, Transpose) else before
+        """The integers that a value is dequantised from; maybe transposed or rounded after it, if it is constant."""
+        node, types, is_turned = self.graph.producer.get(value), self.graph.types, False
+        while node is not None and (node.op == Transpose((1, 0)) or _rounds(node.op)):
+            is_turned ^= isinstance(node.op, Transpose)
+            node = self.graph.producer.get(node.inputs[0])
         if node is None or not isinstance(node.op, Dequantize) or types[node.inputs[0]].dtype not in OF_FEW_BITS:
+            return None
+        if value not in node.outputs and not is_constant(self.graph, value):
             return None
         (whole, scale), zero = node.inputs[:2], (*node.inputs, None)[2]
         is_single = types[scale].elements == 1 and not node.op.block
         axis = None if is_single else node.op.axis % len(types[whole].shape)
-        return _Whole(whole, types[whole].dtype, scale, zero, axis, node.op.block, types[scale].dtype)
+        found = _Whole(whole, types[whole].dtype, scale, zero, axis, node.op.block, types[scale].dtype)
+        return self._transposed(found) if is_turned else found
 
     def _transposed(self, whole: _Whole) -> _Whole:
         def turned(value: str) -> str:
@@ -303,6 +306,11 @@ class _Rewriting:
         name = free_name(f"{self.node.name}.{what}", {*self.graph.types, *(node.name for node in self.before)})
         self.before.append(Node(name, op, inputs, (name,)))
         return name
+
+
+def _rounds(op: Op) -> bool:
+    """True for a conversion between types of floating-point numbers."""
+    return isinstance(op, Cast) and DType(op.dtype).is_floating
 
 
 def _limits(op: Clip) -> tuple[float, float]:

@@ -101,8 +101,17 @@ def folded(op: Op, *constants: Constant) -> FoldedConstant:
 
 def is_constant(graph: Graph, value: str) -> bool:
     """True if a value does not depend on the network's inputs."""
-    node = graph.producer.get(value)
-    return value in graph.constants or (node is not None and all(is_constant(graph, each) for each in node.inputs))
+    left, seen = [value], {value}
+    while left:
+        one = left.pop()
+        if one in graph.constants:
+            continue
+        if one not in graph.producer:
+            return False
+        fresh = {*graph.producer[one].inputs} - seen
+        left += fresh
+        seen |= fresh
+    return True
 
 
 class Derived:

@@ -62,7 +62,7 @@ def hrnet(width: int = 18, size: int = 224, blocks: int = 4, modules: tuple[int,
             return b.add(Relu(), b.add(Add(), *values) if len(values) > 1 else values[0])
 
     def exchanged(x: str, source: int, target: int) -> str:
-        """What branch ``source`` gives to branch ``target``, of a resolution halved once more each."""
+        """Contribution of branch ``source`` to branch ``target``; each branch has half the resolution of the one before."""
         if source > target:
             factor = 2.0 ** (source - target)
             up = Resize((1.0, 1.0, factor, factor), (), "nearest", "asymmetric", "floor")

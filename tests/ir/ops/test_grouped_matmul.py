@@ -85,15 +85,17 @@ def test_a_written_network_runs_in_onnxruntime_and_is_the_same_when_it_is_read(t
         write_onnx(network.graph, path, opset=17)
 
 
-def test_another_function_of_the_same_model_is_inlined(tmp_path: Path) -> None:
+@pytest.mark.parametrize("domain", ["own", "iossim"])
+def test_another_function_of_the_same_model_is_inlined(domain: str, tmp_path: Path) -> None:
     network, path = grouped(3, [1, 2]), tmp_path / "m.onnx"
     write_onnx(network.graph, path)
     model = onnx.load(path)
-    text = '<domain: "own", opset_import: ["" : 21]> F (a) => (b) { b = Relu (a) }'
+    text = f'<domain: "{domain}", opset_import: ["" : 21]> F (a) => (b) {{ b = Relu (a) }}'
     model.functions.append(onnx.parser.parse_function(text))
     (node,) = model.graph.node
-    model.graph.node.append(onnx.helper.make_node("F", [node.output[0]], ["relu"], domain="own"))
-    model.opset_import.add(domain="own", version=1)
+    model.graph.node.append(onnx.helper.make_node("F", [node.output[0]], ["relu"], domain=domain))
+    if domain == "own":
+        model.opset_import.add(domain=domain, version=1)
     model.graph.output[0].name = "relu"
     onnx.save(model, path)
     assert [each.op.kind for each in load(path).graph.nodes] == ["grouped_matmul", "relu"]

@@ -84,7 +84,7 @@ def blocks_by_definition(network: Network) -> list[set[int]]:
 
 @given(dags(), st.frozensets(st.integers(0, 11)), st.sets(st.integers(0, 11), max_size=2))
 def test_cuts_are_those_of_the_definition(predecessors: Edges, small: frozenset[int], outputs: set[int]) -> None:
-    """What makes outputs inside stands in the way of no cut."""
+    """Nodes that make outputs inside a network prevent no cut."""
     network = cut_blocks(network_of(predecessors, outputs & {*range(len(predecessors))}, small))
     assert [set(block.units) for block in network.blocks] == blocks_by_definition(network)
     assert all(block.units == tuple(sorted(block.units)) for block in network.blocks)

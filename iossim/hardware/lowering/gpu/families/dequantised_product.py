@@ -32,12 +32,8 @@ _FUSED_ARITHMETIC = 1.25
 def dequantised_product(step: Step) -> list[Candidate]:
     """The weight dequantised before the product, on the way to tensor cores, and on FP32 lanes for few rows."""
     a, weight = (operand.type for operand in step.operands[:2])
-    count, columns, stored_bytes, wide = (
-        weight.elements,
-        weight.shape[1],
-        step.weight_bytes,
-        replace(weight, dtype=a.dtype),
-    )
+    count, columns, stored_bytes = weight.elements, weight.shape[1], step.weight_bytes
+    wide = replace(weight, dtype=a.dtype)
     plain = replace(step, op=MatMul(), flops=step.flops - 2 * count)
     found = []
     first = stream_kernel("dequantise", count, 2 * count, read=0, weights=stored_bytes, written=wide.bytes)
