@@ -89,9 +89,8 @@ def tensor_core_convolution(
         for place, kernels in enumerate(ways):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
-            lead_us = passed_over_us(family, place)
-            if family is XMMA_SM90 and _is_ranked(shape):
-                lead_us = _PASSED_OVER_US
+            is_ranked_below = family is XMMA_SM90 and _is_ranked(shape)
+            lead_us = _PASSED_OVER_US if is_ranked_below else passed_over_us(family, place)
             yield Candidate(name, around, workspace, architectures=architectures, passed_over_us=lead_us)
 
 
