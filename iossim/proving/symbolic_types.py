@@ -231,15 +231,21 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     if len(inputs) == 3:
         needs += [Claim(integer(inputs[2].length) == 1), Claim(inputs[2].at(0) == w.at(0))]
 
-    def at(place: Any) -> Any:
-        if isinstance(place, int):
-            return x.at(0) if place == 0 else w.at(0) if place == 1 else spatial(place - 2)
-        return z3.If(place == 0, x.at(0), z3.If(place == 1, w.at(0), spatial(place - 2)))
-
     def spatial(place: Any) -> Any:
         return arithmetic.quotient(spans(place), strides.at(place), cancels=False) + 1
 
-    return Typed(tuple(needs), (Tuple.made(plus(rank, 2), at),))
+    return Typed(tuple(needs), (_images(x, w.at(0), rank, spatial),))
+
+
+def _images(x: Tuple, channels: Any, rank: Any, spatial: Callable[[Any], Any]) -> Tuple:
+    """The shape of as many images, with other channels and ``rank`` other sizes."""
+
+    def at(place: Any) -> Any:
+        if isinstance(place, int):
+            return x.at(0) if place == 0 else channels if place == 1 else spatial(place - 2)
+        return z3.If(place == 0, x.at(0), z3.If(place == 1, channels, spatial(place - 2)))
+
+    return Tuple.made(plus(rank, 2), at)
 
 
 _pooled = z3.Function("pooled", *[z3.IntSort()] * 6, z3.DeclareSort("Value"), z3.IntSort())
@@ -268,11 +274,6 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
             x.at(place + 2), kernel.at(place), strides.at(place), before, after, dilations.at(place), ceil_mode
         )
 
-    def at(place: Any) -> Any:
-        if isinstance(place, int):
-            return x.at(place) if place < 2 else count(place - 2)
-        return z3.If(place < 2, x.at(place), count(place - 2))
-
     needs = (
         Claim(integer(x.length) == rank + 2),
         Claim(z3.And(integer(strides.length) == rank, integer(dilations.length) == rank)),
@@ -281,17 +282,15 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         everywhere(kernel, padding),
         everywhere(kernel, lambda place: count(place) >= 1),
     )
-    return Typed(needs, (Tuple.made(plus(rank, 2), at),))
+    return Typed(needs, (_images(x, x.at(1), rank, count),))
 
 
 @TYPINGS.register("global_average_pool", "global_max_pool")
 def _global_pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     (x,) = inputs
-
-    def at(place: Any) -> Any:
-        return z3.If(integer(place) < 2, integer(x.at(place)), 1)
-
-    return Typed((Claim(integer(x.length) > 2),), (Tuple.made(x.length, at),))
+    return Typed(
+        (Claim(integer(x.length) > 2),), (_images(x, x.at(1), plus(x.length, -2), lambda place: z3.IntVal(1)),)
+    )
 
 
 def _channels_last(kind: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import z3
@@ -186,14 +185,8 @@ class Sides:
         self._rests: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self._conditions = list(rule.conditions)
         # Inputs that are said to have one shape are given one.
-        twins = [
-            {condition.left.tensor, condition.right.tensor}
-            for condition in rule.conditions
-            if isinstance(condition, Comparison)
-            and condition.sign == "=="
-            and isinstance(condition.left, Shape)
-            and isinstance(condition.right, Shape)
-        ]
+        equal = [each for each in rule.conditions if isinstance(each, Comparison) and each.sign == "=="]
+        twins = [shapes_in([each]) for each in equal if isinstance(each.left, Shape) and isinstance(each.right, Shape)]
         values: dict[str, str | tuple[str, ...] | None] = {}
         for name in rule.inputs:
             if name in rule.rests:
@@ -276,8 +269,7 @@ class Sides:
                 values.update(dict.fromkeys(op.outputs))
                 continue
             evaluator = self._evaluator()
-            defaults = attribute_defaults(op.kind)
-            attributes = [self._attribute(op, name, default, evaluator) for name, default in defaults.items()]
+            attributes = list(self._attributes_of(op, evaluator))
             self.terms.arithmetic.assume(*evaluator.needed)
             arguments = [self._argument(op, f"{side} op {index}", each, attributes) for each in reads]
             made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
@@ -288,19 +280,16 @@ class Sides:
             self._assume_conditions()
 
     @staticmethod
-    def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
-        given = dict(op.attributes)
-        if name in given:
-            value = evaluator.value(given[name])
-            wanted = get_type_hints(op_class(op.kind))[name]
-            if (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple):
+    def _attributes_of(op: PatternOp, evaluator: Evaluator) -> Iterator[Any]:
+        every, given, hints = op.all_attributes, dict(op.attributes), get_type_hints(op_class(op.kind))
+        for name in attribute_defaults(op.kind):
+            if name not in every:
+                raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
+            value, wanted = evaluator.value(every[name]), hints[name]
+            is_other = (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple)
+            if name in given and is_other:
                 raise NotSymbolicError(f"{op}: its {name} is of another type")
-            return value
-        if default is MISSING:
-            raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
-        if isinstance(default, tuple) and all(type(item) is int for item in default):
-            return Tuple.of([integer(item) for item in default])
-        return default
+            yield value
 
     def _argument(self, op: PatternOp, place: str, read: str | Zeros, attributes: Sequence[Any]) -> int:
         if isinstance(read, Zeros):

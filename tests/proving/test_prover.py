@@ -233,9 +233,8 @@ def places(axiom: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64)
         yield from samples(axiom, count, seed, dtype)
         return
     for placed in samples(wider, count, seed, dtype):
-        shapes: dict[str, Any] = {name: value and value.shape for name, value in placed.types.items()}  # type: ignore[union-attr]
         try:
-            yield place(axiom, placed.attributes, shapes | dict.fromkeys(scalars, ()), dtype)
+            yield place(axiom, placed.attributes, {**placed.shapes, **dict.fromkeys(scalars, ())}, dtype)
         except NotMadeError:
             continue
 
