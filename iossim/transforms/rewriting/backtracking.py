@@ -116,21 +116,17 @@ class _Node:
     def matches(self, rules: Sequence[Rule]) -> tuple[Match, ...]:
         """Matches in the order of the rules; those away from the change are the parent's."""
         if self._matches is None:
-            before = None if self.parent is None else self.parent._matches
-            if self.parent is None or before is None:
-                self._matches = tuple(match for rule in rules for match in find_matches(self.graph, rule))
-            else:
+            near: frozenset[str] | None = None
+            kept: dict[str, list[Match]] = {}
+            if self.parent is not None and self.parent._matches is not None:
                 near = touched(self.parent.graph, self.graph)
-                there = {node.name for node in self.graph.nodes} - near
-                kept: dict[str, list[Match]] = {}
-                for match in before:
+                there = self.graph.position.keys() - near
+                for match in self.parent._matches:
                     if there.issuperset(match.nodes):
                         kept.setdefault(match.rule.name, []).append(match)
-                self._matches = tuple(
-                    match
-                    for rule in rules
-                    for match in (*kept.get(rule.name, ()), *find_matches(self.graph, rule, near))
-                )
+            self._matches = tuple(
+                match for rule in rules for match in (*kept.get(rule.name, ()), *find_matches(self.graph, rule, near))
+            )
             self.parent = None
         return self._matches
 
