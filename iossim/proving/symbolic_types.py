@@ -63,6 +63,11 @@ def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> 
     return []
 
 
+def _is_known(value: Any, wanted: Any, arithmetic: Arithmetic) -> bool:
+    """True if an attribute, neither a whole number nor a tuple, is known to have a value."""
+    return arithmetic.knows(value == arithmetic.literal(wanted)) if is_opaque(value) else bool(value == wanted)
+
+
 @TYPINGS.register("relu", "sigmoid", "clip", "identity", "unary")
 def _elementwise(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     return Typed((), (inputs[0],)) if len(inputs) == 1 else None
@@ -194,7 +199,7 @@ def _transpose(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmeti
 def _pad(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """With constants; the other modes ask more of the sizes."""
     (x,), pads, mode = inputs, attributes["pads"], attributes["mode"]
-    if mode != "constant" and not (is_opaque(mode) and arithmetic.knows(mode == arithmetic.literal("constant"))):
+    if not _is_known(mode, "constant", arithmetic):
         return None
 
     def size(place: Any) -> Any:
@@ -334,14 +339,9 @@ def _gemm(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     """Product for which it is known which operands are transposed."""
     sides = []
     for shape, name in zip(inputs[:2], ("trans_a", "trans_b"), strict=True):
-        transposed = attributes[name]
-        if is_opaque(transposed):
-            if arithmetic.knows(transposed == arithmetic.literal(True)):
-                transposed = True
-            elif arithmetic.knows(transposed == arithmetic.literal(False)):
-                transposed = False
-            else:
-                return None
+        transposed = _is_known(attributes[name], True, arithmetic)
+        if not transposed and not _is_known(attributes[name], False, arithmetic):
+            return None
         sides.append((shape.at(1), shape.at(0)) if transposed else (shape.at(0), shape.at(1)))
     (rows, inner), (inner_b, columns) = sides
     y = Tuple.of([integer(rows), integer(columns)])

@@ -44,29 +44,24 @@ class Terms:
     def __init__(self) -> None:
         self.arithmetic = Arithmetic()
         self.congruence = Congruence()
-        self._values: list[Any] = []
-        self._shapes: dict[int, Tuple] = {}
-
-    def shape(self, number: int) -> Tuple:
-        return self._shapes[number]
-
-    def value(self, number: int) -> Any:
-        return self._values[number]
+        #: The values of attributes by their numbers, the shapes of tensors by their classes.
+        self.values: list[Any] = []
+        self.shapes: dict[int, Tuple] = {}
 
     def intern(self, value: Any) -> int:
         """Number of a value of an attribute; values that are known to be equal share one."""
-        for number, other in enumerate(self._values):
+        for number, other in enumerate(self.values):
             if value is other:
                 return number
-        for number, other in enumerate(self._values):
+        for number, other in enumerate(self.values):
             if self._are_equal(value, other):
                 return number
-        self._values.append(value)
-        return len(self._values) - 1
+        self.values.append(value)
+        return len(self.values) - 1
 
     def equalities(self) -> list[Claim]:
         """Equalities of attributes that turned out to be equal after they were numbered."""
-        values = self._values
+        values = self.values
         pairs = ((a, b) for index, b in enumerate(values) for a in values[:index] if self._are_equal(a, b))
         return [equal(a, b, self.arithmetic) for a, b in pairs]
 
@@ -112,8 +107,8 @@ class Terms:
         found = [self.congruence.get(term) for term in terms]
         if all(number is not None for number in found):
             return tuple(number for number in found if number is not None)
-        named = dict(zip(attribute_defaults(kind), map(self.value, numbers), strict=True))
-        shapes = [self._shapes[argument] for argument in arguments]
+        named = dict(zip(attribute_defaults(kind), map(self.values.__getitem__, numbers), strict=True))
+        shapes = [self.shapes[argument] for argument in arguments]
         if assume and shapes:
             self.arithmetic.assume(*always(kind, named, shapes[0], outputs))
         try:
@@ -140,7 +135,7 @@ class Terms:
         return tuple(map(self.intern, values))
 
     def _rank(self, number: int) -> Any:
-        return self._shapes[self.congruence.find(number)].length
+        return self.shapes[self.congruence.find(number)].length
 
     def _from_front(self, axis: Any, rank: Any) -> Any:
         axis = z3.simplify(integer(axis))
@@ -150,7 +145,7 @@ class Terms:
 
     def _put(self, term: Term, shape: Tuple) -> int:
         number = self.congruence.add(term)
-        self._shapes.setdefault(number, shape)
+        self.shapes.setdefault(number, shape)
         return number
 
 
@@ -218,7 +213,7 @@ class Sides:
             raise NotSymbolicError("an output is left out")
         self.outputs: list[tuple[int, int]] = list(zip(source, target, strict=True))  # type: ignore[arg-type]
         for a, b in self.outputs:
-            self.terms.arithmetic.assume(same(self.terms.shape(a), self.terms.shape(b)))
+            self.terms.arithmetic.assume(same(self.terms.shapes[a], self.terms.shapes[b]))
 
     def _unknown(self, name: str) -> Tuple:
         found = Tuple.unknown(name, self._known_lengths.get(name))
@@ -276,7 +271,7 @@ class Sides:
             assert made is not None
             for name, number in zip(op.outputs, made, strict=True):
                 values[name], self._tensors[name] = name, number
-                self._shapes[name] = self.terms.shape(number)
+                self._shapes[name] = self.terms.shapes[number]
             self._assume_conditions()
 
     @staticmethod
