@@ -72,11 +72,8 @@ def _root(term: Apply) -> tuple[str, int]:
 def _match(pattern: Term, term: Term, bound: Mapping[Term, Term]) -> Iterator[Mapping[Term, Term]]:
     """Bindings of a pattern's inputs for which it is a term."""
     if isinstance(pattern, str):
-        known = bound.get(pattern)
-        if known is None:
+        if bound.get(pattern, term) == term:
             yield {**bound, pattern: term}
-        elif known == term:
-            yield bound
         return
     if isinstance(term, str) or (term.template, term.output) != (pattern.template, pattern.output):
         return

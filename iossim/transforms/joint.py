@@ -99,8 +99,7 @@ class JointlyFound(Outcome):
     @property
     def alone_us(self) -> dict[str, float]:
         """By ingredient, what is found with it alone."""
-        sets = ((name, frozenset([name])) for name in self.ingredients)
-        return {name: self.tried[own].us for name, own in sets if own in self.tried}
+        return {name: self.tried[own].us for name in self.ingredients if (own := frozenset([name])) in self.tried}
 
     @property
     def without_us(self) -> dict[str, float]:

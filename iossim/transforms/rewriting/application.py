@@ -266,7 +266,5 @@ def match_of(graph: Graph, step: Step, rule: Rule) -> Match | None:
     """The match that a step took, None where the graph has none."""
     if any(name not in graph.position for name in step.nodes):
         return None
-    for match in find_matches(graph, rule, frozenset(step.nodes[:1])):
-        if match.nodes == step.nodes and tuple(match.tensors[name] for name in rule.inputs) == step.inputs:
-            return match
-    return None
+    near = (match for match in find_matches(graph, rule, frozenset(step.nodes[:1])) if match.nodes == step.nodes)
+    return next((each for each in near if tuple(each.tensors[name] for name in rule.inputs) == step.inputs), None)
