@@ -88,7 +88,9 @@ class _Writer:
         shapes = dict(self.equation.shapes)
         first = next(shape for shape in shapes.values() if shape)
         alike = {name: first if shape else () for name, shape in shapes.items()}
-        groups = [name for name in _bound(rule) if name.startswith(_GROUPS)]
+        values_of = (value for op in rule.source for _, value in op.attributes)
+        bound = dict.fromkeys(value.name for value in values_of if isinstance(value, Variable))
+        groups = [name for name in bound if name.startswith(_GROUPS)]
         taken = set()
         for number, value in enumerate(values):
             for counts in product((1, 2, 4), repeat=len(groups)):
@@ -152,11 +154,6 @@ class _Writer:
             if template.kind in _MATRICES:
                 implied |= {f"len({name}.shape) == 2" for name in made}
             yield PatternOp(template.kind, operands, made, tuple(attributes.items()))
-
-
-def _bound(rule: Rule) -> list[str]:
-    values = (value for op in rule.source for _, value in op.attributes)
-    return list(dict.fromkeys(value.name for value in values if isinstance(value, Variable)))
 
 
 def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[str, str]) -> Expression | None:

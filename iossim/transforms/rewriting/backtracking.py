@@ -130,12 +130,6 @@ class _Node:
             self.parent = None
         return self._matches
 
-    def focused(self, rules: Sequence[Rule]) -> Iterator[Match]:
-        """Matches that contain a node of the focus; all if there is no focus."""
-        for match in self.matches(rules):
-            if self.focus is None or not self.focus.isdisjoint(match.nodes):
-                yield match
-
 
 def touched(before: Graph, after: Graph) -> frozenset[str]:
     """Names of the nodes of ``after`` near which matches may differ from those before.
@@ -211,10 +205,11 @@ class Search:
         self.expanded += 1
         # Graphs made from it are bounded by its cost, which may be less than the estimate that it waited with.
         self._price(node)
-        for match in node.focused(self._rules):
-            self.matched = True
-            for made in self._made(node, match, self._ahead):
-                self._wait(made)
+        for match in node.matches(self._rules):
+            if node.focus is None or not node.focus.isdisjoint(match.nodes):
+                self.matched = True
+                for made in self._made(node, match, self._ahead):
+                    self._wait(made)
 
     def _price(self, node: _Node) -> None:
         """Replace a node's upper bound by its cost, and keep it if it is the best."""

@@ -175,9 +175,12 @@ def grow(
 
 
 def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, Target]]:
-    """Replacements of matches that are valid and that a graph may contain."""
+    """Replacements of matches that are valid and that a graph may contain: ops of a match that do not read each other
+    replace results of different ops.
+    """
     for match in matches:
-        if _may_join(egraph, match):
+        roots = [egraph.origins[name].roots for name in match.nodes]
+        if all(roots[one].isdisjoint(roots[other]) for one, other in _apart(match.rule)):
             try:
                 yield match, Target(egraph.graph, match)
             except GraphError:
@@ -205,12 +208,6 @@ def _add(egraph: EGraph, match: Match, target: Target) -> None:
         classes |= zip(node.outputs, made, strict=True)
     for old, new in pairs:
         egraph.union(old, classes.get(new, new))
-
-
-def _may_join(egraph: EGraph, match: Match) -> bool:
-    """True if ops of the match that do not read each other replace results of different ops."""
-    roots = [egraph.origins[name].roots for name in match.nodes]
-    return all(roots[one].isdisjoint(roots[other]) for one, other in _apart(match.rule))
 
 
 @lru_cache(maxsize=4096)
