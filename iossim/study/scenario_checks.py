@@ -18,7 +18,7 @@ from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
 from iossim.study.points import device_of_kind, labels_of, points_of
-from iossim.study.question import Labels, Question, Range, in_words, label_of_axis, place_of
+from iossim.study.question import Labels, Question, in_words, label_of_axis, place_of, values_of
 from iossim.study.report.plots import plots
 from iossim.study.scenario import Fault, Scenario
 from iossim.study.study_kind import StudyKind, label_of
@@ -131,9 +131,8 @@ def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels, pla
             label_of_axis(asked.axis, asked.expect, labels)
         for conditions in (asked.having, asked.where, asked.where_not):
             for name, condition in conditions.items():
-                if name not in METRICS and not isinstance(condition, Range):
-                    for label in condition if isinstance(condition, list) else [condition]:
-                        label_of_axis(name, label, labels)
+                for label in values_of(condition) if name not in METRICS else ():
+                    label_of_axis(name, label, labels)
     except ScenarioError as error:
         yield Fault(place, str(error))
     for name in sorted(asked.metrics):
