@@ -95,6 +95,19 @@ def test_explain_one_stage(saved: Path) -> None:
     assert "--stage 7: the schedule has stages 0 to 1" in refused(f"explain {saved}/best.json --stage 7")
 
 
+def test_a_processor_has_cores_and_neither_sms_nor_warps(tmp_path: Path) -> None:
+    cpu = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
+    text = printed(f"explain ios_sample -d {cpu}") + printed(f"explain ios_sample -d {cpu} --stage 2")
+    assert "too few blocks to fill the cores" in text
+    assert "unfilled cores" in text
+    printed(f"optimize ios_sample -d {cpu} --scheduler sequential --out {tmp_path} --no-plot --no-trace")
+    text += printed(f"simulate {tmp_path}/schedule.json -d {cpu} --event-driven --out {tmp_path}")
+    assert "Mean busy cores: 1.0." in text
+    drawn = [(tmp_path / name).read_text() for name in ("timeline.svg", "active_warps.svg", "trace.json")]
+    assert all("busy cores" in each for each in drawn)
+    assert [found for each in (text, *drawn) for found in re.findall(r"\bSMs?\b|\bwarps?\b", each)] == []
+
+
 def test_explain_as_json(saved: Path) -> None:
     found = printed_json(f"explain {saved}/best.json --json")
     first, second = found["stages"]
