@@ -16,7 +16,7 @@ from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
+from iossim.study.axes import AXES, CHOSEN, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
 from iossim.study.points import device_of_kind, labels_of, points_of
 from iossim.study.question import Labels, Question, in_words, label_of_axis, place_of, values_of
 from iossim.study.report.plots import plots
@@ -156,6 +156,11 @@ def _model(model: Model) -> None:
         raise ModelError(f"unknown model {model.model!r}; {did_you_mean(model.model, names)}; or an .onnx file")
 
 
+def _units(model: Model) -> None:
+    if model.units != CHOSEN:
+        unit_policy(model.units)
+
+
 def _device(kind: StudyKind | None, device: Device) -> None:
     other = next((each for each in KINDS if device.device in each.device_names()), None)
     if kind is None and other is not None:
@@ -184,7 +189,7 @@ def _rules(rewrite: Rewrite) -> None:
 #: Checks of a value, by the field that is at fault (the value itself where it has none): each raises an IossimError.
 _Checks = dict[str, Callable[[Any], object]]
 _CHECKS: dict[str, _Checks] = {
-    "model": {"model": _model, "units": lambda model: unit_policy(model.units)},
+    "model": {"model": _model, "units": _units},
     "dtype": {"": Precision.named},
     "engine": {"": Engine.named},
     "cost_model": {"": _cost_model},
