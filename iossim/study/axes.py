@@ -29,7 +29,7 @@ from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 #: Key of a validation's context: the folder of the file that is read.
 FOLDER = "folder"
-#: Units of a model whose joins of branches are fused or apart as its schedule is faster, as ``iossim compare`` has them.
+#: Units of a model whose joins are fused or apart as its schedule is faster, as ``iossim compare`` has them.
 CHOSEN = "chosen"
 #: Cost models whose argument is a file.
 _FILE_COST_MODELS = ("table", "replay")

@@ -117,7 +117,9 @@ def device_of_kind(kind: StudyKind | None, device: Device) -> AnyDevice:
 
 
 def network_of(point: Point) -> Network:
-    """Network of a point, loaded, before its transforms; a single block if its model names one. Raises the errors of ``iossim.load``."""
+    """Network of a point before its transforms, loaded; a single block if its model names one. Raises the errors of
+    ``iossim.load``.
+    """
     model = point.model
     return load(
         model.model,
