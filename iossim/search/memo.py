@@ -59,6 +59,7 @@ class SearchMemo:
     #: The problems of the last network only: a search of rewritings asks for those of hundreds.
     _problems: tuple[Network, list[ScheduleProblem]] | None = field(default=None, repr=False)
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
+    _bounds_us: dict[tuple[str, tuple[bytes, bytes]], tuple[float, float]] = field(default_factory=dict, repr=False)
     _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
 
     @staticmethod
@@ -80,6 +81,10 @@ class SearchMemo:
         """The lattice of a problem (:func:`~iossim.search.lattice.build_lattice`)."""
         key = tuple(problem.order.tolist()), max_states
         return self._found(self._lattices, key, lambda: build_lattice(problem, max_states))
+
+    def bound_us(self, question: tuple[str, tuple[bytes, bytes]], bound: Callable[[], float]) -> float:
+        """A lower bound of a block that is too wide, by its key and that of its merged stages."""
+        return self._found(self._bounds_us, question, bound)
 
     def _found(self, known: dict[K, tuple[V, float]], key: K, make: Callable[[], V]) -> V:
         if key in known:

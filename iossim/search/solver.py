@@ -20,7 +20,7 @@ from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
 
 #: Told how many units of a block are done.
@@ -93,6 +93,7 @@ class Solver:
         self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        self._windows: dict[tuple[str, SearchLimits, tuple[int, ...]], Part | None] = {}
         self._plainer, self._before = plainer, before
 
     def stop(self, by: KeyboardInterrupt) -> None:
@@ -173,8 +174,12 @@ class Solver:
 
     def _window(self, problem: ScheduleProblem, options: SearchOptions, units: Sequence[int]) -> Part | None:
         """Some units of a block as a part of their own, unpruned; None if they are too many."""
-        own = tuple(range(len(units)))
-        return Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
+        key = problem.key, options.limits, tuple(units)
+        if key not in self._windows:
+            own = tuple(range(len(units)))
+            part = Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
+            self._windows[key] = part
+        return self._windows[key]
 
     def _extend_greedily(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
@@ -245,7 +250,8 @@ class Solver:
             if (least_us := relaxed[index]) is not None and len(self._parts.get(problem.key, ("", ""))[0]) > 1:
                 from iossim.search.windows import parts_bound_us  # few blocks are so wide
 
-                relaxed[index] = max(least_us, parts_bound_us(problem, merges[index], self.cost_model))
+                bound = partial(parts_bound_us, problem, merges[index], self.cost_model)
+                relaxed[index] = max(least_us, self._memo.bound_us((problem.key, merges[index].key), bound))
         exact = [self._exact_us(problem) for problem in problems]
         best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
         return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)
