@@ -11,7 +11,7 @@ from rich.table import Table
 from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
-from iossim.tasks.common_units import Parts, shared_units
+from iossim.tasks.common_units import in_parts, shared_units
 from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 from iossim.tasks.stream_diff import StreamDiff
 
@@ -82,7 +82,8 @@ def _passages(found: ScheduleDiff, all_passages: bool) -> Table:
     """The passages that differ, or all of them, by block: stages of both schedules and their times."""
     rows: list[Mapping[str, Cell]] = []
     before = ""
-    own, other = map(_named, (found.first, found.second), found.parts)
+    named = ({unit: ("+".join(own),) for unit, own in parts.items()} for parts in found.parts)
+    own, other = map(in_parts, (found.first, found.second), named)
     for passage in found.passages:
         if passage.is_same and not all_passages:
             continue
@@ -101,14 +102,6 @@ def _passages(found: ScheduleDiff, all_passages: bool) -> Table:
     rows += [_total("identical", same)] if same and not all_passages else []
     rows.append(_total("all", found.passages))
     return described_table(__package__, "diff", "", rows)
-
-
-def _named(schedule: Schedule, parts: Parts) -> list[Stage]:
-    """The stages of a schedule, with each unit named by its parts."""
-    return [
-        stage.model_copy(update={"groups": [["+".join(parts[unit]) for unit in group] for group in stage.groups]})
-        for stage in schedule.stages
-    ]
 
 
 def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:

@@ -231,7 +231,7 @@ class Solver:
                 bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
                 return solve_block(part, self.cost_model, entry=entry, bounds=bounds, progress=report)
 
-            self._solutions[key] = self._memo.solution(question, solve)
+            self._solutions[key] = self._memo.found(question, solve)
         return self._solutions.get(key)
 
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
@@ -251,7 +251,7 @@ class Solver:
                 from iossim.search.windows import parts_bound_us  # few blocks are so wide
 
                 bound = partial(parts_bound_us, problem, merges[index], self.cost_model)
-                relaxed[index] = max(least_us, self._memo.bound_us((problem.key, merges[index].key), bound))
+                relaxed[index] = max(least_us, self._memo.found((problem.key, merges[index].key), bound))
         exact = [self._exact_us(problem) for problem in problems]
         best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
         return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)

@@ -61,12 +61,6 @@ def _known(kind: str, known: Collection[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _no_negative(bound: Any) -> Any:
-    if isinstance(bound, int | float) and bound < 0:
-        raise told(f"is {bound:g}, and no figure is negative; give at least 0")
-    return bound
-
-
 MetricName = TypeAliasType(
     "MetricName", Annotated[str, _known("metric", METRICS), Field(json_schema_extra={"enum": list(METRICS)})]
 )
@@ -81,12 +75,9 @@ At = TypeAliasType(
 Bound = TypeAliasType(
     "Bound",
     Annotated[
-        Annotated[float | str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)],
-        Discriminator(_shape),
-        AfterValidator(_no_negative),
+        Annotated[float | str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)], Discriminator(_shape)
     ],
 )
-_Figure = Annotated[float, AfterValidator(_no_negative)]
 
 
 class _Bounded(Value):
@@ -111,19 +102,20 @@ class _Bounded(Value):
         given = [(sign, bound) for sign, bound in self.bounds if isinstance(bound, int | float)]
         low, is_open = max(((bound, sign == ">") for sign, bound in given if "<" not in sign), default=(0, False))
         high, is_met = min(((bound, sign != "<") for sign, bound in given if ">" not in sign), default=(inf, True))
-        if low > high or (low == high and (is_open or not is_met)):
-            raise told(f"no figure is {_and(f'{_SIGNS[sign]} {bound:g}' for sign, bound in given)}; correct the bounds")
+        if any(bound < 0 for _, bound in given) or low > high or (low == high and (is_open or not is_met)):
+            bounds = _and(f"{_SIGNS[sign]} {bound:g}" for sign, bound in given)
+            raise told(f"asks for {bounds}, and figures are numbers of 0 or more; correct the bounds")
         return self
 
 
 class Range(_Bounded):
     """Bounds of a number."""
 
-    at_least: _Figure | None = None
-    at_most: _Figure | None = None
-    above: _Figure | None = None
-    below: _Figure | None = None
-    equals: _Figure | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    equals: float | None = None
 
 
 #: A value, any of several values, or bounds of a number.

@@ -22,7 +22,7 @@ from iossim.models.load import load
 from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
-from iossim.report.figures.graph import short_name
+from iossim.report.figures.graph import short_name, unit_facts
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import (
@@ -96,6 +96,13 @@ def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
         legend = {entry.label: entry.colour for entry in figure.legend}
         assert all(legend[kind] == kind_colour(kind) for kind in legend if kind in kinds)
         assert "conv" in legend
+
+
+@pytest.mark.parametrize(("units", "name", "said"), [("model", "conv1", ""), ("fused", "conv1.relu", " with conv1.conv")])
+def test_a_unit_shows_its_op_of_the_most_work(units: str, name: str, said: str) -> None:
+    network = load("squeezenet", units=units)
+    unit = network.units[network.unit_index[name]]
+    assert unit_facts(network, unit) == f"Conv-Relu{said}, {network.graph.types[unit.outputs[0]]}"
 
 
 def test_kinds_that_take_the_most_time_come_first() -> None:
