@@ -44,7 +44,7 @@ def overview(explanation: Explanation) -> list[str]:
         whole += f", {speedup_words(found, explanation.sequential_us)}"
     lines = [whole]
     if explanation.limits_us:
-        limits_us = {_named(name, explanation.stages[0].facts): us for name, us in explanation.limits_us.items()}
+        limits_us = {named_limit(name, explanation.stages[0].facts): us for name, us in explanation.limits_us.items()}
         lines.append(f"Time by limit: {divided(limits_us, found.latency_us)}")
     if explanation.could_save_us:
         saved = f"{explanation.could_save_us:.1f} us ({explanation.could_save_us / found.latency_us:.1%})"
@@ -101,7 +101,7 @@ def long_lines(one: StageExplanation) -> list[str]:
     lines += [f"  {said}"] if (said := _kernels(one)) else []
     facts = one.facts
     if facts is not None:
-        limits_us = {_named(limit, facts): us for limit, us in facts.limits_us.items()}
+        limits_us = {named_limit(limit, facts): us for limit, us in facts.limits_us.items()}
         launching = f"; launching all kernels takes the host {facts.host_us:.1f} us" if facts.host_us else ""
         lines.append(f"  time: {divided(limits_us, facts.duration_us)}")
         lines.append(f"  the longest group takes {facts.chain_us:.1f} us alone{launching}")
@@ -125,7 +125,7 @@ def kernels_table(one: StageExplanation) -> Table:
             "blocks": kernel.blocks,
             "waves": kernel.waves,
             "occupancy_percent": 100 * kernel.occupancy,
-            "mostly": _named(max(kernel.limits_us, key=lambda limit: kernel.limits_us[limit]), one.facts),
+            "mostly": named_limit(max(kernel.limits_us, key=lambda limit: kernel.limits_us[limit]), one.facts),
         }
         for kernel in one.facts.kernels
     ]
@@ -183,11 +183,11 @@ def _bound(one: StageExplanation) -> str:
         for limit, us in sorted(facts.limits_us.items(), key=lambda item: -item[1])
         if us >= _SMALL * facts.duration_us
     ]
-    said = ", ".join(f"{_named(_WORDS.get(name, name), facts)} {part:.0%}" for name, part in large[:3])
+    said = ", ".join(f"{named_limit(_WORDS.get(name, name), facts)} {part:.0%}" for name, part in large[:3])
     return f"limited by: {said}; {_filled(facts)}"
 
 
-def _named(words: str, facts: StageFacts | None) -> str:
+def named_limit(words: str, facts: StageFacts | None) -> str:
     """Words on a limit, with the name that the multiprocessors of the device have."""
     return words if facts is None else words.replace("SMs", facts.multiprocessors)
 

@@ -27,7 +27,7 @@ from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, name_of, where_in_words
-from iossim.study.study_kind import Direction, Label
+from iossim.study.study_kind import Direction, Label, add_fields
 
 #: Labels of each axis, from :func:`iossim.study.points.labels_of`.
 Labels = Mapping[str, Sequence[Label]]
@@ -111,11 +111,7 @@ class _Bounded(Value):
 class Range(_Bounded):
     """Bounds of a number."""
 
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    below: float | None = None
-    equals: float | None = None
+    add_fields(vars(), dict.fromkeys(BOUNDS, float | None), dict.fromkeys(BOUNDS))
 
 
 #: A value, any of several values, or bounds of a number.
@@ -157,11 +153,7 @@ class Question(_Bounded):
     aggregate: Literal["mean", "geomean", "min", "max"] | None = None
     of: At | None = None
     over: At | None = None
-    at_least: Bound | None = None
-    at_most: Bound | None = None
-    above: Bound | None = None
-    below: Bound | None = None
-    equals: Bound | None = None
+    add_fields(vars(), dict.fromkeys(BOUNDS, Bound | None), dict.fromkeys(BOUNDS))
     having: Conditions = Field(default_factory=dict)
     where: Conditions = Field(default_factory=dict)
     where_not: Conditions = Field(default_factory=dict)

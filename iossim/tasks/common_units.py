@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 
 from iossim.base.errors import ScheduleError
-from iossim.ir.network import Network
-from iossim.models.load import load_source
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
-from iossim.transforms.replay import network_of, replayed, split_source
+from iossim.transforms.replay import network_of
 
 #: Parts of each unit of a schedule, in topological order.
 Parts = Mapping[str, tuple[str, ...]]
-#: Options of a source on which its units depend, and not its graph.
-_OF_UNITS = ("units", "max_block")
 
 
 def common_parts(first: AnySchedule, second: AnySchedule, model: str | None = None) -> tuple[Parts, Parts]:
@@ -69,20 +64,3 @@ def in_parts(schedule: Schedule, parts: Parts) -> list[Stage]:
         return [part for unit in group for part in parts[unit]]
 
     return [stage.model_copy(update={"groups": list(map(divided, stage.groups))}) for stage in schedule.stages]
-
-
-def network_at(one: AnySchedule, at: AnySchedule, model: str | None = None) -> Network:
-    """The network of a schedule in the setup of another: its units and changes at the batch size and precision there.
-
-    Raises ScheduleError where these give another graph than that setup has, and the errors of loading.
-    """
-    if one.graph_hash == at.graph_hash:
-        return network_of(one, model)
-    (own, changes), (there, _) = (split_source(each.source.to_source(model)) for each in (one, at))
-    options = {name: text for name, text in there.options if name not in _OF_UNITS}
-    options |= {name: text for name, text in own.options if name in _OF_UNITS}
-    network = replayed(load_source(replace(there, options=tuple(options.items()))), changes)
-    if network.graph.hash != at.graph_hash:
-        reason = f"that of {one.network!r} on {one.device} has another graph at the setup of the other, on {at.device}"
-        raise ScheduleError(f"the schedules belong to different networks: {reason}; make both again with optimize")
-    return network

@@ -19,10 +19,10 @@ from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamSchedule
 from iossim.search.assemble import reprice
-from iossim.tasks.common_units import Parts, common_parts, in_parts, network_at, shared_units
+from iossim.tasks.common_units import Parts, common_parts, in_parts, shared_units
 from iossim.tasks.explain import cost_us, schedule_facts
 from iossim.tasks.own_prices import own_prices
-from iossim.transforms.replay import network_of
+from iossim.transforms.replay import in_setup, network_of
 
 Either = TypeVar("Either", bound=AnySchedule)
 
@@ -237,7 +237,7 @@ def have_same_prices(first: SavedSchedule, second: SavedSchedule) -> bool:
 
 def _there(moved: Schedule, at: Schedule, prices: CostModel, model: str | None) -> tuple[float, bool | None]:
     """Latency of one schedule's stages at the prices of another, and whether they tie with that one's own there."""
-    network = network_at(moved, at, model)
+    moved, network = in_setup(moved, at.source.to_source(model), model)
     priced = reprice(moved, network, prices)
     return priced.latency_us, _tie(at, priced, network, prices, model)
 

@@ -17,10 +17,11 @@ from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.tasks.common_units import common_parts, network_at
+from iossim.tasks.common_units import common_parts
 from iossim.tasks.own_prices import own_prices
 from iossim.tasks.schedule_diff import CrossPrices, Difference, ScheduleDiff, diff, have_same_prices
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
+from iossim.transforms.replay import in_setup
 
 Pairs = frozenset[frozenset[str]]
 
@@ -167,9 +168,7 @@ def _runs_no_streams(at: AnySchedule, prices: CostModel | None) -> str:
 
 def _explained(one: AnySchedule, at: AnySchedule, prices: CostModel, model: str | None) -> StreamExplanation:
     """Plan of a schedule on the setup of another."""
-    network = network_at(one, at, model)
-    moved = one.model_copy(update={"graph_hash": network.graph.hash})
-    return explain_plan(moved, network, prices)
+    return explain_plan(*in_setup(one, at.source.to_source(model), model), prices)
 
 
 def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExplanation]) -> dict[int, int]:

@@ -98,7 +98,9 @@ def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
         assert "conv" in legend
 
 
-@pytest.mark.parametrize(("units", "name", "said"), [("model", "conv1", ""), ("fused", "conv1.relu", " with conv1.conv")])
+@pytest.mark.parametrize(
+    ("units", "name", "said"), [("model", "conv1", ""), ("fused", "conv1.relu", " with conv1.conv")]
+)
 def test_a_unit_shows_its_op_of_the_most_work(units: str, name: str, said: str) -> None:
     network = load("squeezenet", units=units)
     unit = network.units[network.unit_index[name]]
