@@ -6,7 +6,7 @@ windows. Once a search is stopped, what is not solved yet runs greedily, unit by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, isfinite
@@ -20,7 +20,7 @@ from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
 
 #: Told how many units of a block are done.
@@ -93,7 +93,7 @@ class Solver:
         self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
-        self._windows: dict[tuple[str, SearchLimits, tuple[int, ...]], Part | None] = {}
+        self._windows: dict[Hashable, Part | None] = {}
         self._plainer, self._before = plainer, before
 
     def stop(self, by: KeyboardInterrupt) -> None:
@@ -174,11 +174,14 @@ class Solver:
 
     def _window(self, problem: ScheduleProblem, options: SearchOptions, units: Sequence[int]) -> Part | None:
         """Some units of a block as a part of their own, unpruned; None if they are too many."""
-        key = problem.key, options.limits, tuple(units)
-        if key not in self._windows:
-            own = tuple(range(len(units)))
-            part = Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
-            self._windows[key] = part
+        key = problem.key, options.space, options.limits, tuple(units)
+        if key not in self._windows:  # within a search nothing is saved by the memo
+
+            def part() -> Part | None:
+                own = tuple(range(len(units)))
+                return Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
+
+            self._windows[key] = self._memo.found(key, part)
         return self._windows[key]
 
     def _extend_greedily(

@@ -156,11 +156,6 @@ def _model(model: Model) -> None:
         raise ModelError(f"unknown model {model.model!r}; {did_you_mean(model.model, names)}; or an .onnx file")
 
 
-def _units(model: Model) -> None:
-    if model.units != CHOSEN:
-        unit_policy(model.units)
-
-
 def _device(kind: StudyKind | None, device: Device) -> None:
     other = next((each for each in KINDS if device.device in each.device_names()), None)
     if kind is None and other is not None:
@@ -189,7 +184,7 @@ def _rules(rewrite: Rewrite) -> None:
 #: Checks of a value, by the field that is at fault (the value itself where it has none): each raises an IossimError.
 _Checks = dict[str, Callable[[Any], object]]
 _CHECKS: dict[str, _Checks] = {
-    "model": {"model": _model, "units": _units},
+    "model": {"model": _model, "units": lambda model: model.units == CHOSEN or unit_policy(model.units)},
     "dtype": {"": Precision.named},
     "engine": {"": Engine.named},
     "cost_model": {"": _cost_model},

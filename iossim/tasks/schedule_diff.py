@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from iossim.base.errors import ScheduleError
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.batch import Strategy
+from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamSchedule
 from iossim.search.assemble import reprice
 from iossim.tasks.common_units import Parts, common_parts, in_parts, shared_units
@@ -244,8 +246,12 @@ def _there(moved: Schedule, at: Schedule, prices: CostModel, model: str | None) 
 
 def _tie(known: Schedule, other: Schedule, network: Network, prices: CostModel, model: str | None) -> bool | None:
     """True where a schedule differs from another one, of ``network``, within the noise; None where that is unknown."""
-    errors = schedule_errors(network_of(known, model), prices)
-    if errors is None:
+    try:
+        fit(known, network)
+        own = network
+    except ScheduleError:  # its units are others
+        own = network_of(known, model)
+    if (errors := schedule_errors(own, prices)) is None:
         return None
     errors.include(network, [other])
     return errors.is_tie(known, other)
