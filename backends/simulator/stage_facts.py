@@ -70,6 +70,7 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
         *(occupancy, arithmetic, dram),
         tuple(sorted(facts, key=lambda one: (one.stream, one.start_us))),
         tuple(map(len, run.sms)),
+        profile.device_kind.multiprocessors,
     )
 
 

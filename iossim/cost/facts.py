@@ -77,7 +77,7 @@ class StageFacts:
     ``host_us`` the host's time to issue all kernels. ``occupancy`` is the mean of active warps over the capacity
     of all SMs (on a processor: active cores); ``arithmetic`` and ``dram`` are fractions of the datasheet's peaks,
     counting only the network's own arithmetic, without overhead of kernels. ``sms`` is each group's number of reserved
-    SMs, if any.
+    SMs, if any; ``multiprocessors`` is what the device's are called.
     """
 
     duration_us: float
@@ -89,6 +89,7 @@ class StageFacts:
     dram: float
     kernels: tuple[KernelFacts, ...]
     sms: tuple[int, ...] = ()
+    multiprocessors: str = "SMs"
 
     @property
     def bound(self) -> Limit | None:

@@ -61,6 +61,11 @@ class Execution(Printed):
         return f"<Execution: {self.latency_us / 1e3:.3f} ms, {len(self.spans)} kernels>"
 
     @property
+    def of_cores(self) -> bool:
+        """True for a processor, whose cores hold one thread each: its active warps are its busy cores."""
+        return len(self.sms_by_warps[0]) == 2
+
+    @property
     def mean_active_warps(self) -> float:
         """Resident warps averaged over the whole run, including gaps and synchronisations."""
         return self._mean(self.active_warps)

@@ -11,6 +11,7 @@ from rich.table import Table
 from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
+from iossim.tasks.common_units import in_parts, shared_units
 from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 from iossim.tasks.stream_diff import StreamDiff
 
@@ -33,7 +34,11 @@ def _difference(found: Difference[Any]) -> list[str]:
 
 def diff_lines(found: ScheduleDiff | StreamDiff) -> list[str]:
     """Two schedules, their difference in time, and what runs otherwise."""
-    return [*_difference(found), *(_of_stages(found) if isinstance(found, ScheduleDiff) else _of_streams(found))]
+    return [
+        *_difference(found),
+        *_units_alone(found),
+        *(_of_stages(found) if isinstance(found, ScheduleDiff) else _of_streams(found)),
+    ]
 
 
 def diff_tables(found: ScheduleDiff | StreamDiff, whole: bool) -> list[Table]:
@@ -41,6 +46,13 @@ def diff_tables(found: ScheduleDiff | StreamDiff, whole: bool) -> list[Table]:
     if isinstance(found, ScheduleDiff):
         return [_passages(found, whole)] if whole or found.changed else []
     return [_units(found, whole)] if whole or any(one.changed for one in found.units) else []
+
+
+def _units_alone(found: Difference[Any]) -> Iterator[str]:
+    """Units that one of them has alone, by the ops that both have in common: ``a+b``."""
+    for name, parts in zip("AB", found.parts, strict=True):
+        if units := shared_units(parts):
+            yield f"Units of {name} alone: {few_words(list(map('+'.join, units)))}"
 
 
 def _of_stages(found: ScheduleDiff) -> list[str]:
@@ -70,7 +82,8 @@ def _passages(found: ScheduleDiff, all_passages: bool) -> Table:
     """The passages that differ, or all of them, by block: stages of both schedules and their times."""
     rows: list[Mapping[str, Cell]] = []
     before = ""
-    own, other = found.first.stages, found.second.stages
+    named = ({unit: ("+".join(own),) for unit, own in parts.items()} for parts in found.parts)
+    own, other = map(in_parts, (found.first, found.second), named)
     for passage in found.passages:
         if passage.is_same and not all_passages:
             continue

@@ -25,12 +25,12 @@ _SMALL = 0.08
 _FEW = 10
 #: Most kinds of stages that an alternative names.
 _MOST_KINDS = 3
-#: Descriptions of what limits a stage.
+#: Descriptions of what limits a stage; of a processor they say cores instead of SMs.
 _WORDS = {
     "unfilled SMs": "too few blocks to fill the SMs",
     "kernel start": "kernel start-up",
     "host": "kernel launches by the host",
-    "queue": "waiting for free SM slots",
+    "queue": "waiting for free SMs",
     "sharing": "interference between kernels",
     "synchronisation": "synchronisation between stages",
     "power": "arithmetic at the board's power limit",
@@ -44,7 +44,8 @@ def overview(explanation: Explanation) -> list[str]:
         whole += f", {speedup_words(found, explanation.sequential_us)}"
     lines = [whole]
     if explanation.limits_us:
-        lines.append(f"Time by limit: {divided(explanation.limits_us, found.latency_us)}")
+        limits_us = {named_limit(name, explanation.stages[0].facts): us for name, us in explanation.limits_us.items()}
+        lines.append(f"Time by limit: {divided(limits_us, found.latency_us)}")
     if explanation.could_save_us:
         saved = f"{explanation.could_save_us:.1f} us ({explanation.could_save_us / found.latency_us:.1%})"
         lines.append(f"The best stages of each block would save {saved} under this cost model")
@@ -100,10 +101,10 @@ def long_lines(one: StageExplanation) -> list[str]:
     lines += [f"  {said}"] if (said := _kernels(one)) else []
     facts = one.facts
     if facts is not None:
-        limits_us = {str(limit): us for limit, us in facts.limits_us.items()}
-        launching = f"launching all kernels takes the host {facts.host_us:.1f} us"
+        limits_us = {named_limit(limit, facts): us for limit, us in facts.limits_us.items()}
+        launching = f"; launching all kernels takes the host {facts.host_us:.1f} us" if facts.host_us else ""
         lines.append(f"  time: {divided(limits_us, facts.duration_us)}")
-        lines.append(f"  the longest group takes {facts.chain_us:.1f} us alone; {launching}")
+        lines.append(f"  the longest group takes {facts.chain_us:.1f} us alone{launching}")
         lines.append(f"  {_filled(facts)}")
     if said := _otherwise(one):
         lines.append(f"  {said}")
@@ -124,7 +125,7 @@ def kernels_table(one: StageExplanation) -> Table:
             "blocks": kernel.blocks,
             "waves": kernel.waves,
             "occupancy_percent": 100 * kernel.occupancy,
-            "mostly": str(max(kernel.limits_us, key=lambda limit: kernel.limits_us[limit])),
+            "mostly": named_limit(max(kernel.limits_us, key=lambda limit: kernel.limits_us[limit]), one.facts),
         }
         for kernel in one.facts.kernels
     ]
@@ -163,7 +164,7 @@ def _heading(one: StageExplanation) -> str:
     else:
         kind = f"{len(stage.groups)} concurrent groups of {count} units"
         if one.facts is not None and one.facts.sms:
-            kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} SMs"
+            kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} {one.facts.multiprocessors}"
     line = f"stage {one.number} ({one.block}): {kind}, {one.cost_us:.1f} us, {one.share:.1%}"
     if stage.boundary_us:
         line += f" ({stage.boundary_us:.1f} us of that is synchronisation)"
@@ -182,8 +183,13 @@ def _bound(one: StageExplanation) -> str:
         for limit, us in sorted(facts.limits_us.items(), key=lambda item: -item[1])
         if us >= _SMALL * facts.duration_us
     ]
-    said = ", ".join(f"{_WORDS.get(name, name)} {part:.0%}" for name, part in large[:3])
+    said = ", ".join(f"{named_limit(_WORDS.get(name, name), facts)} {part:.0%}" for name, part in large[:3])
     return f"limited by: {said}; {_filled(facts)}"
+
+
+def named_limit(words: str, facts: StageFacts | None) -> str:
+    """Words on a limit, with the name that the multiprocessors of the device have."""
+    return words if facts is None else words.replace("SMs", facts.multiprocessors)
 
 
 def _filled(facts: StageFacts) -> str:

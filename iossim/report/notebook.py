@@ -23,7 +23,7 @@ from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit_summary import main_kind
 from iossim.ir.network import Network
 from iossim.prediction.network_table import NetworkTable
-from iossim.report.explanation import overview, slowest_lines
+from iossim.report.explanation import named_limit, overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
@@ -187,7 +187,7 @@ def _(found: Explanation) -> str:
             "units": len(one.stage.units),
             "time_us": one.stage.latency_us,
             "share_percent": 100 * one.share,
-            "limited_by": str(one.facts.bound) if one.facts and one.facts.bound else "",
+            "limited_by": named_limit(one.facts.bound, one.facts) if one.facts and one.facts.bound else "",
             "saves_us": one.saves_us,
             "next_best_us": one.next_best.more_us if one.next_best else None,
         }

@@ -297,8 +297,11 @@ def expectation_lines(found: SavedSchedule) -> list[str]:
 def run_words(run: Execution, analytic_us: float | None = None) -> str:
     """Time and use of resources of an event-driven run, beside the analytic latency if that is known."""
     off = f" ({run.latency_us / analytic_us - 1:+.1%})" if analytic_us else ""
+    active = (
+        f"busy cores: {run.mean_active_warps:.1f}" if run.of_cores else f"active warps: {run.mean_active_warps:,.0f}"
+    )
     return (
-        f"Event-driven simulator: {run.latency_us / 1e3:.3f} ms{off}. Mean active warps: {run.mean_active_warps:,.0f}. "
+        f"Event-driven simulator: {run.latency_us / 1e3:.3f} ms{off}. Mean {active}. "
         f"Mean utilisation: issue {run.mean_issue:.0%}, L2 {run.mean_l2:.0%}, DRAM {run.mean_dram:.0%}, "
         f"power {run.mean_power:.0%}"
     )

@@ -39,8 +39,8 @@ def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any
 
 
 def counters(execution: Execution) -> list[dict[str, Any]]:
-    """Resident warps and parts in use: one value per change, and none in use at the end."""
-    tracks = {"active warps": execution.active_warps.tolist()}
+    """Resident warps (busy cores of a processor) and parts in use: one value per change, and none in use at the end."""
+    tracks = {"busy cores" if execution.of_cores else "active warps": execution.active_warps.tolist()}
     for what in ("issue", "L2", "DRAM", "power"):
         parts = getattr(execution, what.lower()).tolist()
         tracks[f"{what} in use, %"] = [round(100 * part, 2) for part in parts]

@@ -115,11 +115,9 @@ class ScheduleProblem:
 
         ``not_before`` and ``clusters`` are left out: without them a search only looks at more stages.
         """
-        position = {unit: index for index, unit in enumerate(units)}
-        predecessors = [
-            sum(1 << position[before] for before in bits(int(self.predecessors[unit])) if before in position)
-            for unit in units
-        ]
+        position, inside = {unit: index for index, unit in enumerate(units)}, sum(1 << unit for unit in units)
+        own = (bits(int(self.predecessors[unit]) & inside) for unit in units)
+        predecessors = [sum(1 << position[before] for before in befores) for befores in own]
         return ScheduleProblem(
             f"{self.name}[{units[0]}:{units[-1] + 1}]",
             tuple(self.unit_names[unit] for unit in units),

@@ -7,20 +7,18 @@ hundreds of points.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.block_search import BlockSolution
 from iossim.search.lattice import Lattice, MergedStages, build_lattice
 from iossim.search.options import SearchOptions, StageSpace
 
-K = TypeVar("K")
 V = TypeVar("V")
 
 
@@ -58,8 +56,7 @@ class SearchMemo:
     schedules: dict[tuple[Network, str, SearchOptions], Schedule] = field(default_factory=dict, repr=False)
     #: The problems of the last network only: a search of rewritings asks for those of hundreds.
     _problems: tuple[Network, list[ScheduleProblem]] | None = field(default=None, repr=False)
-    _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
-    _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
+    _found: dict[Hashable, tuple[Any, float]] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(memo: SearchMemo | None, cost_model: CostModel) -> SearchMemo:
@@ -72,21 +69,18 @@ class SearchMemo:
             self._problems = network, problems_of(network, self.cost_model)
         return self._problems[1]
 
-    def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> BlockSolution:
-        """The solution of a block."""
-        return self._found(self._solutions, question, solve)
-
     def lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
         """The lattice of a problem (:func:`~iossim.search.lattice.build_lattice`)."""
         key = tuple(problem.order.tolist()), max_states
-        return self._found(self._lattices, key, lambda: build_lattice(problem, max_states))
+        return self.found(key, lambda: build_lattice(problem, max_states))
 
-    def _found(self, known: dict[K, tuple[V, float]], key: K, make: Callable[[], V]) -> V:
-        if key in known:
-            value, taken_s = known[key]
-            self.saved_s += taken_s
+    def found(self, key: Hashable, make: Callable[[], V]) -> V:
+        """What ``make`` returns, kept by a key of all that it depends on: a :class:`BlockQuestion` for a solution."""
+        if key not in self._found:
+            started = working_s()
+            value = make()
+            self._found[key] = value, working_s() - started
             return value
-        started = working_s()
-        value = make()
-        known[key] = value, working_s() - started
+        value, taken_s = self._found[key]
+        self.saved_s += taken_s
         return value

@@ -6,7 +6,7 @@ windows. Once a search is stopped, what is not solved yet runs greedily, unit by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, isfinite
@@ -93,6 +93,7 @@ class Solver:
         self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        self._windows: dict[Hashable, Part | None] = {}
         self._plainer, self._before = plainer, before
 
     def stop(self, by: KeyboardInterrupt) -> None:
@@ -173,8 +174,15 @@ class Solver:
 
     def _window(self, problem: ScheduleProblem, options: SearchOptions, units: Sequence[int]) -> Part | None:
         """Some units of a block as a part of their own, unpruned; None if they are too many."""
-        own = tuple(range(len(units)))
-        return Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
+        key = problem.key, options.space, options.limits, tuple(units)
+        if key not in self._windows:  # within a search nothing is saved by the memo
+
+            def part() -> Part | None:
+                own = tuple(range(len(units)))
+                return Part.of(problem.restrict(units), own, self.cost_model, options, self._memo.lattice)
+
+            self._windows[key] = self._memo.found(key, part)
+        return self._windows[key]
 
     def _extend_greedily(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
@@ -226,7 +234,7 @@ class Solver:
                 bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
                 return solve_block(part, self.cost_model, entry=entry, bounds=bounds, progress=report)
 
-            self._solutions[key] = self._memo.solution(question, solve)
+            self._solutions[key] = self._memo.found(question, solve)
         return self._solutions.get(key)
 
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
@@ -245,7 +253,8 @@ class Solver:
             if (least_us := relaxed[index]) is not None and len(self._parts.get(problem.key, ("", ""))[0]) > 1:
                 from iossim.search.windows import parts_bound_us  # few blocks are so wide
 
-                relaxed[index] = max(least_us, parts_bound_us(problem, merges[index], self.cost_model))
+                bound = partial(parts_bound_us, problem, merges[index], self.cost_model)
+                relaxed[index] = max(least_us, self._memo.found((problem.key, merges[index].key), bound))
         exact = [self._exact_us(problem) for problem in problems]
         best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
         return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)

@@ -10,8 +10,10 @@ The lower bound of the block is the most that parts in series add up to (:func:`
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import reduce
+from itertools import accumulate
 from operator import or_
 
 import numpy as np
@@ -49,10 +51,10 @@ def improve(
     tried: set[tuple[tuple[int, ...], int, int | None]] = set()
     improved = True
     while improved:
-        improved, first, done = False, 0, 0
+        improved, first, done, size = False, 0, 0, 0
         while first < len(stages) - 1:
             before = entry if first == 0 else int(stages[first - 1].is_concurrent(problem))
-            last, units, part = _largest_window(stages, first, prepare)
+            last, units, part = _largest_window(stages, first, size, prepare)
             after = int(stages[last].is_concurrent(problem)) if last < len(stages) else None
             if part is not None and (units, before, after) not in tried:
                 tried.add((units, before, after))
@@ -63,6 +65,7 @@ def improve(
                     stages[first:last] = [stage.spread(units) for stage in found[1].stages]
                     last = first + len(found[1].stages)
                     improved = True
+            size = len(units)
             # The next window begins in the middle of this one and includes its last stage.
             passed = stages[first].mask.bit_count()
             first += 1
@@ -74,17 +77,26 @@ def improve(
 
 
 def _largest_window(
-    stages: Sequence[PlannedStage], first: int, prepare: Prepare
+    stages: Sequence[PlannedStage], first: int, size: int, prepare: Prepare
 ) -> tuple[int, tuple[int, ...], Part | None]:
-    """The longest run of stages from ``first`` on that can be solved: its end, its units, and the problem."""
-    last, units, part = first + 1, tuple(bits(stages[first].mask)), None
-    for end in range(first + 2, len(stages) + 1):
-        longer = tuple(bits(reduce(or_, (stage.mask for stage in stages[first:end]))))
-        found = prepare(longer)
-        if found is None:
-            break
-        last, units, part = end, longer, found
-    return last, units, part
+    """The longest run of stages from ``first`` on that can be solved: its end, its units, and the problem.
+
+    A run has no fewer states and transitions than a part of it, so that the end is looked for from any run on: from the
+    longest of at most ``size`` units.
+    """
+
+    def units(end: int) -> tuple[int, ...]:
+        return tuple(bits(reduce(or_, (stage.mask for stage in stages[first:end]))))
+
+    sizes = list(accumulate(stage.mask.bit_count() for stage in stages[first:]))
+    last = first + max(2, bisect_right(sizes, size))
+    part = longer = prepare(units(last))
+    while part is None and last > first + 1:
+        last -= 1
+        part = prepare(units(last)) if last > first + 1 else None
+    while longer is not None and last < len(stages) and (longer := prepare(units(last + 1))) is not None:
+        last, part = last + 1, longer
+    return last, units(last), part
 
 
 def _cheapest(

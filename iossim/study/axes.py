@@ -29,6 +29,8 @@ from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 #: Key of a validation's context: the folder of the file that is read.
 FOLDER = "folder"
+#: Units of a model whose joins are fused or apart as its schedule is faster, as ``iossim compare`` has them.
+CHOSEN = "chosen"
 #: Cost models whose argument is a file.
 _FILE_COST_MODELS = ("table", "replay")
 
@@ -75,6 +77,7 @@ class Model(Labelled):
     #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
+    #: Unit policy, or ``chosen``: the model's units, with joins chosen for the schedule by ``ios-both``.
     units: str = MODEL
     max_block: int | None = Field(default=None, ge=1)
     #: A single block, by its name, or its number: 1 is the first, -1 the last.

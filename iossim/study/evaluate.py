@@ -37,7 +37,7 @@ from iossim.search.assemble import reprice
 from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.study.axes import MEASURES
+from iossim.study.axes import CHOSEN, MEASURES
 from iossim.study.points import Point, device_of, device_of_kind, hash_of, network_of, slug
 from iossim.study.run_directory import CrossDone, PointDone
 from iossim.study.scenario import CrossAxis
@@ -45,6 +45,7 @@ from iossim.study.study_kind import StudyKind
 from iossim.study.study_run import DEFECTS, SCHEDULES, TRACES, BlockTime, CrossPrice, Row
 from iossim.study.workers import LruCache
 from iossim.tasks.task import Task, bounded_by_searches
+from iossim.transforms.fused_joins import ChooseJoins
 from iossim.transforms.replay import replayed, split_source
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rewritten import applied_rules
@@ -79,6 +80,12 @@ class EvaluationContext:
             "rules": applied_rules(network),
         }
 
+    @cached_property
+    def sequential_us(self) -> float | None:
+        """Latency of the units one by one with the joins as the model has them; None where none were changed."""
+        given = self.network.given
+        return None if given is None else Task(given, self.prices, "sequential").search().latency_us
+
     @property
     def engine(self) -> Engine:
         """Engine of the point: ``auto`` is that of the device."""
@@ -88,7 +95,7 @@ class EvaluationContext:
         """Measured latency published for this point, if known."""
         point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
-        is_whole = is_whole and not point.rewrite.rewrites and point.micro_batch == 1
+        is_whole = is_whole and not point.rewrite.rewrites and point.micro_batch == 1 and self.network.given is None
         if not is_whole or self.errors is None:
             return None
         found_us = comparable_published_us(schedule, point.model.model, point.search.space)
@@ -106,8 +113,7 @@ def _load(point: Point) -> EvaluationContext:
     network = given_network(point)
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine, profile))
-    if point.rewrite.rewrites or point.micro_batch != 1:
-        network = _changed(point, network, prices)
+    network = _changed(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
 
 
@@ -131,6 +137,8 @@ def _changed(point: Point, network: Network, prices: CostModel) -> Network:
     if asked.rewrites:
         budget = RewriteBudget(graphs=asked.graphs)
         transforms.append(Rewrite(rules_named(asked.rules), asked.search, asked.alpha, budget, asked.unproved))
+    if point.model.units == CHOSEN and isinstance(prices, DeviceCostModel):
+        transforms.append(ChooseJoins())
     if point.micro_batch != 1:
         transforms.append(needed_part("transform", "micro_batches", "MicroBatch", "micro_batches")(point.micro_batch))
     changed = Task(network, prices, asked.scheduler, options, tuple(transforms)).change()
@@ -243,7 +251,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     point, profile = context.point, context.profile
     baseline_us = max(other.latency_us for other in found.values())
     if "sequential" in found:
-        baseline_us = found["sequential"].latency_us
+        baseline_us = context.sequential_us or found["sequential"].latency_us
     low_us, high_us = one.interval_us or (None, None)
     blocks = [
         BlockTime(

@@ -21,8 +21,10 @@ from iossim.hardware.profile import Device as AnyDevice
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
+from iossim.models.passes.unit_fusion import MODEL
 from iossim.study.axes import (
     AXES,
+    CHOSEN,
     KINDS,
     Device,
     MicroBatches,
@@ -115,7 +117,9 @@ def device_of_kind(kind: StudyKind | None, device: Device) -> AnyDevice:
 
 
 def network_of(point: Point) -> Network:
-    """Network of a point, loaded; a single block if its model names one. Raises the errors of ``iossim.load``."""
+    """Network of a point before its transforms, loaded; a single block if its model names one. Raises the errors of
+    ``iossim.load``.
+    """
     model = point.model
     return load(
         model.model,
@@ -123,7 +127,7 @@ def network_of(point: Point) -> Network:
         dtype=point.dtype,
         shapes=model.shapes,
         dimensions=model.dims,
-        units=model.units,
+        units=MODEL if model.units == CHOSEN else model.units,
         max_block=model.max_block,
         seed=point.seed,
         block=model.block,

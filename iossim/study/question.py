@@ -7,6 +7,7 @@ about each row by itself. ``docs/detail/studies.md`` says what each key means, a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -26,7 +27,7 @@ from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, name_of, where_in_words
-from iossim.study.study_kind import Direction, Label
+from iossim.study.study_kind import Direction, Label, add_fields
 
 #: Labels of each axis, from :func:`iossim.study.points.labels_of`.
 Labels = Mapping[str, Sequence[Label]]
@@ -96,15 +97,21 @@ class _Bounded(Value):
     def bounds_are_numbers(self) -> bool:
         return all(isinstance(bound, int | float) for _, bound in self.bounds)
 
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        given = [(sign, bound) for sign, bound in self.bounds if isinstance(bound, int | float)]
+        low, is_open = max(((bound, sign == ">") for sign, bound in given if "<" not in sign), default=(0, False))
+        high, is_met = min(((bound, sign != "<") for sign, bound in given if ">" not in sign), default=(inf, True))
+        if any(bound < 0 for _, bound in given) or low > high or (low == high and (is_open or not is_met)):
+            bounds = _and(f"{_SIGNS[sign]} {bound:g}" for sign, bound in given)
+            raise told(f"asks for {bounds}, and figures are numbers of 0 or more; correct the bounds")
+        return self
+
 
 class Range(_Bounded):
     """Bounds of a number."""
 
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    below: float | None = None
-    equals: float | None = None
+    add_fields(vars(), dict.fromkeys(BOUNDS, float | None), dict.fromkeys(BOUNDS))
 
 
 #: A value, any of several values, or bounds of a number.
@@ -119,6 +126,12 @@ Condition = TypeAliasType(
 )
 #: Conditions by metric or axis, all of which a row must meet.
 Conditions = dict[str, Condition]
+
+
+def values_of(condition: Condition) -> list[str | int | float]:
+    """The values of a condition, any of which meets it; none for bounds."""
+    return [] if isinstance(condition, Range) else condition if isinstance(condition, list) else [condition]
+
 
 _KINDS: dict[str, dict[str, Any]] = shipped(__package__, "questions.yaml")
 
@@ -140,11 +153,7 @@ class Question(_Bounded):
     aggregate: Literal["mean", "geomean", "min", "max"] | None = None
     of: At | None = None
     over: At | None = None
-    at_least: Bound | None = None
-    at_most: Bound | None = None
-    above: Bound | None = None
-    below: Bound | None = None
-    equals: Bound | None = None
+    add_fields(vars(), dict.fromkeys(BOUNDS, Bound | None), dict.fromkeys(BOUNDS))
     having: Conditions = Field(default_factory=dict)
     where: Conditions = Field(default_factory=dict)
     where_not: Conditions = Field(default_factory=dict)
@@ -158,6 +167,11 @@ class Question(_Bounded):
                 raise told(f"{name!r} is no metric or axis; {did_you_mean(name, [*ROW_AXES, *METRICS])}")
             if isinstance(condition, Range) and name in ROW_AXES and name != "batch":
                 raise told(f"labels of {name!r} have no order; write a label, or a list of labels")
+            values = values_of(condition)
+            if not (condition.bounds if isinstance(condition, Range) else values):
+                raise told(f"{name!r} is bounded by nothing; write a value, or as in '{{at_most: 10}}'")
+            if name in METRICS and any(isinstance(value, str) for value in values):
+                raise told(f"{name!r} is a number; write one, or as in '{{at_most: 10}}'")
         return conditions
 
     @model_validator(mode="after")
@@ -178,6 +192,8 @@ class Question(_Bounded):
             raise told("a figure over another is bounded by a number; write one")
         if self.kind == "figure" and self.for_each and not self.aggregate:
             raise told("'for_each' goes with an 'aggregate': without one every case is looked at by itself")
+        if self.per is not None and self.per == self.quantity.metric:
+            raise told("'per' is the metric itself; leave it out")
         if self.by is not None and "batch" in (self.smallest, self.largest):
             raise told("'by' is the order of devices; leave it out")
         return self
@@ -229,7 +245,7 @@ def place_of(at: str | Place | None, labels: Labels) -> Place:
         if len(axes) > 1:
             raise ScenarioError(f"{at!r} is a label of {' and '.join(axes)}; write '{{{axes[0]}: {at}}}'")
         if not axes:
-            known = [str(value) for values in labels.values() for value in values]
+            known = dict.fromkeys(str(value) for values in labels.values() for value in values)
             raise ScenarioError(f"{at!r} is no label of this study; {did_you_mean(at, known)}")
         return {axes[0]: label_of_axis(axes[0], at, labels)}
     return {axis: label_of_axis(axis, label, labels) for axis, label in at.items()}
@@ -309,8 +325,7 @@ def _condition(name: str, condition: Condition) -> str:
 
     if isinstance(condition, Range):
         return _and(f"{_SIGNS[sign]} {exact(bound)}" for sign, bound in condition.bounds)
-    values = condition if isinstance(condition, list) else [condition]
-    return " or ".join(value if isinstance(value, str) else exact(value) for value in values)
+    return " or ".join(value if isinstance(value, str) else exact(value) for value in values_of(condition))
 
 
 def _named(name: str) -> str:

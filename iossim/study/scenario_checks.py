@@ -16,9 +16,9 @@ from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
+from iossim.study.axes import AXES, CHOSEN, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
 from iossim.study.points import device_of_kind, labels_of, points_of
-from iossim.study.question import Labels, Question, Range, in_words, label_of_axis, place_of
+from iossim.study.question import Labels, Question, in_words, label_of_axis, place_of, values_of
 from iossim.study.report.plots import plots
 from iossim.study.scenario import Fault, Scenario
 from iossim.study.study_kind import StudyKind, label_of
@@ -131,9 +131,8 @@ def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels, pla
             label_of_axis(asked.axis, asked.expect, labels)
         for conditions in (asked.having, asked.where, asked.where_not):
             for name, condition in conditions.items():
-                if name not in METRICS and not isinstance(condition, Range):
-                    for label in condition if isinstance(condition, list) else [condition]:
-                        label_of_axis(name, label, labels)
+                for label in values_of(condition) if name not in METRICS else ():
+                    label_of_axis(name, label, labels)
     except ScenarioError as error:
         yield Fault(place, str(error))
     for name in sorted(asked.metrics):
@@ -185,7 +184,7 @@ def _rules(rewrite: Rewrite) -> None:
 #: Checks of a value, by the field that is at fault (the value itself where it has none): each raises an IossimError.
 _Checks = dict[str, Callable[[Any], object]]
 _CHECKS: dict[str, _Checks] = {
-    "model": {"model": _model, "units": lambda model: unit_policy(model.units)},
+    "model": {"model": _model, "units": lambda model: model.units == CHOSEN or unit_policy(model.units)},
     "dtype": {"": Precision.named},
     "engine": {"": Engine.named},
     "cost_model": {"": _cost_model},

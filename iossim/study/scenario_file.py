@@ -40,11 +40,15 @@ def scenario_names() -> list[str]:
 
 
 def scenario_path(name_or_path: str | Path) -> Path:
-    """File of a shipped scenario, by its name, or the path itself; an unknown name raises ScenarioError."""
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml") or len(path.parts) != 1:
+    """File of a shipped scenario, by its name, or the path itself; an unknown name or type of file raises
+    ScenarioError.
+    """
+    path, name = Path(name_or_path), str(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
         return path
-    name = str(name_or_path)
+    if path.suffix or path.exists() or len(path.parts) != 1:
+        kind = "a folder" if path.is_dir() else "no .yaml file" if path.exists() else "neither a name nor a .yaml file"
+        raise ScenarioError(f"scenario {name!r} is {kind}; {_REMEDY}")
     if name not in scenario_names():
         raise ScenarioError(f"unknown scenario {name!r}; {did_you_mean(name, scenario_names())}; or give a .yaml file")
     return Path(str(resources.files(_FOLDER) / f"{name_or_path}.yaml"))

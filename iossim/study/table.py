@@ -8,7 +8,7 @@ from typing import Any
 
 from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
-from iossim.study.question import Condition, Conditions, Question, Range
+from iossim.study.question import Condition, Conditions, Question, Range, values_of
 from iossim.study.study_kind import Label
 from iossim.study.study_run import Row
 
@@ -71,7 +71,7 @@ def _meets(condition: Condition, value: float | Label | None) -> bool:
         return False
     if isinstance(condition, Range):
         return all(compare(value, sign, bound) for sign, bound in condition.bounds)
-    return any(compare(value, "=", each) for each in (condition if isinstance(condition, list) else [condition]))
+    return any(compare(value, "=", each) for each in values_of(condition))
 
 
 def compare(left: float | Label, operator: str, right: float | Label) -> bool:

@@ -10,6 +10,7 @@ from iossim.cost.create import COST_MODELS, create_cost_model, measures
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
+from iossim.hardware.names import user_folder
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.schedule.schedule import SavedSchedule
@@ -28,10 +29,10 @@ def own_prices(
         return None
     try:
         profile = load_device(device or schedule.device)
-    except DeviceError:
-        if schedule.cost_model.get("engine"):
-            raise
-        return None  # prices without an engine have no device
+    except DeviceError as error:
+        if not schedule.cost_model.get("engine"):
+            return None  # prices without an engine have no device
+        raise error if device else DeviceError(f"{error}, or keep the schedule's own in {user_folder()}") from None
     under = Engine.named(engine or schedule.engine or AUTO, profile)
     try:
         found = create(profile, Precision.named(schedule.precision), under, "".join(version.split("+", 2)[2:]), None)

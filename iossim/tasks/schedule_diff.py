@@ -2,25 +2,29 @@
 
 Both are paths through the same lattice of states; between the states that both visit are *passages*, and only these can
 differ. Units are matched by name, so that schedules for two devices or batch sizes can be compared; each keeps the
-prices that it was saved with.
+prices that it was saved with. Where their units differ, the parts of units that both have in common are matched
+(:mod:`iossim.tasks.common_units`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import CostModel
+from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamSchedule
 from iossim.search.assemble import reprice
+from iossim.tasks.common_units import Parts, common_parts, in_parts, shared_units
 from iossim.tasks.explain import cost_us, schedule_facts
 from iossim.tasks.own_prices import own_prices
-from iossim.transforms.replay import network_of
+from iossim.transforms.replay import in_setup, network_of
 
 Either = TypeVar("Either", bound=AnySchedule)
 
@@ -34,6 +38,7 @@ class Change(StrEnum):
     SPLIT = "split"
     JOINED = "joined"
     REARRANGED = "rearranged"
+    UNITS = "other units"  # the same ops in the same stage, fused otherwise
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class Difference(Generic[Either]):
 
     ``tie`` says whether their difference is within the noise, if both have the same prices and these predict a device.
     ``cross`` is set if the prices differ, and both were simulated. ``unknown`` lists what cannot be determined.
+    ``parts`` are those of the units of each: units are named by them wherever both are compared.
     """
 
     first: Either
@@ -84,6 +90,7 @@ class Difference(Generic[Either]):
     tie: bool | None
     cross: CrossPrices | None
     unknown: tuple[str, ...]
+    parts: tuple[Parts, Parts]
 
     @property
     def regrets(self) -> tuple[float, float] | None:
@@ -105,6 +112,7 @@ class Difference(Generic[Either]):
             "cross": self.cross and asdict(self.cross),
             "unknown": list(self.unknown),
             "regrets": None if self.regrets is None else list(self.regrets),
+            "units_alone": list(map(shared_units, self.parts)),
         }
 
 
@@ -140,29 +148,28 @@ class ScheduleDiff(Difference[Schedule]):
 def diff(first: Schedule, second: Schedule, model: str | None = None) -> ScheduleDiff:
     """Compare two schedules of one network; ``model`` is its current path, if its file has moved.
 
-    Raises ScheduleError if they hold different units, and the errors of loading where the noise needs the network.
+    Raises ScheduleError if they hold different ops, and the errors of loading where the noise needs the network.
     """
-    check_same_units(first.stages, second.stages)
-    passages = _passages(first, second)
+    parts = common_parts(first, second, model)
+    passages = _passages(first, second, parts)
     same_prices = have_same_prices(first, second)
     at_first, at_second = own_prices(first), own_prices(second)
     if at_first is None or at_second is None:
         unknown = ["the noise, which is known for simulated latencies only"]
         unknown += [] if same_prices else ["what each schedule would take on the other's setup"]
-        return ScheduleDiff(first, second, same_prices, None, None, tuple(unknown), passages)
+        return ScheduleDiff(first, second, same_prices, None, None, tuple(unknown), parts, passages)
     if same_prices:
-        network = network_of(first, model)
-        errors = schedule_errors(network, at_first)
-        tie = None if errors is None else errors.is_tie(first, second)
-        return ScheduleDiff(first, second, True, tie, None, (), passages)
+        tie = _tie(first, second, network_of(second, model), at_first, model)
+        return ScheduleDiff(first, second, True, tie, None, (), parts, passages)
     here, tie_here = _there(second, first, at_first, model)
     there, tie_there = _there(first, second, at_second, model)
     cross = CrossPrices(there, here, tie_here, tie_there)
-    return ScheduleDiff(first, second, False, None, cross, (), passages)
+    return ScheduleDiff(first, second, False, None, cross, (), parts, passages)
 
 
-def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
-    own, other = first.stages, second.stages
+def _passages(first: Schedule, second: Schedule, parts: tuple[Parts, Parts]) -> tuple[Passage, ...]:
+    own, other = in_parts(first, parts[0]), in_parts(second, parts[1])
+    shared = [frozenset(part for unit in shared_units(each) for part in unit) for each in parts]
     blocks = [block for block, _ in first.named_stages]
     found: list[Passage] = []
     left = right = 0
@@ -178,7 +185,10 @@ def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
             else:
                 others.update(other[right].units)
                 right += 1
-        found.append(_passage(blocks[from_left], own, other, range(from_left, left), range(from_right, right)))
+        passage = _passage(blocks[from_left], own, other, range(from_left, left), range(from_right, right))
+        if passage.is_same and not done.isdisjoint(shared[0] | shared[1]):
+            passage = replace(passage, change=Change.UNITS)
+        found.append(passage)
     return tuple(found)
 
 
@@ -227,40 +237,24 @@ def have_same_prices(first: SavedSchedule, second: SavedSchedule) -> bool:
     return first.cost_model == second.cost_model and first.graph_hash == second.graph_hash
 
 
-def check_same_units(own: Sequence[Stage | StreamLaunch], other: Sequence[Stage | StreamLaunch]) -> None:
-    """Raise ScheduleError if one has a unit that the other lacks."""
-    ours = {unit for stage in own for unit in stage.units}
-    theirs = {unit for stage in other for unit in stage.units}
-    if ours != theirs:
-        unit = min(ours ^ theirs)
-        reason = f"unit {unit!r} is in the {'first' if unit in ours else 'second'} one alone"
-        remedy = "give two of the same model, scheduled with the same `units` (apart or fused)"
-        raise ScheduleError(f"the schedules belong to different networks: {reason}; {remedy}")
-
-
 def _there(moved: Schedule, at: Schedule, prices: CostModel, model: str | None) -> tuple[float, bool | None]:
     """Latency of one schedule's stages at the prices of another, and whether they tie with that one's own there."""
-    network = network_of(at, model)
-    priced = reprice(_in_blocks(moved, at), network, prices)
-    errors = schedule_errors(network, prices)
-    return priced.latency_us, None if errors is None else errors.is_tie(at, priced)
+    moved, network = in_setup(moved, at.source.to_source(model), model)
+    priced = reprice(moved, network, prices)
+    return priced.latency_us, _tie(at, priced, network, prices, model)
 
 
-def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
-    """Stages of a schedule in the blocks of another; raises ScheduleError if a stage spans two."""
-    sizes = [sum(len(stage.units) for stage in block.stages) for block in at.blocks]
-    stages = iter(moved.stages)
-    blocks = []
-    for block, size in zip(at.blocks, sizes, strict=True):
-        own: list[Stage] = []
-        while sum(len(stage.units) for stage in own) < size:
-            own.append(next(stages))
-        expected = {unit for stage in block.stages for unit in stage.units}
-        if {unit for stage in own for unit in stage.units} != expected:
-            reason = f"cut the network into other blocks: block {block.name!r} of one is none of the other"
-            raise ScheduleError(f"the schedules {reason}; schedule both with the same `max_block`")
-        blocks.append(block.model_copy(update={"stages": own}))
-    return moved.model_copy(update={"blocks": blocks})
+def _tie(known: Schedule, other: Schedule, network: Network, prices: CostModel, model: str | None) -> bool | None:
+    """True where a schedule differs from another one, of ``network``, within the noise; None where that is unknown."""
+    try:
+        fit(known, network)
+        own = network
+    except ScheduleError:  # its units are others
+        own = network_of(known, model)
+    if (errors := schedule_errors(own, prices)) is None:
+        return None
+    errors.include(network, [other])
+    return errors.is_tie(known, other)
 
 
 def schedule_json(schedule: AnySchedule) -> dict[str, Any]:

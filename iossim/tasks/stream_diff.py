@@ -7,7 +7,7 @@ those of the first, starting with the two that have most units in common.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -17,10 +17,11 @@ from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.tasks.common_units import common_parts
 from iossim.tasks.own_prices import own_prices
-from iossim.tasks.schedule_diff import CrossPrices, Difference, ScheduleDiff, check_same_units, diff, have_same_prices
+from iossim.tasks.schedule_diff import CrossPrices, Difference, ScheduleDiff, diff, have_same_prices
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
-from iossim.transforms.replay import network_of
+from iossim.transforms.replay import in_setup
 
 Pairs = frozenset[frozenset[str]]
 
@@ -58,14 +59,26 @@ class StreamDiff(Difference[AnySchedule]):
     runs: tuple[StreamExplanation, StreamExplanation]
 
     @cached_property
+    def _units_of(self) -> list[dict[str, list[str]]]:
+        """Units of each launch by its name, in the first and in the second, named by their parts."""
+        return [
+            {name: [part for unit in units for part in parts[unit]] for name, units in run.units_of.items()}
+            for run, parts in zip(self.runs, self.parts, strict=True)
+        ]
+
+    @cached_property
     def pairs(self) -> tuple[Pairs, Pairs]:
         """Pairs of units that overlap in time, in the first and in the second."""
-        return _side_by_side(self.runs[0]), _side_by_side(self.runs[1])
+        first, second = map(_side_by_side, self.runs, self._units_of)
+        return first, second
 
     @cached_property
     def units(self) -> tuple[UnitChange, ...]:
         """All units, in the order in which the first schedule starts them."""
-        own, other = ({unit: one for one in run.launches for unit in run.units_of[one.unit]} for run in self.runs)
+        own, other = (
+            {unit: one for one in run.launches for unit in units_of[one.unit]}
+            for run, units_of in zip(self.runs, self._units_of, strict=True)
+        )
         paired = _paired(own, other)
         alone = self.pairs[0] - self.pairs[1], self.pairs[1] - self.pairs[0]
         found = []
@@ -88,7 +101,8 @@ class StreamDiff(Difference[AnySchedule]):
     @property
     def critical_alone(self) -> tuple[list[str], list[str]]:
         """Units on the critical path of the first only, and of the second only."""
-        return _alone(*([unit for one in run.critical for unit in run.units_of[one.unit]] for run in self.runs))
+        runs = zip(self.runs, self._units_of, strict=True)
+        return _alone(*([unit for one in run.critical for unit in units_of[one.unit]] for run, units_of in runs))
 
     def to_json(self) -> dict[str, Any]:
         """Keys shared with the comparison of two schedules of stages, where they apply, and those of plans."""
@@ -115,9 +129,9 @@ def diff_any(first: AnySchedule, second: AnySchedule, model: str | None = None) 
 def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = None) -> StreamDiff:
     """Compare two schedules of one network, at least one of streams; ``model`` is its current path.
 
-    Raises ScheduleError if they hold different units, or one does not fit where the other was priced.
+    Raises ScheduleError if they hold different ops, or one does not fit where the other was priced.
     """
-    check_same_units(*(one.stages if isinstance(one, Schedule) else one.launches for one in (first, second)))
+    parts = common_parts(first, second, model)
     same_prices = have_same_prices(first, second)
     unknown = ["the noise, which is known for schedules of stages only"]
     runs: dict[str, tuple[StreamExplanation, StreamExplanation]] = {}
@@ -141,7 +155,7 @@ def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = No
         first = first.model_copy(update={"latency_us": runs["A"][0].latency_us})
     if "B" in runs:
         second = second.model_copy(update={"latency_us": runs["B"][1].latency_us})
-    return StreamDiff(first, second, same_prices, None, cross, tuple(unknown), next(iter(runs.values())))
+    return StreamDiff(first, second, same_prices, None, cross, tuple(unknown), parts, next(iter(runs.values())))
 
 
 def _runs_no_streams(at: AnySchedule, prices: CostModel | None) -> str:
@@ -153,10 +167,8 @@ def _runs_no_streams(at: AnySchedule, prices: CostModel | None) -> str:
 
 
 def _explained(one: AnySchedule, at: AnySchedule, prices: CostModel, model: str | None) -> StreamExplanation:
-    """Plan of a schedule on the setup of another; on the same graph it keeps its own blocks."""
-    network = network_of(one if one.graph_hash == at.graph_hash else at, model)
-    moved = one.model_copy(update={"graph_hash": network.graph.hash})
-    return explain_plan(moved, network, prices)
+    """Plan of a schedule on the setup of another."""
+    return explain_plan(*in_setup(one, at.source.to_source(model), model), prices)
 
 
 def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExplanation]) -> dict[int, int]:
@@ -172,15 +184,15 @@ def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExpl
     return found
 
 
-def _side_by_side(run: StreamExplanation) -> Pairs:
+def _side_by_side(run: StreamExplanation, units_of: Mapping[str, Sequence[str]]) -> Pairs:
     """Pairs of units of different launches that overlap in time."""
     pairs: set[frozenset[str]] = set()
     running: list[LaunchExplanation] = []
     for launch in run.launches:  # in the order of their starts
         running = [one for one in running if one.end_us > launch.start_us + _ROUNDING_US]
         if launch.end_us > launch.start_us + _ROUNDING_US:
-            near = [unit for one in running for unit in run.units_of[one.unit]]
-            pairs |= {frozenset((unit, one)) for unit in run.units_of[launch.unit] for one in near}
+            near = [unit for one in running for unit in units_of[one.unit]]
+            pairs |= {frozenset((unit, one)) for unit in units_of[launch.unit] for one in near}
             running.append(launch)
     return frozenset(pairs)
 

@@ -14,6 +14,7 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
 from iossim.transforms.rewriting import rewritten
+from iossim.transforms.transform import ScheduleT
 
 
 def joined_again(network: Network, text: str) -> Network:
@@ -34,6 +35,10 @@ _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
     fused_joins.OPTION: joined_again,
 }
+
+
+#: Options of a source on which the units and blocks of a network depend, and not its graph.
+_OF_UNITS = ("units", "max_block")
 
 
 def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
@@ -64,7 +69,17 @@ def at_batch(saved: AnySchedule, batch: int, model: str | None = None) -> tuple[
     :func:`network_of`, also for the network at its own batch size.
     """
     network_of(saved, model)
-    network = network_of_source(replace(saved.source.to_source(model), batch=batch))
+    return in_setup(saved, replace(saved.source.to_source(model), batch=batch), model)
+
+
+def in_setup(saved: ScheduleT, there: ModelSource, model: str | None = None) -> tuple[ScheduleT, Network]:
+    """A schedule and its network, in its own units and with its own changes, at the batch size and the precision of
+    another source of its model. Raises as :func:`network_of`.
+    """
+    (own, changes), (there, _) = map(split_source, (saved.source.to_source(model), there))
+    options = {name: text for name, text in there.options if name not in _OF_UNITS}
+    options |= {name: text for name, text in own.options if name in _OF_UNITS}
+    network = replayed(load_source(replace(there, options=tuple(options.items()))), changes)
     moved = saved.model_copy(update={"graph_hash": network.graph.hash})
     fit(moved, network)
     return moved, network

@@ -77,7 +77,7 @@ SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
     "unknown option": (with_field("source.options", {"colour": "green"}), ["'colour'"]),
     "ill-typed option": (with_field("source.options", {"max_block": "x"}), ["'max_block'"]),
     "ill-typed shape": (with_field("source.options", {"shape.image": "1xx"}), ["shape.image"]),
-    "unknown device": (with_field("device", "t5"), ["'t5'", "did you mean 't4'?"]),
+    "unknown device": (with_field("device", "t5"), ["'t5'", "did you mean 't4'?", "or keep the schedule's own in "]),
     "unknown engine": (with_field("engine", "grap"), ["'grap'", "did you mean 'graph'?"]),
     "unknown precision": (with_field("source.options", {"dtype": "fp17"}), ["'fp17'"]),
 }

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
+import iossim
+from iossim.report.explanation import long_lines, overview, short_lines
 from iossim.schedule.schedule_file import read_stages
 
 
@@ -95,6 +97,16 @@ def test_explain_one_stage(saved: Path) -> None:
     assert "--stage 7: the schedule has stages 0 to 1" in refused(f"explain {saved}/best.json --stage 7")
 
 
+def test_a_processor_has_cores_and_no_sms() -> None:
+    cpu = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
+    found = iossim.explain(iossim.optimize("ios_sample", cpu), device=cpu)
+    lines = [line for one in found.stages for line in (*short_lines(one), *long_lines(one))]
+    text = "\n".join([*overview(found), *lines])
+    assert "too few blocks to fill the cores" in text
+    assert "unfilled cores" in text
+    assert re.findall(r"\bSMs?\b|\bwarps?\b|the host", text) == []
+
+
 def test_explain_as_json(saved: Path) -> None:
     found = printed_json(f"explain {saved}/best.json --json")
     first, second = found["stages"]
@@ -156,6 +168,8 @@ def test_diff_of_devices_and_batches(saved: Path) -> None:
 def test_diff_of_two_networks(saved: Path, tmp_path: Path) -> None:
     other = (saved / "best.json").read_text().replace('"a"', '"z"')
     (tmp_path / "other.json").write_text(other)
-    different = "the schedules belong to different networks: unit 'a' is in the first one alone"
-    refused(f"diff {saved}/best.json {tmp_path}/other.json", different)
+    assert "'z'" in refused(f"diff {saved}/best.json {tmp_path}/other.json")
+    printed(f"optimize squeezenet -d t4 --scheduler sequential --out {tmp_path} --no-plot --no-trace")
+    told = refused(f"diff {saved}/best.json {tmp_path}/schedule.json")
+    assert "belong to different networks: unit 'a' is in the first one alone; give two of the same model, with" in told
     assert "No such file" in refused(f"diff {saved}/best.json {tmp_path}/none.json")

@@ -24,7 +24,8 @@ from iossim.search.assemble import block_lower_bound_us, price_blocks, total_lat
 from iossim.search.block_parts import Part
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.ios import solve
-from iossim.search.lattice import build_lattice, price_merges
+from iossim.search.lattice import MergedStages, build_lattice, price_merges
+from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.solver import Solution
 from iossim.search.windows import improve, parts_bound_us
@@ -181,6 +182,50 @@ def test_a_window_costs_what_it_does_before_the_stage_after_it(after_concurrent_
     found = [PlannedStage(mask, Strategy.CONCURRENT) for mask in (1, 2, 12)]
     improve(problem, found, prices, START, prepare, solve_part, lambda done: None)
     assert [stage.mask for stage in found] == masks
+
+
+def test_the_end_of_a_window_is_looked_for_where_the_one_before_ended() -> None:
+    """Windows of 12 units hold 6 stages: two questions each, not one for every stage."""
+    problem = layered(np.random.default_rng(0), 40, 2)
+    asked, solved = list[tuple[int, ...]](), list[tuple[int, ...]]()
+
+    def prepare(units: Sequence[int]) -> Part | None:
+        asked.append(tuple(units))
+        fits = len(units) <= 12
+        return Part.of(problem.restrict(units), asked[-1], RandomCostModel(), SearchOptions()) if fits else None
+
+    def solve_part(part: Part, entry: int) -> BlockSolution | None:
+        solved.append(part.units)
+        return None
+
+    stages = [PlannedStage(3 << 2 * layer, Strategy.CONCURRENT) for layer in range(40)]
+    improve(problem, stages, RandomCostModel(), START, prepare, solve_part, lambda done: None)
+    assert solved == [tuple(range(first, min(first + 12, 80))) for first in [*range(0, 72, 6), 72, 76]]
+    assert len(asked) <= 2 * len(solved) + 4
+
+
+def test_a_search_prepares_a_window_once_and_several_bound_a_block_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, bounded = Counter[tuple[int, ...]](), Counter[tuple[str, tuple[bytes, bytes]]]()
+    restrict = ScheduleProblem.restrict
+
+    def counted(problem: ScheduleProblem, units: Sequence[int]) -> ScheduleProblem:
+        counts[tuple(units)] += 1
+        return restrict(problem, units)
+
+    def bound_us(problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel) -> float:
+        bounded[problem.key, merges.key] += 1
+        return parts_bound_us(problem, merges, cost_model)
+
+    monkeypatch.setattr(ScheduleProblem, "restrict", counted)
+    monkeypatch.setattr("iossim.search.windows.parts_bound_us", bound_us)
+    options, prices = SearchOptions(limits=SearchLimits(max_states=200)), RandomCostModel()
+    memo, problem = SearchMemo(prices), layered(np.random.default_rng(1), 10, 4)
+    found = solve([problem], prices, options, concurrent=True, merge=True, memo=memo)
+    assert found.notes
+    # Of three searches (merges alone, groups alone, both) each prepares a set of units as a run, and as a window.
+    assert max(counts.values()) <= 6
+    assert solve([problem], prices, options, concurrent=True, merge=False, memo=memo).relaxed_bound_us
+    assert set(bounded.values()) == {1}
 
 
 def test_what_was_done_to_several_blocks_is_one_note() -> None:

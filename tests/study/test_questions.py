@@ -336,6 +336,19 @@ REFUSED = {
     "{metric: speedup, of: ios-both, at_least: 1, for_each: [model]}": ("'for_each' goes with an 'aggregate'",),
     "{best: device, where: {scheduler: {above: 1}}}": ("labels of 'scheduler' have no order",),
     "{best: device, where: {latency: 1}}": ("'latency' is no metric or axis", "did you mean"),
+    "{largest: batch, having: {latency_ms: {at_most: -1}}}": (
+        "asks for at most -1, and figures are numbers of 0 or more",
+        "correct the bounds",
+    ),
+    "{metric: gap, of: ios-both, at_least: -0.5}": ("asks for at least -0.5",),
+    "{largest: batch, having: {latency_ms: {at_least: 3, at_most: 1}}}": ("asks for at least 3 and at most 1",),
+    "{metric: speedup, above: 1, below: 1}": ("asks for more than 1 and less than 1",),
+    "{metric: speedup, equals: 1, above: 1}": ("asks for more than 1 and equal to 1",),
+    "{metric: latency_ms, below: 0}": ("asks for less than 0",),
+    "{largest: batch, having: {latency_ms: {}}}": ("'latency_ms' is bounded by nothing", "{at_most: 10}"),
+    "{best: device, where: {batch: []}}": ("'batch' is bounded by nothing",),
+    "{largest: batch, having: {latency_ms: [1, fast]}}": ("'latency_ms' is a number",),
+    "{metric: latency_ms, per: latency_ms}": ("'per' is the metric itself",),
 }
 #: What is refused in the study of these tests.
 UNKNOWN = {

@@ -58,6 +58,28 @@ def test_rows_for_each(tmp_path: Path) -> None:
     assert saved["source"]["options"].keys() == {"rewriting"}
 
 
+def test_chosen_joins_are_those_of_a_comparison(tmp_path: Path) -> None:
+    given = {"devices": ["t4"], "schedulers": ["sequential", "ios-both"], "batch_sizes": [1, 4], "name": "joins"}
+    models = [{"model": "squeezenet"}, {"model": "squeezenet", "units": "chosen", "label": "chosen"}]
+    asked = Scenario.model_validate({**given, "models": models, "cross_evaluate": ["batch"]})
+    run = run_study(asked, tmp_path / "run", workers=1)
+    found = {(row.model, row.scheduler): row for row in run.results.rows if row.batch == 1}
+    told = {row.scheduler: row for row in api.compare("squeezenet", "t4", schedulers=given["schedulers"]).rows}
+    changed = {name.partition(",")[0]: row for name, row in told.items() if ", " in name}
+    assert changed.keys() == {"sequential", "ios-both"}
+    for scheduler, row in changed.items():
+        for model, compared in (("squeezenet", told[scheduler]), ("chosen", row)):
+            one = found[model, scheduler]
+            assert (one.latency_ms, one.speedup) == pytest.approx((compared.latency_us / 1e3, compared.speedup))
+    assert found["chosen", "ios-both"].speedup > found["squeezenet", "ios-both"].speedup  # type: ignore[operator]
+    # Each is priced at the other's batch size with the joins that it was made with.
+    assert all(price.latency_ms and not price.reason for price in run.results.cross)
+    assert (
+        "joins"
+        in json.loads((tmp_path / "run" / str(found["chosen", "ios-both"].schedule)).read_text())["source"]["options"]
+    )
+
+
 def test_a_report_looks_into_rewritten_networks(tmp_path: Path) -> None:
     """Its timelines run the schedules on the networks that they were made for."""
     pytest.importorskip("altair")

@@ -209,6 +209,10 @@ def test_all_that_is_wrong_is_counted_and_the_first_is_told(tmp_path: Path) -> N
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"cannot read scenario .*missing.yaml: No such file.*; give"):
         read_scenario(tmp_path / "missing.yaml")
+    (tmp_path / "rows.csv").touch()
+    for name, kind in (("rows.csv", "no .yaml file"), ("", "a folder"), ("s.csv", "neither a name nor a .yaml file")):
+        with pytest.raises(ScenarioError, match=f"^scenario '.*{name}' is {kind}; give a scenario's YAML file, or"):
+            read_scenario(tmp_path / name)
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ScenarioError, match=r"binary.yaml is not text; give"):
         read_scenario(tmp_path / "binary.yaml")

@@ -23,6 +23,8 @@ from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.models.random_graphs import seeded_network
+from iossim.report.diff_words import diff_lines
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, BlockSchedule, Schedule, Stage, StreamSchedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import reprice_any, reprice_streams
@@ -83,8 +85,58 @@ def test_what_is_told_of_tables() -> None:
     assert found.unknown == ("the noise, which is known for simulated latencies only",)
     (passage,) = found.passages
     assert (passage.first_us, passage.second_us) == (21, 10)
-    with pytest.raises(ScheduleError, match="'c' is in the second one alone; give two of the same model, scheduled"):
-        diff(made("a", "b"), made("a", "b", "c"))
+
+
+@pytest.fixture(scope="module")
+def by_joins() -> dict[str, Schedule]:
+    """Schedules of SqueezeNet on a T4, with no sum fused into a convolution, and with three of four; and at batch 4."""
+    found = {name: iossim.optimize("squeezenet", "t4", scheduler=name) for name in ("greedy", "ios-both")}
+    return found | {"batch": iossim.optimize(iossim.load("squeezenet", batch=4), "t4", scheduler="sequential")}
+
+
+def test_units_that_differ_are_compared_by_what_both_have_in_common(by_joins: dict[str, Schedule]) -> None:
+    first, second = by_joins["greedy"], by_joins["ios-both"]
+    units = [{unit for stage in one.stages for unit in stage.units} for one in (first, second)]
+    assert units[0] != units[1]
+    found = diff(first, second)
+    alone = [["+".join(parts) for parts in each] for each in found.to_json()["units_alone"]]
+    # A unit of several parts is an add and the convolution before it, each a unit of the other schedule.
+    assert sorted(map(len, alone)) == [0, len(units[0] ^ units[1])] == [0, 1]
+    assert {unit.split("+")[1] for each in alone for unit in each} <= {f"fire{number}.add" for number in (2, 4, 6, 8)}
+    for one, stages in ((first, "first_stages"), (second, "second_stages")):
+        assert [number for each in found.passages for number in getattr(each, stages)] == list(range(len(one.stages)))
+    assert sum(each.second_us - each.first_us for each in found.passages) == pytest.approx(
+        second.latency_us - first.latency_us
+    )
+    assert found.tie is False
+    text = "\n".join(diff_lines(found))
+    assert f"alone: 1 ({[*alone[0], *alone[1]][0]})" in text
+    # A stage of the same ops is another one where these are fused otherwise.
+    changes = [str(each.change) for each in diff(stage_by_block(first), stage_by_block(second)).passages]
+    assert changes == ["same"] * 8 + ["other units"] + ["same"] * (len(first.blocks) - 9)
+
+
+def stage_by_block(schedule: Schedule) -> Schedule:
+    blocks = []
+    for block in schedule.blocks:
+        whole = {"groups": [[unit for stage in block.stages for unit in stage.units]], "strategy": Strategy.CONCURRENT}
+        blocks.append(block.model_copy(update={"stages": [block.stages[0].model_copy(update=whole)]}))
+    return schedule.model_copy(update={"blocks": blocks})
+
+
+def test_units_that_differ_run_where_the_other_belongs(by_joins: dict[str, Schedule]) -> None:
+    best, there = by_joins["ios-both"], by_joins["batch"]
+    found = diff(best, there)
+    assert found.cross is not None
+    assert any(found.to_json()["units_alone"])
+    moved, network = api.at_batch(best, 4)
+    assert found.cross.first_at_second_us == pytest.approx(iossim.simulate(moved, "t4", network=network).latency_us)
+    streams = streams_of(best, api.at_batch(best, 1)[1])
+    by_plans = diff_streams(there, streams)
+    assert by_plans.cross is not None
+    assert {one.unit for one in by_plans.units} == {part for parts in by_plans.parts[0].values() for part in parts}
+    assert len(by_plans.units) == len({unit for stage in there.stages for unit in stage.units} | {
+        unit for launch in streams.launches for unit in launch.units})  # fmt: skip
 
 
 @settings(max_examples=20)

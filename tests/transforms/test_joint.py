@@ -41,7 +41,7 @@ from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.schedule_file import read_stages
 from iossim.search.anytime import Clock, TimeIsUp
-from iossim.search.memo import SearchMemo
+from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 from iossim.tasks.measured_schedules import for_backend
@@ -119,7 +119,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     assert found.best.cost_us == pytest.approx(best_us)
     # Each block is solved once: all networks that were scheduled have fewer solutions than blocks.
     scheduled = sum(len(each.blocks) for each in own._found)
-    assert len({question.block for question in own.memo._solutions}) <= scheduled
+    assert len({key.block for key in own.memo._found if isinstance(key, BlockQuestion)}) <= scheduled
 
 
 def jointly(network: Network, *, company: bool = False, scheduler: str = "ios-both") -> JointlyFound:

@@ -78,8 +78,8 @@ def timeline_figure(
         domain_ms = (start_ms, start_ms + row_ms)
         panels.append(Panel("", timeline.lanes(colours, domain_ms), {"row": number, "strip": False}))
         if execution is not None:
-            panels.append(Panel("", timeline.occupancy(domain_ms), {"row": number, "strip": True}))
-    finding, legend = _facts(schedule, sequential_us, execution), _legend(colours, schedule, execution is not None)
+            panels.append(Panel("", timeline.occupancy(domain_ms, execution.of_cores), {"row": number, "strip": True}))
+    finding, legend = _facts(schedule, sequential_us, execution), _legend(colours, schedule, execution)
     return _drawn(f"{schedule.network} on {schedule.device}", finding, records, panels, legend)
 
 
@@ -200,13 +200,13 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
     return f"{', '.join(told)}\n{schedule_facts(schedule)}"
 
 
-def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool) -> tuple[LegendEntry, ...]:
+def _legend(colours: Mapping[str, str], schedule: Schedule, execution: Execution | None) -> tuple[LegendEntry, ...]:
     entries = timeline.kind_entries(colours)
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         entries.append(LegendEntry("merged stage", timeline.MERGED, "outline"))
     between = Engine.named(schedule.engine or Engine.GRAPH).facts.between
     entries += [LegendEntry("stage", timeline.BAND), LegendEntry(between, timeline.GAP)]
-    return (*entries, *(timeline.occupancy_legend() if has_occupancy else ()))
+    return (*entries, *(timeline.occupancy_legend(execution.of_cores) if execution is not None else ()))
 
 
 #: Rows are added until the fullest lane has at most about this many launches in each.

@@ -122,8 +122,10 @@ def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
     return lines[::-1]
 
 
-def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Part of the SMs that hold any block, and part of the most active warps; time as in :func:`lanes`."""
+def occupancy(domain_ms: tuple[float, float] | None = None, of_cores: bool = False) -> dict[str, Any]:
+    """Part of the SMs that hold any block, and part of the most active warps, which a processor's cores
+    (``of_cores``) do not have; time as in :func:`lanes`.
+    """
     is_page = domain_ms is None
     return described(
         __package__,
@@ -132,6 +134,8 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
         x=time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
         busy=BUSY,
         warps=WARPS,
+        has_warps=not of_cores,
+        busy_title=f"busy {'cores' if of_cores else 'SMs'}, %",
         height=_STRIP_PIXELS if is_page else LOW_STRIP_PIXELS,
     )
 
@@ -170,7 +174,9 @@ def kind_entries(colours: Mapping[str, str]) -> list[LegendEntry]:
     return entries
 
 
-def occupancy_legend() -> tuple[LegendEntry, ...]:
+def occupancy_legend(of_cores: bool = False) -> tuple[LegendEntry, ...]:
+    if of_cores:
+        return (LegendEntry("busy cores", BUSY),)
     return LegendEntry("busy SMs", BUSY), LegendEntry("active warps", WARPS, "line")
 
 
@@ -271,10 +277,12 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
     most = max((int(run.active_warps.max(initial=0)) for run in runs.values()), default=0) or 1
     marks = scheduler_marks(list(runs))
     first = next(iter(runs.values()), None)
+    of_cores = first is not None and first.of_cores
+    active, spread = ("busy cores", ".1f") if of_cores else ("active warps", ",.0f")
     records: list[dict[str, Cell]] = []
     panels = []
     for name, run in runs.items():
-        mean = f"{run.mean_active_warps:,.0f} warps on average"
+        mean = f"{run.mean_active_warps:{spread}} {active.split()[1]} on average"
         if run is not first and first is not None and first.mean_active_warps:
             mean += f", {run.mean_active_warps / first.mean_active_warps:.2f}x"
         values = [*run.active_warps.tolist(), 0]  # at each change; at the end nothing is active
@@ -286,6 +294,7 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
             colour=marks[name][0],
             times_ms=[0, latest_ms * 1.01],
             warps=[0, most * 1.06],
+            active=active,
             end_ms=run.latency_us / 1e3,
             mean=run.mean_active_warps,
         )
@@ -293,7 +302,7 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
     return Figure(
         name="active_warps",
         title=title,
-        finding="active warps on all SMs together; dashed: the mean over the run",
+        finding=f"{active}{'' if of_cores else ' on all SMs together'}; dashed: the mean over the run",
         records=tuple(records),
         panels=tuple(panels),
         stacked=True,

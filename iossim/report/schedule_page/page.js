@@ -199,9 +199,10 @@ function choose(units) {
   reveal(hosts.table, hosts.table.querySelector("button.lit"));
 }
 
-/** Choose the next unit, in execution order, whose name contains the text. */
+/** Choose the next unit, in execution order, whose name or facts contain the text. */
 function find(text, isNext) {
-  const found = order.filter((unit) => data.units[unit].name.toLowerCase().includes(text.toLowerCase()));
+  const known = ({ name, facts }) => `${name} ${facts}`.toLowerCase();
+  const found = order.filter((unit) => known(data.units[unit]).includes(text.toLowerCase()));
   if (!text || !found.length) {
     choose([]);
     document.getElementById("chosen").textContent = text ? `No unit has ${text} in its name.` : "No unit is selected.";

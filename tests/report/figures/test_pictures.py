@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from iossim.models.load import load
 from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
-from iossim.report.figures.graph import short_name
+from iossim.report.figures.graph import short_name, unit_facts
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import (
@@ -32,6 +34,8 @@ from iossim.report.figures.timeline import (
     staggered,
     text_pixels,
 )
+from iossim.report.schedule_tables import run_words
+from iossim.report.traces import counters
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import ComparisonRow
 
@@ -92,6 +96,15 @@ def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
         legend = {entry.label: entry.colour for entry in figure.legend}
         assert all(legend[kind] == kind_colour(kind) for kind in legend if kind in kinds)
         assert "conv" in legend
+
+
+@pytest.mark.parametrize(
+    ("units", "name", "said"), [("model", "conv1", ""), ("fused", "conv1.relu", " with conv1.conv")]
+)
+def test_a_unit_shows_its_op_of_the_most_work(units: str, name: str, said: str) -> None:
+    network = load("squeezenet", units=units)
+    unit = network.units[network.unit_index[name]]
+    assert unit_facts(network, unit) == f"Conv-Relu{said}, {network.graph.types[unit.outputs[0]]}"
 
 
 def test_kinds_that_take_the_most_time_come_first() -> None:
@@ -261,6 +274,22 @@ def test_active_warps_of_two_runs_on_one_scale(network: Network, schedule: Sched
         assert [record["warps"] for record in own] == [*run.active_warps.tolist(), 0]
         np.testing.assert_allclose([record["time_ms"] for record in own], run.time_us / 1e3)  # type: ignore[arg-type]
     assert active_warps_figure("nothing", {}).panels == ()
+
+
+def test_a_processor_has_busy_cores(network: Network, schedule: Schedule) -> None:
+    """A core holds one thread: its warps would be its cores again."""
+    spans = fake_timeline(network, schedule)
+    busy = np.arange(len(fake_execution(spans).active_warps)) % 3
+    run = replace(fake_execution(spans), active_warps=busy, sms_by_warps=np.stack([2 - busy, busy], axis=1))
+    figures = timeline_figure(network, schedule, spans, execution=run), active_warps_figure("run", {"ios": run})
+    labels = [entry.label for figure in figures for entry in figure.legend]
+    assert "busy cores" in labels
+    panels = [panel for figure in figures for panel in figure.panels]
+    titles = re.findall(r"'title': '([^']*)'", str([panel.spec for panel in panels]))
+    names = {each["name"] for each in counters(run)} | {panel.title for panel in panels}
+    texts = [*labels, *titles, *names, *(figure.finding for figure in figures), run_words(run)]
+    assert [text for text in texts if re.search(r"\bSMs\b|\bwarps\b", text)] == []
+    assert sum("busy cores" in text for text in texts) >= 5
 
 
 def test_specifications_are_vega_lite(network: Network, schedule: Schedule) -> None:
