@@ -42,7 +42,7 @@ from iossim.calibration.nuisances import NOT_TOLD, facts_of, neutral
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples_refinement import refined_values, source_device, transferred
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
-from iossim.hardware.kinds.gpu import PARAMETERS
+from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -63,7 +63,8 @@ CONCURRENCY_FROM = "v100-sxm2"
 _BY_GENERATION = frozenset(
     name
     for name in TENSOR_SPACE.names
-    if name in ModelParameters.model_fields and len({getattr(one, name) for one in PARAMETERS.values()}) > 1
+    if name in ModelParameters.model_fields
+    and len({getattr(one, name) for one in device_kind("gpu").parameters.values()}) > 1
 )
 _SHARED_TENSOR_SPACE = ParameterSpace(
     tuple(parameter for parameter in TENSOR_SPACE.parameters if parameter.name not in _BY_GENERATION)

@@ -76,7 +76,7 @@ def lent_by(profile: DeviceProfile) -> Concurrency:
     engine, the gap to the device. Hosts differ, so that its uncertainty there is as large as without any network.
     """
     space = profile.device_kind.fits().launches
-    names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
+    names = [name for name in space.determined if name != GAP]
     spread = profile.device_kind.engine_costs(profile.compute_capability).spread
     return Concurrency(
         device=profile.name,
@@ -140,10 +140,10 @@ def _provenance(
     rows = sum(one.rows for one in data_sets)
     devices = " and ".join(dict.fromkeys(one.device for one in data_sets))
     names = bootstrap.space.names
-    tied = ", ".join(f"{name} with {leader}" for name, leader, _ in bootstrap.space.ties)
+    tied = ", ".join(f"{name} with {leader}" for name, leader in bootstrap.space.ties.items())
     told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {rows} stages on {devices}"
     kept, spread = bootstrap.kept(), bootstrap.shown_spread()
-    spread |= {name: factor * spread[leader] for name, leader, factor in bootstrap.space.ties if leader in spread}
+    spread |= {name: spread[leader] for name, leader in bootstrap.space.ties.items() if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]
     return own.model_copy(
         update={

@@ -73,18 +73,15 @@ def fit_profiles(
 
 def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> ParameterSpace:
     """Parameters of concurrency; without the gap in a graph, if kernels recorded in graphs determine it."""
-    space = profile.device_kind.fits().concurrency
-    if not any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets):
-        return space
-    return ParameterSpace(tuple(p for p in space.parameters if p.name != "graph_gap_factor"), space.ties)
+    told = any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets)
+    return profile.device_kind.fits().concurrency.without(("graph_gap_factor",) if told else ())
 
 
 def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
     """The profile with the predictions of a fit without each published network: ``kernels`` are the parameters of the
     kernels' fit without it, by network.
     """
-    launches = profile.device_kind.fits().launches
-    names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
+    names = [*GPU_SPACE.names, *profile.device_kind.fits().launches.determined]
     left_out: dict[str, dict[str, float]] = {}
     for model, values in kernels.items():
         start = with_values(profile, values)
@@ -114,5 +111,5 @@ def uninformed(profile: DeviceProfile) -> DeviceProfile:
     defaults = kind.default_parameters(profile.compute_capability).model_dump()
     costs = defaults | kind.engine_costs(profile.compute_capability).values.model_dump()
     spaces = (kind.fits().concurrency, kind.fits().launches, TENSOR_SPACE)
-    told = {name for space in spaces for name in space.values(space.to_vector(costs))}
+    told = {name for space in spaces for name in space.determined}
     return with_values(neutral(profile), {**limits, **{name: costs[name] for name in told}})

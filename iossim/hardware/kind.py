@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import DeviceError
 from iossim.base.registry import Extension, Group, module_names
+from iossim.base.shipped_yaml import shipped
 from iossim.hardware.compute_capability import MultiprocessorLimits
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 
@@ -81,6 +82,39 @@ class DeviceKind:
 
 
 _KINDS = "iossim.hardware.kinds"
+
+
+def shipped_kind(name: str, limits: Mapping[str, MultiprocessorLimits]) -> DeviceKind:
+    """The kind that a file of tables describes."""
+    tables: dict[str, Any] = shipped(_KINDS, f"{name}.yaml")
+
+    def rows(table: str) -> dict[str, dict[str, Any]]:
+        """The rows of a table, each with those of the row that it is ``like``."""
+        found: dict[str, dict[str, Any]] = {}
+        for row, own in tables[table].items():
+            found[row] = {**found.get(own.pop("like", ""), {}), **own}
+        return found
+
+    return DeviceKind(
+        **{key: tables[key] for key in ("noun", "multiprocessors", "borrows")},
+        needs=frozenset(tables["needs"]),
+        lacks=frozenset(tables["lacks"]),
+        limits=limits,
+        parameters={key: ModelParameters(**row) for key, row in rows("parameters").items()},
+        engines={key: _costs(**row) for key, row in rows("engines").items()},
+        ranges={key: Ranges(*map(tuple, pairs)) for key, pairs in tables["ranges"].items()},
+        fits=partial(_fits, tables["fits"]),
+    )
+
+
+def _costs(*, spread: Mapping[str, float] | None = None, **costs: float) -> EngineCosts:
+    return EngineCosts(EngineOverheads(**costs), spread or {})
+
+
+def _fits(tables: Mapping[str, Mapping[str, Any]]) -> DeviceFits:
+    from iossim.hardware.fits import DeviceFits  # needed by calibration alone
+
+    return DeviceFits.of_tables(tables)
 
 
 @cache

@@ -9,7 +9,7 @@ import yaml
 
 from iossim.base.errors import DeviceError
 from iossim.hardware.compute_capability import Architecture
-from iossim.hardware.kinds.gpu import PARAMETERS
+from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 
 FACTS = """
@@ -36,16 +36,16 @@ def write(tmp_path: Path, text: str) -> str:
 
 
 def test_datasheet_facts_alone_are_a_device(tmp_path: Path) -> None:
-    profile = device(write(tmp_path, FACTS))
+    profile, turing = device(write(tmp_path, FACTS)), device_kind("gpu").parameters[Architecture.TURING]
     assert profile.architecture is Architecture.TURING
     assert profile.provenance.kind == "transferred"
     assert profile.provenance.bands
     # What no kernel can tell is as the one device has it whose schedules were measured, or as the architecture has it.
     assert profile.parameters.interference == device("v100-sxm2").parameters.interference
-    assert profile.parameters.depthwise_efficiency == PARAMETERS[Architecture.TURING].depthwise_efficiency
+    assert profile.parameters.depthwise_efficiency == turing.depthwise_efficiency
     # A file that says where its parameters come from gets no others.
     by_hand = device(write(tmp_path, FACTS + "provenance: {kind: hand-set, note: mine}\n"))
-    assert by_hand.parameters == PARAMETERS[Architecture.TURING]
+    assert by_hand.parameters == turing
 
 
 def test_a_parameter_of_its_own_leaves_the_other_defaults(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ call groups one by one, in one workspace; they may be run so here, beside the ke
 groups in one launch.
 
 Gradients of the input at stride 1 run as convolutions with the flipped filter: ALGO_1 as IMPLICIT_PRECOMP_GEMM. With a
-stride ALGO_1 runs like a transposed convolution (``families.transposed_convolution``).
+stride ALGO_1 runs like a transposed convolution (``convolution.backward``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from iossim.hardware.lowering.gpu.convolution.transformed import (
     tensors,
 )
 from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
-from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
 from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, product_kernel, stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
@@ -85,7 +84,7 @@ def of_data(step: Step) -> Algorithms:
     shape = ConvolutionShape.of(step)
     scattered = [*backward.scattered(shape)]
     if set(shape.strides) | set(shape.dilations) != {1}:
-        return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: transposed_convolution(step)}
+        return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: backward.transposed_convolution(step)}
     turned = shape.turned
     in_order = [*by_table(turned.on_lanes), *tensor_core_convolution(turned, is_called_by_engine=False)]
     return {

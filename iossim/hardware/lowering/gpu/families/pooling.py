@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, cast
 
-from iossim.hardware.lowering.gpu.families.reductions import reduction
+from iossim.hardware.lowering.gpu.families.streaming import reduction
 from iossim.hardware.lowering.kernel import (
     ALL_OF_CUDNN,
     OF_FRAMEWORKS,
