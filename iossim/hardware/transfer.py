@@ -244,24 +244,6 @@ def transfer_table() -> TransferTable:
     return TransferTable.model_validate(shipped("iossim.hardware", "transfer.yaml"))
 
 
-def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
-    """``parameters``, ``engine`` and ``provenance`` of a device without known parameters.
-
-    None if the table has no sources, and for the sources' own boards: their files leave out architecture defaults.
-    """
-    table = transfer_table()
-    if not table.sources or table.covers(name):
-        return None
-    values = transferred_values(facts, table.sources, table.onset)
-    if table.concurrency is not None:
-        values |= table.concurrency.values
-    return {
-        "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
-        "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
-        "provenance": transferred_provenance(table),
-    }
-
-
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
     """Provenance of transferred parameters, refined by ``samples`` measurements of the device, of these ``kinds``."""
     sources = ", ".join(source.boards[0] for source in table.sources)
@@ -282,17 +264,27 @@ def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collec
 
 
 def transferred_to(data: dict[str, Any]) -> dict[str, Any]:
-    """Parameters transferred from calibrated devices for a file with facts only."""
+    """``parameters``, ``engine`` and ``provenance`` for a file with facts only, transferred from calibrated devices.
+
+    Empty if the table has no sources, for the sources' own boards, whose files leave out architecture defaults, and if
+    a fact is missing or wrong: its own validation reports it.
+    """
+    table = transfer_table()
     try:
         sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
-        if sheet["compute_capability"] not in LIMITS:
-            return {}
         peak_gflops = 2.0 * sheet["sm_count"] * sheet["fp32_lanes_per_sm"] * sheet["boost_clock_ghz"]
-        watts = sheet["board_power_w"]
-        if not (0 < peak_gflops < float("inf") and 0 < watts < float("inf")):
+        watts, capability = sheet["board_power_w"], sheet["compute_capability"]
+        is_sound = capability in LIMITS and 0 < peak_gflops < float("inf") and 0 < watts < float("inf")
+        if not is_sound or not table.sources or table.covers(str(data.get("name"))):
             return {}
-        facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
-        return transferred_defaults(str(data.get("name")), facts) or {}
+        facts = BoardFacts(capability, peak_gflops / watts, sheet["fp32_lanes_per_sm"])
+        values = transferred_values(facts, table.sources, table.onset)
     except (KeyError, TypeError, AttributeError, ArithmeticError):
-        # A fact is missing or wrong: its own validation reports it.
         return {}
+    if table.concurrency is not None:
+        values |= table.concurrency.values
+    return {
+        "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
+        "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
+        "provenance": transferred_provenance(table),
+    }

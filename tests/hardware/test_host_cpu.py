@@ -13,10 +13,10 @@ from cpus import FACTS, cpu
 from iossim.base.errors import DeviceError, say_once
 from iossim.cli.main import main
 from iossim.hardware import host_measuring
-from iossim.hardware.derive import derive
 from iossim.hardware.host_measuring import HOST_PROVENANCE, PRODUCT_PART, measure_host_cpu
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, host_cpu_path, load_host_cpu, shipped_names
+from iossim.hardware.override import derive
 from iossim.hardware.plausibility import impossible
 from iossim.hardware.profile import DeviceProfile, parse
 from iossim.hardware.write import profile_yaml, save_host_cpu
