@@ -208,7 +208,8 @@ _RANGES = {
 def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str | None]) -> DeviceProfile:
     """A profile ``name`` with ``facts``, the omitted ones from ``like``, and transferred parameters.
 
-    ``facts`` are ``compute_capability`` and those of :data:`_RANGES`, or None. Raises DeviceError for an invalid one.
+    ``facts``: ``sm_count``, ``boost_clock_ghz``, ``dram_bandwidth_gbps``, ``l2_mib``, ``board_power_w``,
+    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``, or None. Raises DeviceError for an invalid one.
     """
     if like.kind != GPU:
         raise DeviceError(

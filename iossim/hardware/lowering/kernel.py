@@ -8,7 +8,7 @@ Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads, block slots, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
@@ -157,6 +157,11 @@ class Candidate:
     def runs_on(self, architecture: str) -> bool:
         """True if the libraries for an architecture have the kernels."""
         return self.architectures is None or architecture in self.architectures
+
+    def among(self, architectures: frozenset[Architecture]) -> Candidate:
+        """The candidate for those of its architectures that are among these."""
+        own = self.architectures
+        return replace(self, architectures=architectures if own is None else own & architectures)
 
     def is_in(self, libraries: Libraries) -> bool:
         """True if libraries have the kernels."""

@@ -93,7 +93,7 @@ def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candi
     if sort is None:
         return {one.algorithm: (one,) for one in step_candidates(step, profile)}
     known = {name: [one for one in some if one.runs_on(profile.architecture)] for name, some in sort(step).items()}
-    return {str(name): reading_more(candidates, step) for name, candidates in known.items() if candidates}
+    return {name: reading_more(candidates, step) for name, candidates in known.items() if candidates}
 
 
 @lru_cache(maxsize=2048)

@@ -20,9 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
 
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import backward
 from iossim.hardware.lowering.gpu.convolution.gemm import by_table, without_table
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
@@ -42,26 +40,10 @@ from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
 from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, product_kernel, stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
-from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 from iossim.ir.types import Precision
 
-
-class Algorithm(StrEnum):
-    """Algorithms by cuDNN's names."""
-
-    IMPLICIT_GEMM = "implicit_gemm"
-    IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
-    GEMM = "gemm"
-    DIRECT = "direct"
-    FFT = "fft"
-    FFT_TILING = "fft_tiling"
-    WINOGRAD = "winograd"
-    WINOGRAD_NONFUSED = "winograd_nonfused"
-    ALGO_0 = "algo_0"
-    ALGO_1 = "algo_1"
-    ALGO_3 = "algo_3"
-
-
+#: Candidates by the names that cuDNN has for algorithms.
 Algorithms = Mapping[str, list[Candidate]]
 
 #: Largest number of groups that are called one by one.
@@ -74,8 +56,8 @@ def forward(step: Step) -> Algorithms:
     found = _by_group(shape, _forward(shape.of_a_group))
     if shape.groups > 1:
         lanes = shape.on_lanes
-        found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
-        found[Algorithm.IMPLICIT_PRECOMP_GEMM] += by_table(lanes)
+        found["implicit_gemm"] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
+        found["implicit_precomp_gemm"] += by_table(lanes)
     return found
 
 
@@ -84,12 +66,12 @@ def of_data(step: Step) -> Algorithms:
     shape = ConvolutionShape.of(step)
     scattered = [*backward.scattered(shape)]
     if set(shape.strides) | set(shape.dilations) != {1}:
-        return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: backward.transposed_convolution(step)}
+        return {"algo_0": scattered, "algo_1": backward.transposed_convolution(step)}
     turned = shape.turned
     in_order = [*by_table(turned.on_lanes), *tensor_core_convolution(turned, is_called_by_engine=False)]
     return {
-        Algorithm.ALGO_0: scattered,
-        Algorithm.ALGO_1: [*in_order, *depthwise(turned)],
+        "algo_0": scattered,
+        "algo_1": [*in_order, *depthwise(turned)],
         **_by_group(turned, _transforms(turned.of_a_group)),
     }
 
@@ -99,14 +81,14 @@ def of_filter(step: Step) -> Algorithms:
     shape = ConvolutionShape.of(step)
     one = shape.of_a_group.on_lanes
     transforms: dict[str, list[Candidate]] = {
-        Algorithm.FFT: [*whole_fft(one, of_filter=True)],
-        Algorithm.WINOGRAD_NONFUSED: [*non_fused(one, of_filter=True)],
-        Algorithm.FFT_TILING: [*fft(one, of_filter=True)],
+        "fft": [*whole_fft(one, of_filter=True)],
+        "winograd_nonfused": [*non_fused(one, of_filter=True)],
+        "fft_tiling": [*fft(one, of_filter=True)],
     }
     return {
-        Algorithm.ALGO_0: [*backward.atomic(shape, by_table=False)],
-        Algorithm.ALGO_1: [*backward.summed(shape), *backward.on_tensor_cores(shape)],
-        Algorithm.ALGO_3: [*backward.atomic(shape, by_table=True)],
+        "algo_0": [*backward.atomic(shape, by_table=False)],
+        "algo_1": [*backward.summed(shape), *backward.on_tensor_cores(shape)],
+        "algo_3": [*backward.atomic(shape, by_table=True)],
         **_by_group(shape, transforms),
     }
 
@@ -115,10 +97,10 @@ def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """The forward algorithms of a convolution of one group."""
     lanes = shape.on_lanes
     return {
-        Algorithm.IMPLICIT_GEMM: [*without_table(lanes)],
-        Algorithm.IMPLICIT_PRECOMP_GEMM: [*by_table(lanes), *tensor_core_convolution(shape)],
-        Algorithm.GEMM: [*explicit_gemm(lanes)],
-        Algorithm.DIRECT: [],
+        "implicit_gemm": [*without_table(lanes)],
+        "implicit_precomp_gemm": [*by_table(lanes), *tensor_core_convolution(shape)],
+        "gemm": [*explicit_gemm(lanes)],
+        "direct": [],
         **_transforms(shape),
     }
 
@@ -127,10 +109,10 @@ def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """The algorithms in another domain, of a convolution of one group."""
     lanes = shape.on_lanes
     return {
-        Algorithm.FFT: [*whole_fft(lanes)],
-        Algorithm.FFT_TILING: [*fft(lanes)],
-        Algorithm.WINOGRAD: [*fused(lanes)],
-        Algorithm.WINOGRAD_NONFUSED: [*non_fused(lanes)],
+        "fft": [*whole_fft(lanes)],
+        "fft_tiling": [*fft(lanes)],
+        "winograd": [*fused(lanes)],
+        "winograd_nonfused": [*non_fused(lanes)],
     }
 
 

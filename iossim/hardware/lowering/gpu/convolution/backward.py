@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import TENSOR_CORES
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.gemm import offset_table_bytes
 from iossim.hardware.lowering.gpu.families.matrix_product import parts_bytes, split_products
 from iossim.hardware.lowering.gpu.matrix_product import (
@@ -45,7 +44,7 @@ from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_con
 from iossim.hardware.lowering.gpu.tensor_core_families import CONVOLUTIONS
 from iossim.hardware.lowering.gpu.tensor_core_product import tensor_products, without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div
-from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.step import ConvolutionShape, Step
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 
 

@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import OFFSETS_KERNEL, TILE, Product, Tile, product_kernel
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.ir.types import DType
 
 _TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])

@@ -22,10 +22,10 @@ import math
 from collections.abc import Iterator
 
 from iossim.hardware.compute_capability import SINCE_HOPPER
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import INNER_STEP
 from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION
 from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Kernel, Libraries, WorkClass, ceil_div
+from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.ir.types import Precision
 
 #: Resources of a block: pixels, filters, threads, registers per thread, bytes of shared memory.
