@@ -17,7 +17,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from iossim.base.solvers import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
-from iossim.calibration.samples import Samples, coefficient_count
+from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import Floats
 
@@ -141,7 +141,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
     parts: list[Floats] = []
     begin = count = len(space.names)
     for one in samples:
-        end = begin + coefficient_count(one)
+        end = begin + one.coefficients
         parts += relative_errors(one, profile_at(one, vector[:count], space), vector[begin:end])
         begin = end
     return np.concatenate(parts)

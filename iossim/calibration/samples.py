@@ -48,32 +48,37 @@ class Samples(ABC):
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """Device times ``[samples]``, and those of the recorded algorithms, nan if unknown."""
 
+    @property
+    def coefficients(self) -> int:
+        """Number of coefficients of the recording's nuisances."""
+        return int(self.basis.shape[1]) + self.has_floor
 
-def coefficient_count(samples: Samples) -> int:
-    """Number of coefficients of a recording's nuisances."""
-    return int(samples.basis.shape[1]) + samples.has_floor
+    def fit_nuisances(self, device_us: Floats) -> Floats:
+        """Coefficients of the nuisances given predicted device times, ``[coefficients]``."""
+        return nuisances.fit_overhead(self.basis, self.latency_us, device_us, self.least_us, self.has_floor)
 
+    def nuisances_us(self, coefficients: Floats) -> tuple[Floats, Floats]:
+        """Overhead of the host, and delay of each row by the slowed board, ``[samples]`` both."""
+        host, terms = self.host_terms, self.basis.shape[1]
+        return self.basis[:, :host] @ coefficients[:host], self.basis[:, host:] @ coefficients[host:terms]
 
-def nuisances_us(samples: Samples, coefficients: Floats) -> tuple[Floats, Floats]:
-    """Overhead of the host, and delay of each row by the slowed board, ``[samples]`` both."""
-    host, terms = samples.host_terms, samples.basis.shape[1]
-    return samples.basis[:, :host] @ coefficients[:host], samples.basis[:, host:] @ coefficients[host:terms]
+    def floor_us(self, coefficients: Floats) -> float:
+        """Device time below which the host hides it."""
+        return float(coefficients[-1]) if self.has_floor else 0.0
 
+    def hidden(self, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
+        """Rows that the recording only shows to be short, as predicted, ``[samples]``."""
+        host_us, slowed_us = self.nuisances_us(coefficients)
+        floor_us = self.floor_us(coefficients)
+        return nuisances.is_hidden(self.latency_us - host_us, predicted_us + slowed_us, floor_us)
 
-def floor_us(samples: Samples, coefficients: Floats) -> float:
-    """Device time below which the host hides it."""
-    return float(coefficients[-1]) if samples.has_floor else 0.0
-
-
-def fit_nuisances(samples: Samples, device_us: Floats) -> Floats:
-    """Coefficients of the nuisances given predicted device times, ``[coefficients]``."""
-    return nuisances.fit_overhead(samples.basis, samples.latency_us, device_us, samples.least_us, samples.has_floor)
-
-
-def hidden(samples: Samples, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
-    """Rows that the recording only shows to be short, as predicted, ``[samples]``."""
-    host_us, slowed_us = nuisances_us(samples, coefficients)
-    return nuisances.is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
+    def device_us(self, predicted_us: Floats, coefficients: Floats) -> Floats:
+        """Measured device times, ``[samples]``: latencies without the nuisances, on a slowed board in proportion to the
+        prediction. Beside the host's overhead, times below ``least_us`` are indistinguishable: they count as that.
+        """
+        host_us, slowed_us = self.nuisances_us(coefficients)
+        share = predicted_us / (predicted_us + slowed_us)
+        return np.maximum((self.latency_us - host_us) * share, self.least_us)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -118,7 +123,7 @@ class OperatorSamples(Samples):
         # A profile that was fitted to a slowed recording may include some of the slowing.
         predicted_us, _ = self.predict(neutral(self.profile))
         asked = self.where(seen)
-        host_us, _ = nuisances_us(asked, fit_nuisances(asked, predicted_us[seen]))
+        host_us, _ = asked.nuisances_us(asked.fit_nuisances(predicted_us[seen]))
         work = nuisances.work_us(measured.measurements, self.profile)
         rows = nuisances.indices(measured, chosen)[seen]
         device_us = asked.latency_us - host_us

@@ -17,7 +17,7 @@ from iossim.base.solvers import least_squares
 from iossim.calibration.accuracy import band_key
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.nuisances import facts_of
-from iossim.calibration.samples import OperatorSamples, fit_nuisances
+from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.names import own_names
 from iossim.hardware.parameters import CALL, Floats
@@ -144,7 +144,7 @@ def refined_values(
         )
 
     device_us, _ = samples.predict(profile)
-    nuisances = np.maximum(fit_nuisances(samples, device_us), 1.0)
+    nuisances = np.maximum(samples.fit_nuisances(device_us), 1.0)
     start = np.concatenate([np.zeros(count + factors), nuisances])
     scale = np.concatenate([np.ones(count + factors), np.full(len(nuisances), 100.0)])
     found = least_squares(

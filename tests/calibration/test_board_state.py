@@ -11,7 +11,7 @@ from iossim.calibration import nuisances
 from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import fit
 from iossim.calibration.nuisances import NOT_TOLD, SLOWING, load_before_us, slowed_basis, slowing, unslowed, work_us
-from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, nuisances_us
+from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
@@ -98,7 +98,7 @@ def test_a_fit_finds_the_unslowed_board_beside_its_slowing() -> None:
         assert found.values[name] == pytest.approx(getattr(TRUTH.parameters, name), rel=1e-3)
     (overhead,) = found.overheads
     assert float(np.median(slowed.latency_us / np.maximum(device_times(slowed, TRUTH, np.zeros(7))[0], 1.0))) > 1.8
-    host_us, slowed_us = nuisances_us(slowed, overhead)
+    host_us, slowed_us = slowed.nuisances_us(overhead)
     assert float(host_us[0]) == pytest.approx(OVERHEAD_US, abs=15.0)
     assert (slowed_us >= 0.0).all()
     predicted_us, measured_us, _ = device_times(slowed, found.apply(P4), overhead)

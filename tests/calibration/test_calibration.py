@@ -20,7 +20,7 @@ from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, cali
 from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.samples import Samples, SequenceSamples, hidden
+from iossim.calibration.samples import Samples, SequenceSamples
 from iossim.calibration.samples_refinement import refine, source_device, source_spread, transferred
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.load import device
@@ -55,17 +55,17 @@ def test_recovers_what_is_identifiable(found: Calibration) -> None:
 
 
 def test_errors_are_the_noise(found: Calibration) -> None:
-    kinds = {error.kind: error for error in found.held_out}
+    kinds = {error.kind: error for error in found.profile.provenance.held_out}
     assert set(kinds) == {"conv", "gemm", "relu"}
-    assert {error.kind for error in found.cross_validated} == set(kinds)
-    for error in (*found.held_out, *found.cross_validated):
+    assert {error.kind for error in found.profile.provenance.cross_validated} == set(kinds)
+    for error in (*found.profile.provenance.held_out, *found.profile.provenance.cross_validated):
         assert error.mape_percent < 6
         assert error.kendall_tau > 0.9
-    rows = sum(error.rows for error in (*found.held_out, *found.cross_validated))
+    rows = sum(error.rows for error in (*found.profile.provenance.held_out, *found.profile.provenance.cross_validated))
     # The few that are no longer than what the host may hide are left out.
     assert 0.95 * len(SET.measurements) <= rows <= len(SET.measurements)
     fitted = sum(data_set.rows for data_set in found.profile.provenance.data_sets)
-    assert 0.95 * fitted <= sum(error.rows for error in found.cross_validated) <= fitted
+    assert 0.95 * fitted <= sum(error.rows for error in found.profile.provenance.cross_validated) <= fitted
 
 
 def test_provenance(found: Calibration) -> None:
@@ -179,8 +179,8 @@ def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
 @pytest.mark.slow
 def test_all_folds_and_nothing_held_out() -> None:
     found = run(DeviceData(device("v100-sxm2"), (SET,)), folds=3, held_out=0.0)
-    assert found.held_out == ()
-    rows = sum(error.rows for error in found.cross_validated)
+    assert found.profile.provenance.held_out == []
+    rows = sum(error.rows for error in found.profile.provenance.cross_validated)
     assert 0.95 * len(SET.measurements) <= rows <= len(SET.measurements)
     assert found.profile.provenance.bands
 
@@ -204,7 +204,7 @@ def test_intervals_cover_held_out_measurements(shared: Path, name: str) -> None:
         predicted_us, measured_us, _ = device_times(samples, found.profile, overhead)
         rows = [row for row, is_out in zip(each.measurements, recording.is_held_out, strict=True) if is_out]
         bounds = [interval(row.operator, us, found.profile) for row, us in zip(rows, predicted_us, strict=True)]
-        is_shown = ~hidden(samples, predicted_us, overhead)
+        is_shown = ~samples.hidden(predicted_us, overhead)
         of_kind = [low <= us <= high for us, (low, high) in zip(measured_us, bounds, strict=True)]
         # Bands are at least as wide as repeats differ, which element-wise rows hardly do.
         assert np.mean(np.array(of_kind)[is_shown]) >= 0.7, each.header.data_set

@@ -15,7 +15,7 @@ from iossim.calibration.accuracy import Accuracy, buckets, rank_correlation
 from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
 from iossim.calibration.doubts import check_label
 from iossim.calibration.nuisances import fit_overhead, is_hidden
-from iossim.calibration.samples import OperatorSamples, fit_nuisances
+from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device
@@ -50,7 +50,7 @@ def test_a_profiler_flushes_the_caches_holds_the_clock_and_adds_a_constant() -> 
     header = Header(device="v100-sxm2", data_set="copies", includes_gaps=False, issue=Issue.PROFILER, clock_ghz=1.2)
     measured = MeasurementSet(header, rows)
     samples = OperatorSamples.of(measured, rows, profile, 1.0)
-    assert fit_nuisances(samples, samples.predict(profile)[0]) == pytest.approx([2.5], rel=0.02)
+    assert samples.fit_nuisances(samples.predict(profile)[0]) == pytest.approx([2.5], rel=0.02)
     found = evaluate_operators(measured, profile)
     np.testing.assert_allclose(found.predicted_us, found.latency_us, rtol=0.01)
     assert not found.overhead_us.any()
@@ -90,7 +90,7 @@ def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
     assert provenance.data_sets[-1].name == "made"
     assert provenance.spread.items() >= before.spread.items()
     assert provenance.bands.keys() == before.bands.keys() | {"linear fp16"}
-    assert found.held_out[0].mape_percent < 2
+    assert found.profile.provenance.held_out[0].mape_percent < 2
 
 
 ONES = np.ones((300, 1))
