@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration import nuisances
 from iossim.calibration.nuisances import neutral
-from iossim.calibration.recorded_table import RecordedTable
+from iossim.calibration.recorded_table import RecordedTable, recorded_pattern
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
+from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden
 from iossim.hardware.parameters import Floats
@@ -95,7 +96,8 @@ class OperatorSamples(Samples):
     ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
         basis = nuisances.overhead_basis(measured, chosen)
-        table = RecordedTable.of_measurements(profile, chosen, measured.header.called)
+        lowered = (step_candidates(row.operator.step(), profile) for row in chosen)
+        table = RecordedTable.recorded(profile, lowered, list(map(recorded_pattern, chosen)), measured.header.called)
         samples = OperatorSamples(
             name=measured.name,
             profile=profile,

@@ -207,7 +207,7 @@ def evaluate_recording(recording: Recording, baseline: Baseline | None = None) -
     evaluation = OperatorEvaluation(
         profile.name,
         recording.name,
-        _objects(chosen),
+        np.array(chosen, dtype=np.object_),
         held_out,
         latency_us,
         overhead_us,
@@ -223,12 +223,6 @@ def evaluate_recording(recording: Recording, baseline: Baseline | None = None) -
         samples.floor_us(overhead),
     )
     return evaluation[~is_hidden]
-
-
-def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
-    array = np.empty(len(chosen), dtype=np.object_)
-    array[:] = chosen
-    return array
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,18 +36,14 @@ class Concurrency(Value):
     device: str
     values: dict[str, float] = Field(min_length=1)
     spread: dict[str, float] = Field(default_factory=dict)
-    resamples: dict[str, list[float]] = Field(default_factory=dict)
 
     def lent_to(self, provenance: Provenance) -> Provenance:
         """The provenance of a device that borrows these."""
-        own = {name: values for name, values in provenance.resamples.items() if name not in self.values}
-        count = min((len(values) for values in (*own.values(), *self.resamples.values())), default=0)
-        resamples = {name: values[:count] for name, values in (own | self.resamples).items()}
         others = [one for one in provenance.borrowed if not set(one.parameters) & set(self.values)]
         return provenance.model_copy(
             update={
                 "spread": {k: v for k, v in provenance.spread.items() if k not in self.values} | self.spread,
-                "resamples": resamples,
+                "resamples": {k: v for k, v in provenance.resamples.items() if k not in self.values},
                 "borrowed": [*others, Borrowed(device=self.device, parameters=list(self.values))],
             }
         )

@@ -53,7 +53,9 @@ class Step:
 
 
 def as_channels_first(step: Step) -> Step:
-    """The step of the op on NCHW; bytes and arithmetic are the same."""
+    """The step of an op on NHWC as that on NCHW, and any other unchanged; bytes and arithmetic are the same."""
+    if step.op.channels_first is step.op:
+        return step
     x, *rest = step.operands
     return replace(
         step,

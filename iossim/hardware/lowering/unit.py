@@ -24,7 +24,7 @@ from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import copy_candidates, step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
@@ -103,12 +103,6 @@ def unit_bytes(network: Network, unit: Unit) -> int:
     return sum(graph.types[name].bytes for name in read | written)
 
 
-def lookup_in(graph: Graph, nodes: Iterable[Node]) -> Node | None:
-    """The lookup through which a unit's element-wise ops may read: the only one that permutes, if there is one."""
-    found = [node for node in nodes if node.op.permutes(graph.input_types(node))]
-    return found[0] if len(found) == 1 else None
-
-
 #: A kernel of element-wise ops: its last op, and the value that it computes for another op.
 Chain = tuple[str, str]
 
@@ -134,7 +128,9 @@ class Fusion:
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
                 self.after_product.add(node.name)
-        self.lookup = lookup_in(self.graph, nodes)
+        # Element-wise ops may read through the only lookup that permutes.
+        permuting = [node for node in nodes if node.op.permutes(self.graph.input_types(node))]
+        self.lookup = permuting[0] if len(permuting) == 1 else None
         self.chain_of: dict[str, Chain] = {}
         for node in reversed(nodes):
             if node.name in self.joins:

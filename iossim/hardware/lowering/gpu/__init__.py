@@ -10,8 +10,6 @@ FAMILIES = Places[Lower](
     {
         "attention:attention": "attention",
         "families.channels_last:convolution_nhwc": "conv_nhwc",
-        "families.channels_last:pooling_nhwc": "max_pool_nhwc average_pool_nhwc",
-        "families.channels_last:global_pooling_nhwc": "global_average_pool_nhwc global_max_pool_nhwc",
         "families.convolution:convolution": "conv",
         "cudnn_algorithms:gradient_of_data": "conv_backward_data",
         "cudnn_algorithms:gradient_of_filter": "conv_backward_filter",
@@ -19,8 +17,9 @@ FAMILIES = Places[Lower](
         "families.matrix_product:integer_convolution": "integer_conv quantized_conv",
         "families.matrix_product:integer_product": "integer_matmul quantized_matmul",
         "families.matrix_product:dequantised_product": "dequantized_matmul",
-        "families.pooling:pooling": "max_pool average_pool local_response_norm",
-        "families.pooling:global_pooling": "global_average_pool global_max_pool",
+        "families.pooling:pooling": "max_pool average_pool max_pool_nhwc average_pool_nhwc local_response_norm",
+        "families.pooling:global_pooling": "global_average_pool global_max_pool global_average_pool_nhwc "
+        "global_max_pool_nhwc",
         "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",
         "families.matrix_product:recurrent": "lstm gru rnn",
         "families.streaming:reduction": "reduce arg_extreme cumsum",

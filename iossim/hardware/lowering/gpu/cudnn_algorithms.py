@@ -159,7 +159,8 @@ def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates with every tile of a batched product; for one group of tensors stored as fp32 only."""
     if shape.precision not in FP32_STORED or shape.groups > 1:
         return
-    inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
+    inner = shape.channels * math.prod(shape.kernel)
+    size = inner * shape.pixels * shape.element_bytes  # the windows of all outputs
     moved = size, shape.weight_bytes, shape.output_bytes
     rows, element_bytes = math.prod(shape.output_size), shape.element_bytes
     product = Product(rows, shape.filters, inner, *moved, element_bytes, shape.precision, shape.batch)
@@ -174,6 +175,10 @@ def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[C
     if not has_transform(shape) or fft_edge(shape) > _LARGEST_IMAGE:
         return
     edge = fft_edge(shape)
+    data, filters, output = tensors(shape, shape.batch)
+    operands, result = (data + output, filters) if of_filter else (data + filters, output)
+    # Two buffers for transposing frequencies, of both operands or the result, and the flipped filter.
+    workspace_bytes = 2 * COMPLEX_BYTES * frequencies(edge) * max(operands, result) + shape.weight_bytes
     domain = frequency_domain("fft_whole", edge, shape.batch)
     for suffix, (tile, architectures) in FFT_TILES.items():
         first, second, gemm, last = kernels_in(domain, shape, tile, of_filter=of_filter)
@@ -181,11 +186,10 @@ def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[C
             turned = [] if of_filter else [_moved("fft_flip_filter", shape.weight_bytes, shape.element_bytes)]
             kernels = (*turned, first, second, gemm, last)
         else:
-            operands = _moved("fft_transpose_operands", first.bytes_written + second.bytes_written)
-            result = _moved("fft_transpose_result", gemm.bytes_written)
-            kernels = (first, second, operands, gemm, result, last)
-        size = fft_bytes(shape, of_filter=of_filter)
-        yield Candidate(f"fft_whole{suffix}", kernels, size, architectures=architectures)
+            before = _moved("fft_transpose_operands", first.bytes_written + second.bytes_written)
+            after = _moved("fft_transpose_result", gemm.bytes_written)
+            kernels = (first, second, before, gemm, after, last)
+        yield Candidate(f"fft_whole{suffix}", kernels, workspace_bytes, architectures=architectures)
 
 
 def _moved(name: str, moved_bytes: int, element_bytes: int = COMPLEX_BYTES) -> Kernel:
@@ -197,18 +201,3 @@ def fft_edge(shape: ConvolutionShape) -> int:
     """Edge of the square in which a padded image is transformed, a power of two; stride and dilation are 1."""
     padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
     return 1 << (max(padded) - 1).bit_length()
-
-
-def columns_bytes(shape: ConvolutionShape) -> int:
-    """Bytes of the windows of all outputs, the operand of an explicit matrix product."""
-    return shape.channels // shape.groups * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
-
-
-def fft_bytes(shape: ConvolutionShape, *, of_filter: bool = False) -> int:
-    """Bytes of two buffers for transposing frequencies, of both operands or the result, and of the flipped filter.
-
-    The operands are input and filter, or input and output for the filter's gradient.
-    """
-    data, filters, output = tensors(shape, shape.batch)
-    operands, result = (data + output, filters) if of_filter else (data + filters, output)
-    return 2 * COMPLEX_BYTES * frequencies(fft_edge(shape)) * max(operands, result) + shape.weight_bytes
