@@ -27,7 +27,6 @@ from iossim.hardware.transfer import (
     CAPS,
     MEMORY,
     SourceDevice,
-    TransferTable,
     transfer_table,
     transferred_provenance,
     transferred_values,
@@ -85,27 +84,22 @@ def refine_by(profile: DeviceProfile, path: Path) -> DeviceProfile:
     return refine(profile, read_measurements(path, profile.name, fewest=FEWEST_SAMPLES))
 
 
-def refine(
-    profile: DeviceProfile, samples: MeasurementSet, sources: Sequence[SourceDevice] | None = None
-) -> DeviceProfile:
+def refine(profile: DeviceProfile, samples: MeasurementSet) -> DeviceProfile:
     """The profile, moved from its transferred parameters as far as a few measurements of the device justify.
 
-    ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are
-    too few, or cannot be of the device.
+    Raises MeasurementError if the measurements are too few, or cannot be of the device.
     """
     if samples.device in own_names() and samples.device != profile.name:
         raise unusable(samples.name, f"recorded on {samples.device}, not on {profile.name}; give samples of that one")
-    table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
         problem = f"{len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine a profile"
         raise unusable(samples.name, f"{problem}; measure about 20 of different sizes")
+    table, kinds = transfer_table(), {band_key(row.operator) for row in rows}
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
-    known = table if sources is None else transfer_table()
-    return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(
-        update={"provenance": transferred_provenance(known, len(rows), {band_key(row.operator) for row in rows})}
-    )
+    moved = with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()})
+    return moved.model_copy(update={"provenance": transferred_provenance(table, len(rows), kinds)})
 
 
 def refined_values(

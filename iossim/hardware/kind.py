@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iossim.base.errors import DeviceError
 from iossim.base.registry import Extension, Group, module_names
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 GPU = "gpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(NamedTuple):
     """Minimum and maximum: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
 
     sm_count: tuple[float, float]

@@ -10,6 +10,7 @@ embedded ones, with a margin of a fifth on both sides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from iossim.hardware.compute_capability import CAPABILITIES
 from iossim.hardware.profile import DeviceProfile
@@ -110,36 +111,30 @@ def _of_generation(profile: DeviceProfile) -> Iterator[str]:
 
 
 def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
-    """Facts outside the ranges of their generation, widened by a factor on both sides."""
-    sheet = profile.datasheet
+    """Facts outside the ranges of their generation, widened by a factor on both sides; with a unit in which the value
+    would be plausible.
+    """
     kind = profile.device_kind
-    generation = kind.ranges[profile.architecture]
     has = f"{profile.architecture.capitalize()} boards have" if len(kind.ranges) > 1 else f"{kind.noun}s have"
-    for name, value, (low, high), unit in (
-        ("sm_count", float(profile.sm_count), generation.sm_count, "SMs"),
-        ("boost_clock_ghz", profile.boost_clock_ghz, generation.clock_ghz, "GHz"),
-        ("l2_bytes", sheet.l2_bytes.value / _MIB, generation.l2_mib, "MiB"),
-        ("dram_bandwidth_gbps", profile.dram_bandwidth_gbps, generation.bandwidth_gbps, "GB/s"),
-        ("dram_bytes", sheet.dram_bytes.value / _GIB, generation.dram_gib, "GiB"),
-        *([("board_power_w", sheet.board_power_w.value, generation.power_w, "W")] if sheet.board_power_w else []),
-    ):
-        if not low / room <= value <= high * room:
-            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{_unit_mistake(name, value, low, high)}"
+    for name, (low, high) in zip(_UNITS, kind.ranges[profile.architecture], strict=True):
+        size, unit, mistakes = _UNITS[name]
+        fact = getattr(profile.datasheet, name)
+        if fact is not None and not low / room <= (value := fact.value / size) <= high * room:
+            plausible = (other for other, factor in mistakes.items() if low <= value * factor <= high)
+            hint = "".join(f": was it given in {other}?" for other in islice(plausible, 1))
+            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{hint}"
 
 
-def _unit_mistake(name: str, value: float, low: float, high: float) -> str:
-    """A remark on a unit in which the value would be plausible."""
-    mistakes = {
-        "boost_clock_ghz": (("MHz", 1e-3),),
-        "l2_bytes": (("MiB", _MIB), ("KiB", 1024)),
-        "dram_bytes": (("GiB", _GIB), ("MiB", _MIB)),
-        "dram_bandwidth_gbps": (("TB/s", 1e3), ("Gbit/s", 1 / 8)),
-        "board_power_w": (("kW", 1e3), ("mW", 1e-3)),
-    }
-    for unit, factor in mistakes.get(name, ()):
-        if low <= value * factor <= high:
-            return f": was it given in {unit}?"
-    return ""
+#: The facts of :class:`~iossim.hardware.kind.Ranges` in its order: the size of the unit in which it has them, the unit,
+#: and the factors by which commonly confused units differ.
+_UNITS: dict[str, tuple[int, str, dict[str, float]]] = {
+    "sm_count": (1, "SMs", {}),
+    "boost_clock_ghz": (1, "GHz", {"MHz": 1e-3}),
+    "l2_bytes": (_MIB, "MiB", {"MiB": _MIB, "KiB": 1024}),
+    "dram_bandwidth_gbps": (1, "GB/s", {"TB/s": 1e3, "Gbit/s": 1 / 8}),
+    "dram_bytes": (_GIB, "GiB", {"GiB": _GIB, "MiB": _MIB}),
+    "board_power_w": (1, "W", {"kW": 1e3, "mW": 1e-3}),
+}
 
 
 def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]:

@@ -265,7 +265,7 @@ def test_few_samples_correct_a_device_that_is_slower_than_thought(overhead_us: f
     guess = transferred(device("t4"), DONORS)
     truth = slower(guess, 0.75)
     rest = measured_on(truth, 60, seed=5, overhead_us=overhead_us)
-    refined = refine(guess, measured_on(truth, 20, seed=1, overhead_us=overhead_us), DONORS)
+    refined = refine(guess, measured_on(truth, 20, seed=1, overhead_us=overhead_us))
     before, after = error(rest, guess, overhead_us), error(rest, refined, overhead_us)
     assert before > 0.12
     assert after < 0.6 * before
@@ -275,20 +275,20 @@ def test_few_samples_correct_a_device_that_is_slower_than_thought(overhead_us: f
 
 def test_samples_that_say_what_was_thought_change_little() -> None:
     guess = transferred(device("t4"), DONORS)
-    refined = refine(guess, measured_on(guess, 20), DONORS)
+    refined = refine(guess, measured_on(guess, 20))
     assert error(measured_on(guess, 60, seed=9), refined) < 0.05
 
 
 def test_too_few_samples_are_refused_in_a_line() -> None:
     guess = transferred(device("t4"), DONORS)
     with pytest.raises(MeasurementError, match="2 usable operators, at least 3"):
-        refine(guess, measured_on(guess, 2), DONORS)
+        refine(guess, measured_on(guess, 2))
 
 
 def test_samples_of_a_far_faster_device_are_refused() -> None:
     guess = transferred(device("t4"), DONORS)
     with pytest.raises(MeasurementError, match="faster than t4 can be"):
-        refine(guess, measured_on(device("h100-sxm").model_copy(update={"name": "t4"}), 20), DONORS)
+        refine(guess, measured_on(device("h100-sxm").model_copy(update={"name": "t4"}), 20))
 
 
 def test_prior_widths_are_positive_for_any_number_of_sources() -> None:

@@ -14,7 +14,7 @@ from iossim.hardware.compute_capability import LIMITS, Architecture
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, occupancy, resident_blocks
-from iossim.hardware.lowering.residence import Residence, Weights, lower_in_network, residences
+from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.lowering.unit import lower_unit, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -252,7 +252,9 @@ def skipping(between: int, channels: int = 256) -> Network:
 
 
 def read_from_dram(network: Network, unit: int, profile: DeviceProfile, weights: Weights = Weights.AUTO) -> int:
-    ((candidate, *_),) = lower_in_network(network, unit, profile, weights)
+    ((candidate, *_),) = residences(network, profile, weights)[unit].of(
+        lower_unit(network, network.units[unit], profile)
+    )
     return sum(kernel.weight_bytes for kernel in candidate.kernels)
 
 
@@ -278,7 +280,7 @@ def test_weights_are_found_where_a_whole_run_fits() -> None:
 def test_weights_are_where_they_are_said_to_be(weights: Weights) -> None:
     network = skipping(30)
     (plain,) = lower_unit(network, network.units[1], HALF_RESIDENT)
-    (found,) = lower_in_network(network, 1, HALF_RESIDENT, weights)
+    (found,) = residences(network, HALF_RESIDENT, weights)[1].of((plain,))
     for one, other in zip(plain, found, strict=True):
         for kernel, moved in zip(one.kernels, other.kernels, strict=True):
             # Only where bytes come from changes.
