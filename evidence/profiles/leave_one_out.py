@@ -46,7 +46,7 @@ from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import CAPS, PROCESS_GAIN, Concurrency, SourceDevice, TransferTable, transferred_values
+from iossim.hardware.transfer import CAPS, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
 from iossim.search.scheduler import Progress, ignore
 
@@ -227,7 +227,7 @@ def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
 
 def _gain(profile: DeviceProfile) -> float:
     """Arithmetic per watt of the chip's process, over that of the oldest sources."""
-    return PROCESS_GAIN.get(profile.architecture, 1.0)
+    return facts_of(profile).process_gain
 
 
 def _left_out(

@@ -70,7 +70,7 @@ def _figures(device: str, without: str = "") -> tuple[list[Figure], list[Figure]
             whole.append(Figure(network, range(len(network.units)), 1e3 * float(latency_ms)))
         if row["model"] == SAMPLE and not single:
             samples = (one for one in published_figures()["sample_stages"] if one["device"] == device)
-            times_ms = next((one["latency_ms"] for one in samples if one["batch"] == 1), {})
+            times_ms: dict[str, float] = next((one["latency_ms"] for one in samples if one["batch"] == 1), {})
             units = network.unit_index.items()
             single += [Figure(network, (at,), 1e3 * float(times_ms[name])) for name, at in units if name in times_ms]
     return whole, single

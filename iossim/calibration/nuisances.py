@@ -34,7 +34,7 @@ from iossim.hardware.kind import GPU
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import CAPS, PROCESS_GAIN, BoardFacts
+from iossim.hardware.transfer import CAPS, BoardFacts
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 
 #: Number of rows of a drifting recording between two knots of the spline.
@@ -214,8 +214,8 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
 
 def unslowed(profile: DeviceProfile) -> DeviceProfile:
     """The profile with defaults for what slowed recordings do not determine: the power limit's rate, neutral values."""
-    gain = PROCESS_GAIN.get(profile.architecture, 1.0)
-    rate = min(facts_of(profile).peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * gain)
+    facts = facts_of(profile)
+    rate = min(facts.peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * facts.process_gain)
     return with_values(profile, {name: NEUTRAL.get(name, rate) for name in sorted(NOT_TOLD)})
 
 

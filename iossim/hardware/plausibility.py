@@ -10,7 +10,6 @@ embedded ones, with a margin of a fifth on both sides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 from iossim.hardware.compute_capability import CAPABILITIES
 from iossim.hardware.profile import DeviceProfile
@@ -120,9 +119,8 @@ def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
         size, unit, mistakes = _UNITS[name]
         fact = getattr(profile.datasheet, name)
         if fact is not None and not low / room <= (value := fact.value / size) <= high * room:
-            plausible = (other for other, factor in mistakes.items() if low <= value * factor <= high)
-            hint = "".join(f": was it given in {other}?" for other in islice(plausible, 1))
-            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{hint}"
+            told = (f": was it given in {other}?" for other in mistakes if low <= value * mistakes[other] <= high)
+            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{next(told, '')}"
 
 
 #: The facts of :class:`~iossim.hardware.kind.Ranges` in its order: the size of the unit in which it has them, the unit,

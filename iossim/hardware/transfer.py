@@ -25,7 +25,7 @@ from pydantic import Field
 
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
-from iossim.hardware.compute_capability import LIMITS, WARP_THREADS, Architecture
+from iossim.hardware.compute_capability import GENERATIONS, LIMITS, WARP_THREADS
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.provenance import Band, Borrowed, KindError, Provenance
 
@@ -75,20 +75,6 @@ ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
 
-#: Arithmetic per watt at one clock, relative to the 16 and 12 nm processes of the sources: foundries' claims about the
-#: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded cautiously. A judgement, not a measurement.
-PROCESS_GAIN: dict[str, float] = {
-    **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL), 0.4),
-    Architecture.AMPERE: 2.0,
-    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL, Architecture.BLACKWELL_RTX), 3.0),
-}
-
-_GENERATION: dict[str, int] = {
-    Architecture.KEPLER: 0, Architecture.MAXWELL: 1, Architecture.PASCAL: 2, Architecture.VOLTA: 3,
-    Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6,
-    Architecture.BLACKWELL: 7, Architecture.BLACKWELL_RTX: 7,
-}  # fmt: skip
-
 
 class BoardFacts(NamedTuple):
     """The datasheet facts that a transfer uses; ``peak_gflops_per_watt`` is the fp32 peak over board power."""
@@ -103,9 +89,14 @@ class BoardFacts(NamedTuple):
         return min(1.0, LIMITS[self.compute_capability].warp_schedulers * WARP_THREADS / self.fp32_lanes_per_sm)
 
     @property
+    def process_gain(self) -> float:
+        """Arithmetic per watt at one clock, relative to the process of the oldest sources."""
+        return float(self._generation.get("process_gain", 1.0))
+
+    @property
     def demand(self) -> float:
         """GFLOP/s of peak per W if the chip were made in the sources' process."""
-        return self.peak_gflops_per_watt / PROCESS_GAIN.get(LIMITS[self.compute_capability].architecture, 1.0)
+        return self.peak_gflops_per_watt / self.process_gain
 
     @property
     def has_stacked_memory(self) -> bool:
@@ -113,7 +104,12 @@ class BoardFacts(NamedTuple):
 
     @property
     def generation(self) -> int:
-        return _GENERATION[LIMITS[self.compute_capability].architecture]
+        """The place of its generation in the order in which they came."""
+        return int(self._generation["order"])
+
+    @property
+    def _generation(self) -> dict[str, Any]:
+        return GENERATIONS[LIMITS[self.compute_capability].architecture]
 
 
 class SourceDevice(Value):
