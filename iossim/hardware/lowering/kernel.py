@@ -207,14 +207,6 @@ def block_slots(
     )
 
 
-def occupancy(
-    limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
-) -> float:
-    """Resident warps over the maximum of an SM."""
-    blocks = resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block)
-    return blocks * ceil_div(threads_per_block, WARP_THREADS) / limits.max_warps
-
-
 def warps_by_registers(limits: MultiprocessorLimits, registers_per_thread: int) -> int:
     """Warps with that many registers (1 or more) per thread that a register file of ``registers_per_block`` holds."""
     unit = limits.register_granularity

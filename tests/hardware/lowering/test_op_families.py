@@ -13,7 +13,7 @@ from iossim.base.errors import DeviceError
 from iossim.hardware.compute_capability import LIMITS, Architecture
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.hardware.load import device
-from iossim.hardware.lowering.kernel import Candidate, WorkClass, occupancy, resident_blocks
+from iossim.hardware.lowering.kernel import Candidate, WorkClass, resident_blocks
 from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.lowering.unit import lower_unit, unit_steps
@@ -200,8 +200,6 @@ def test_a_gpu_takes_what_the_libraries_for_its_architecture_have(capability: st
 def test_resident_blocks(capability: str, threads: int, registers: int, shared: int, blocks: int) -> None:
     limits = LIMITS[capability]
     assert resident_blocks(limits, threads, registers, shared) == blocks
-    of_all_warps = blocks * threads / 32 / limits.max_warps
-    assert occupancy(limits, threads, registers, shared) == of_all_warps
 
 
 def candidates(name: str, precision: Precision, **sizes: int) -> dict[str, Candidate]:

@@ -41,16 +41,13 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
-    called = {ALL_OF_CUDNN: False, frozenset({Libraries.CURRENT}): lies_as_wanted or is_product}
-    for libraries, lies in called.items():
-        is_engine = libraries is ALL_OF_CUDNN
-        by_image = lies and not lies_as_wanted
-        for one in tensor_core_convolution(
-            shape, is_called_by_engine=is_engine, lies_as_wanted=lies, is_by_image=by_image
-        ):
-            yield replace(one, libraries=libraries)
-    for one in tensor_core_convolution(shape, is_compiled=True):
-        yield replace(one, libraries=frozenset({Libraries.COMPILED}))
+    unchanged = {"lies_as_wanted": lies_as_wanted or is_product, "is_by_image": is_product and not lies_as_wanted}
+    for libraries, how in (
+        (ALL_OF_CUDNN, {}),
+        (frozenset({Libraries.CURRENT}), {"is_called_by_engine": False, **unchanged}),
+        (frozenset({Libraries.COMPILED}), {"is_compiled": True}),
+    ):
+        yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
 
 
 def on_lanes(step: Step) -> list[Candidate]:
