@@ -119,25 +119,24 @@ class HostFit:
 
     def on(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with the fitted values, and their provenance."""
-        moved = with_values(self.with_gap(profile), self.values)
-        own = moved.provenance
+        start = self.with_gap(profile)
+        own = start.provenance
         launches = {name: values for name, values in self.draws.items() if name != GAP}
         # The fit replaces an earlier one in the profile.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
         names = " and ".join(self.draws)
         told = f"{names} from {self.figures} figures of networks run unit after unit and from costs of launches"
         note = f"{own.note.partition(_NOTE)[0]}{_NOTE}{told}; no figure of a concurrent schedule took part in any fit"
-        provenance = own.model_copy(
-            update={
-                "note": note,
-                "data_sets": [*sets, DataSet(name=DATA_SET, device=self.device, rows=self.figures)],
-                "spread": {**own.spread, **self.spread},
-                "resamples": {**own.resamples, **launches},
-                "unidentified": [name for name in own.unidentified if name not in self.values],
-                "at_bounds": [name for name in own.at_bounds if name not in self.values],
-            }
+        return with_values(
+            start,
+            self.values,
+            note=note,
+            data_sets=[*sets, DataSet(name=DATA_SET, device=self.device, rows=self.figures)],
+            spread={**own.spread, **self.spread},
+            resamples={**own.resamples, **launches},
+            unidentified=[name for name in own.unidentified if name not in self.values],
+            at_bounds=[name for name in own.at_bounds if name not in self.values],
         )
-        return moved.model_copy(update={"provenance": provenance})
 
     def with_gap(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with this gap, and a dispatch cost that leaves the predictions of operators' rows unchanged."""
@@ -150,13 +149,9 @@ class HostFit:
             if several:
                 shifted = zip(several, before, gaps, strict=True)
                 resamples[name] = [rounded(max(0.0, value + old - new), 3) for value, old, new in shifted]
-        provenance = profile.provenance.model_copy(
-            update={
-                "spread": {**profile.provenance.spread, GAP: self.spread[GAP]},
-                "resamples": {**resamples, GAP: gaps},
-            }
-        )
-        return with_gap(profile, self.values[GAP]).model_copy(update={"provenance": provenance})
+        spread = {**profile.provenance.spread, GAP: self.spread[GAP]}
+        moved = with_gap(profile, self.values[GAP])
+        return with_values(moved, {}, spread=spread, resamples={**resamples, GAP: gaps})
 
 
 def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:

@@ -88,8 +88,7 @@ def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, flo
         host = fit_host(start, without=model, seed=seed)
         own = (start if host is None else host.on(start)).parameter_values
         left_out[model] = {name: own[name] for name in dict.fromkeys(names)}
-    provenance = profile.provenance.model_copy(update={"left_out": left_out})
-    return profile.model_copy(update={"provenance": provenance})
+    return with_values(profile, {}, left_out=left_out)
 
 
 def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
