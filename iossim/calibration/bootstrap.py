@@ -60,14 +60,9 @@ class Bootstrap:
         return {name: np.array([row[name] for row in rows]) for name in self.space.names}
 
     def spread(self) -> dict[str, float]:
-        """Standard deviation of each parameter, in its own unit."""
-        return {
-            name: float(np.std(several)) if self.has_moved(name) else 0.0 for name, several in self.values().items()
-        }
-
-    def shown_spread(self) -> dict[str, float]:
-        """Spread with two digits, as in a profile."""
-        return {name: rounded(value, 2) for name, value in self.spread().items()}
+        """Standard deviation of each parameter, in its own unit, with two digits."""
+        values = self.values().items()
+        return {name: rounded(float(np.std(each)), 2) if self.has_moved(name) else 0.0 for name, each in values}
 
     def kept(self) -> dict[str, list[float]]:
         """Resamples that a profile keeps, with three digits, of the parameters that moved."""

@@ -190,7 +190,7 @@ def _provenance(
             )
             for name, one, rows, libraries in used
         ],
-        spread=resampled.shown_spread(),
+        spread=resampled.spread(),
         unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],
         at_bounds=list(found.at_bounds),
         resamples=resampled.kept(),

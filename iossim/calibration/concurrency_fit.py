@@ -144,7 +144,7 @@ def _told(
     names = bootstrap.space.names
     tied = ", ".join(f"{name} with {leader}" for name, leader in bootstrap.space.ties.items())
     told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {rows} stages on {devices}"
-    kept, spread = bootstrap.kept(), bootstrap.shown_spread()
+    kept, spread = bootstrap.kept(), bootstrap.spread()
     spread |= {name: spread[leader] for name, leader in bootstrap.space.ties.items() if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]
     return {

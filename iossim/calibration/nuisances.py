@@ -35,7 +35,7 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, BoardFacts
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.measurement import Measurement, MeasurementSet
 
 #: Number of rows of a drifting recording between two knots of the spline.
 _ROWS_BETWEEN_KNOTS = 1000
@@ -69,12 +69,6 @@ def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> F
     inner = np.linspace(0.0, last + 1.0, pieces + 1)
     knots = np.concatenate([[inner[0]] * _DEGREE, inner, [inner[-1]] * _DEGREE])
     return np.asarray(BSpline.design_matrix(rows, knots, _DEGREE).toarray(), dtype=np.float64)
-
-
-def least_device_us(header: Header) -> float:
-    """Least device time of a set in relative errors."""
-    has_overhead = header.includes_host_overhead or header.issue is Issue.PROFILER
-    return max(header.resolution_us, LEAST_US if has_overhead else 0.5)
 
 
 def fit_overhead(

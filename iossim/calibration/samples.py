@@ -95,22 +95,22 @@ class OperatorSamples(Samples):
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
-        basis = nuisances.overhead_basis(measured, chosen)
+        header, basis = measured.header, nuisances.overhead_basis(measured, chosen)
         lowered = (step_candidates(row.operator.step(), profile) for row in chosen)
-        table = RecordedTable.recorded(profile, lowered, list(map(recorded_pattern, chosen)), measured.header.called)
+        table = RecordedTable.recorded(profile, lowered, list(map(recorded_pattern, chosen)), header.called)
         samples = OperatorSamples(
             name=measured.name,
             profile=profile,
-            table=table.from_flushed_caches(profile) if measured.header.issue is Issue.PROFILER else table,
+            table=table.from_flushed_caches(profile) if header.issue is Issue.PROFILER else table,
             latency_us=np.array([measurement.latency_us for measurement in chosen]),
             basis=basis,
             host_terms=basis.shape[1],
-            has_floor=measured.header.includes_host_overhead,  # a part of the host's work overlaps the kernels
-            least_us=nuisances.least_device_us(measured.header),
+            has_floor=header.includes_host_overhead,  # a part of the host's work overlaps the kernels
+            least_us=max(header.resolution_us, nuisances.LEAST_US if basis.shape[1] else 0.5),
             weight=weight,
-            includes_gaps=measured.header.includes_gaps,
-            issue=measured.header.issue,
-            clock_ghz=measured.header.clock_ghz,
+            includes_gaps=header.includes_gaps,
+            issue=header.issue,
+            clock_ghz=header.clock_ghz,
         )
         if not (nuisances.may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
             return samples

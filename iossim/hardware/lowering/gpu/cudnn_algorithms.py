@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from iossim.hardware.lowering.gpu.convolution import backward
 from iossim.hardware.lowering.gpu.convolution.gemm import by_table, without_table
@@ -41,7 +42,6 @@ from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, 
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
-from iossim.ir.types import Precision
 
 #: Candidates by the names that cuDNN has for algorithms.
 Algorithms = Mapping[str, list[Candidate]]
@@ -131,21 +131,13 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
     }
 
 
-def gradient_of_data(step: Step) -> list[Candidate]:
-    """The candidates of all algorithms of backward data."""
-    return _of_any(of_data(step), step.precision)
-
-
-def gradient_of_filter(step: Step) -> list[Candidate]:
-    """The candidates of all algorithms of backward filter."""
-    return _of_any(of_filter(step), step.precision)
-
-
-def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
+def gradient(step: Step) -> list[Candidate]:
+    """The candidates of all algorithms of a gradient, of the data or of the filter."""
+    algorithms = of_data(step) if step.op.kind == "conv_backward_data" else of_filter(step)
     by_unit: dict[bool, list[Candidate]] = {False: [], True: []}
-    for one in (one for candidates in algorithms.values() for one in candidates):
+    for one in chain.from_iterable(algorithms.values()):
         by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
-    elsewhere, beside = lanes_and_beside(by_unit[False], precision)
+    elsewhere, beside = lanes_and_beside(by_unit[False], step.precision)
     return [*elsewhere, *by_unit[True], *beside]
 
 
