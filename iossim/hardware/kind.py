@@ -1,8 +1,8 @@
 """Kinds of devices: the properties of a kind, and what the schema, fits and plausibility checks need to know.
 
-Each kind is a module of :mod:`iossim.hardware.kinds` that defines it as ``KIND``, named like the ``kind`` of a
-profile. The kind's target defines how it runs ops (:mod:`iossim.hardware.lowering.target`). Other packages
-add kinds by entry points ``iossim.device_kinds``: modules with ``KIND`` and ``TARGET``.
+Each kind is a file of tables in ``hardware/kinds``, named like the ``kind`` of a profile. The kind's target defines how
+it runs ops (:mod:`iossim.hardware.lowering.target`). Other packages add kinds by entry points ``iossim.device_kinds``:
+modules with ``KIND`` and ``TARGET``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib import import_module
-from types import ModuleType
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iossim.base.errors import DeviceError
-from iossim.base.registry import Extension, Group, module_names
-from iossim.base.shipped_yaml import shipped
-from iossim.hardware.compute_capability import MultiprocessorLimits
+from iossim.base.registry import Extension, Group
+from iossim.base.shipped_yaml import shipped, shipped_files
+from iossim.hardware.compute_capability import LIMITS, MultiprocessorLimits
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 
 if TYPE_CHECKING:
@@ -83,8 +82,8 @@ class DeviceKind:
 _KINDS = "iossim.hardware.kinds"
 
 
-def shipped_kind(name: str, limits: Mapping[str, MultiprocessorLimits]) -> DeviceKind:
-    """The kind that a file of tables describes."""
+def _shipped_kind(name: str) -> DeviceKind:
+    """The kind that a file of tables describes; without limits of its own it has those of compute capabilities."""
     tables: dict[str, Any] = shipped(_KINDS, f"{name}.yaml")
 
     def rows(table: str) -> dict[str, dict[str, Any]]:
@@ -98,7 +97,7 @@ def shipped_kind(name: str, limits: Mapping[str, MultiprocessorLimits]) -> Devic
         **{key: tables[key] for key in ("noun", "multiprocessors", "borrows")},
         needs=frozenset(tables["needs"]),
         lacks=frozenset(tables["lacks"]),
-        limits=limits,
+        limits={"": MultiprocessorLimits(*tables["limits"])} if "limits" in tables else LIMITS,
         parameters={key: ModelParameters(**row) for key, row in rows("parameters").items()},
         engines={key: _costs(**row) for key, row in rows("engines").items()},
         ranges={key: Ranges(*map(tuple, pairs)) for key, pairs in tables["ranges"].items()},
@@ -117,15 +116,14 @@ def _fits(tables: Mapping[str, Mapping[str, Any]]) -> DeviceFits:
 
 
 @cache
-def _own(name: str) -> ModuleType | None:
-    known = name in module_names(_KINDS)
-    return import_module(f"{_KINDS}.{name}") if known else None
+def _own(name: str) -> SimpleNamespace | None:
+    return SimpleNamespace(KIND=_shipped_kind(name)) if name in shipped_files(_KINDS) else None
 
 
-#: The modules of kinds by name.
-DEVICE_KINDS: Group[ModuleType] = Group(
+#: Kinds by name: what has a ``KIND``, of another package its module.
+DEVICE_KINDS: Group[Any] = Group(
     "device kind {!r} is not known",
-    lambda: module_names(_KINDS),
+    lambda: shipped_files(_KINDS),
     _own,
     Extension(
         "iossim.device_kinds",

@@ -1,1 +1,1 @@
-"""The kinds of devices, one file each with a ``KIND``, named like the kind, and its tables in ``KIND.yaml``."""
+"""The kinds of devices, one file of tables each; the name of the file is that of the kind."""

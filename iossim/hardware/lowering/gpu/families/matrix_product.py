@@ -84,18 +84,13 @@ def matrix_product(step: Step) -> list[Candidate]:
     size = step.operands[0].type.dtype.bytes  # an epilogue may write another type
     product = Product(*sizes, *moved, size, step.precision, stack.count, 2, *strided)
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
-    if stack.count > 1:
-        on_lanes = [
-            _candidate((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), step.precision, where)
-            for tile, where in BATCHED_TILES.items()
-        ]
-    else:
-        on_lanes = [
-            _candidate(kernels, step.precision, where)
-            for tile, where in _TILES.items()
-            for kernels in split_products(product, tile, WorkClass.GEMM, extra)
-        ]
-    having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if stack.count == 1 else UNSPLIT
+    is_one = stack.count == 1
+    on_lanes = [
+        _candidate(kernels, step.precision, where)
+        for tile, where in (_TILES if is_one else BATCHED_TILES).items()
+        for kernels in split_products(product, tile, WorkClass.GEMM, extra, splits=_SPLITS if is_one else UNSPLIT)
+    ]
+    having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if is_one else UNSPLIT
     on_tensor_cores = [
         Candidate(
             kernels[0].name,
@@ -225,11 +220,16 @@ def recurrent(step: Step) -> list[Candidate]:
 
 
 def split_products(
-    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
+    product: Product,
+    tile: Tile,
+    work_class: WorkClass,
+    extra_flops: int = 0,
+    name: str = "",
+    splits: Sequence[int] = _SPLITS,
 ) -> Iterator[tuple[Kernel, ...]]:
     """The product as one kernel, then with its inner dimension split in several ways, followed by the reduction."""
     count = tiles(product, tile)
-    for split in _SPLITS:
+    for split in splits:
         if split == 1:
             yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
         elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
