@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration import nuisances
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recorded_table import RecordedTable, recorded_pattern
-from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
+from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden
@@ -21,6 +21,7 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.prediction.candidate_table import begins
 
 #: Relative weight of a row of a slowed board's recording: it hardly determines the speed of its board.
 SLOWED_WEIGHT = 0.25
@@ -170,29 +171,21 @@ class SequenceSamples(Samples):
 
     @staticmethod
     def of(
-        name: str, profile: DeviceProfile, sequences: Iterable[tuple[Network, Sequence[int], float]], weight: float
+        name: str, profile: DeviceProfile, sequences: Sequence[tuple[Network, Sequence[int], float]], weight: float
     ) -> SequenceSamples:
         """Samples of sequences, each a network, the units of it that run, and the measured time."""
-        steps: list[tuple[Candidate, ...]] = []
-        unit_steps: list[int] = []
-        units: list[int] = []
-        latencies: list[float] = []
-        for network, chosen, latency_us in sequences:
-            for unit in chosen:
-                lowered = lower_unit(network, network.units[unit], profile)
-                steps += lowered
-                unit_steps.append(len(lowered))
-            units.append(len(chosen))
-            latencies.append(latency_us)
+        chosen_units = [(network, network.units[unit]) for network, chosen, _ in sequences for unit in chosen]
+        units = [lower_unit(network, unit, profile) for network, unit in chosen_units]
+        steps = [step for unit in units for step in unit]
         return SequenceSamples(
             name=name,
             profile=profile,
             table=RecordedTable.recorded(profile, steps, libraries=Libraries.CUDNN_7),
-            latency_us=np.array(latencies),
-            basis=np.zeros((len(latencies), 0)),
+            latency_us=np.array([latency_us for *_, latency_us in sequences]),
+            basis=np.zeros((len(sequences), 0)),
             weight=weight,
-            unit_begin=np.concatenate([[0], np.cumsum(unit_steps)]),
-            sequence_begin=np.concatenate([[0], np.cumsum(units)]),
+            unit_begin=begins(list(map(len, units))),
+            sequence_begin=begins([len(chosen) for _, chosen, _ in sequences]),
         )
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:

@@ -22,15 +22,7 @@ from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.names import own_names
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import (
-    ARITHMETIC,
-    CAPS,
-    MEMORY,
-    SourceDevice,
-    transfer_table,
-    transferred_provenance,
-    transferred_values,
-)
+from iossim.hardware.transfer import ARITHMETIC, CAPS, MEMORY, SourceDevice, transfer_table, transferred_provenance
 from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.measurement_set import check_plausible, read_measurements
 
@@ -59,11 +51,6 @@ def source_device(
         peak_gflops_per_watt=facts_of(profile).peak_gflops_per_watt,
         values=dict(own),
     )
-
-
-def transferred(profile: DeviceProfile, sources: Sequence[SourceDevice]) -> DeviceProfile:
-    """The profile with the parameters that sources suggest; its provenance is unchanged."""
-    return with_values(profile, transferred_values(facts_of(profile), sources))
 
 
 def source_spread(sources: Sequence[SourceDevice]) -> Floats:

@@ -13,7 +13,7 @@ from synthetic import TRUTH, measured, scaled, true_profile
 
 import iossim
 from evidence.profiles.chips import chips
-from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
+from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table, transferred
 from iossim.calibration.accuracy import device_times, interval
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
@@ -21,7 +21,7 @@ from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import Samples, SequenceSamples
-from iossim.calibration.samples_refinement import refine, source_device, source_spread, transferred
+from iossim.calibration.samples_refinement import refine, source_device, source_spread
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL

@@ -135,12 +135,6 @@ _GEMM_TILES = {
 }
 
 
-def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Fused and non-fused candidates; none if the algorithm does not apply."""
-    yield from fused(shape)
-    yield from non_fused(shape)
-
-
 def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
     """A candidate for each box of tiles, for 3x3 windows."""
     if not _is_plane(shape) or shape.kernel != (3, 3):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
-from iossim.hardware.lowering.gpu.convolution.transformed import fft, winograd
+from iossim.hardware.lowering.gpu.convolution.transformed import fft, fused, non_fused
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 from iossim.ir.types import Precision
@@ -68,7 +68,7 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
-    return lanes_and_beside([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+    return lanes_and_beside([*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
