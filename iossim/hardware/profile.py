@@ -162,7 +162,7 @@ _OF_SESSIONS = frozenset({"session_gap_factor", "notification_us", "starved_noti
 class DeviceProfile(Device):
     """A GPU or a processor, as seen by the lowering and the simulator."""
 
-    #: One of :func:`~iossim.hardware.kind.device_kinds`; GPU if the file has none.
+    #: One of :data:`~iossim.hardware.kind.DEVICE_KINDS`; GPU if the file has none.
     kind: str = GPU
     datasheet: Datasheet
     parameters: ModelParameters

@@ -105,7 +105,7 @@ def _gathering(step: Step, index_bytes: int) -> Candidate:
     return Candidate(step.op.kind, (kernel,), is_library_call=False)
 
 
-HALVES = (DType.FLOAT16, DType.BFLOAT16)
+_HALVES = (DType.FLOAT16, DType.BFLOAT16)
 #: Elements of the input that count like one output in the division of work among threads.
 _ELEMENTS_A_SHARE = 4
 #: Passes over the input: statistics, then the elements; the digits of a radix selection.
@@ -126,7 +126,7 @@ def normalisation(step: Step) -> list[Candidate]:
     Half-precision kernels load one element at a time: on an A100 and an A40 their bandwidth is that of one load per
     thread.
     """
-    is_narrow = step.operands[0].type.dtype in HALVES
+    is_narrow = step.operands[0].type.dtype in _HALVES
     return _passes(step, _STATISTICS, WorkClass.NARROW_STREAM if is_narrow else WorkClass.STREAM)
 
 
@@ -136,7 +136,7 @@ def row_normalisation(step: Step) -> list[Candidate]:
     Each thread keeps a running mean and variance, which are merged within warps, then across warps; then it reads its
     elements again.
     """
-    if step.operands[0].type.dtype in HALVES:
+    if step.operands[0].type.dtype in _HALVES:
         return normalisation(step)
     shape = step.operands[0].type.shape
     rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
@@ -169,8 +169,7 @@ def softmax(step: Step) -> list[Candidate]:
         # Four elements per thread; rounded down to a power of two, so that each thread has at least two steps.
         threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
         return [Candidate("softmax", (_row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS),))]
-    kernel = stream_kernel("softmax", elements, step.flops, read=step.activation_bytes, written=step.bytes_written)
-    return [Candidate("softmax", (kernel,))]
+    return [Candidate("softmax", (_in_order(step, "softmax", elements),))]
 
 
 def _passes(step: Step, passes: int, work_class: WorkClass = WorkClass.STREAM) -> list[Candidate]:
