@@ -7,9 +7,9 @@ modules with ``KIND`` and ``TARGET``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,8 +54,8 @@ class DeviceKind:
     existing devices) by the architecture in those limits, ``parameters`` (the defaults) also by that, and by a
     compute capability that differs from its generation, ``engines`` by the architecture.
 
-    ``fits`` says which parameters measurements determine. ``borrows``: unmeasured parameters come from
-    :mod:`iossim.hardware.transfer`.
+    ``fit_bounds`` are tables of the bounds of fitted parameters, by what is measured (:meth:`fits`). ``borrows``:
+    unmeasured parameters come from :mod:`iossim.hardware.transfer`.
     """
 
     noun: str
@@ -66,8 +66,14 @@ class DeviceKind:
     parameters: Mapping[str, ModelParameters]
     engines: Mapping[str, EngineCosts]
     ranges: Mapping[str, Ranges]
-    fits: Callable[[], DeviceFits]
+    fit_bounds: Mapping[str, Mapping[str, Any]]
     borrows: bool
+
+    def fits(self) -> DeviceFits:
+        """The parameters that measurements determine."""
+        from iossim.hardware.fits import DeviceFits  # needed by calibration alone
+
+        return DeviceFits.of_tables(self.fit_bounds)
 
     def default_parameters(self, compute_capability: str) -> ModelParameters:
         """The defaults of a compute capability, one of ``limits``: its own, or those of its architecture."""
@@ -101,18 +107,12 @@ def _shipped_kind(name: str) -> DeviceKind:
         parameters={key: ModelParameters(**row) for key, row in rows("parameters").items()},
         engines={key: _costs(**row) for key, row in rows("engines").items()},
         ranges={key: Ranges(*map(tuple, pairs)) for key, pairs in tables["ranges"].items()},
-        fits=partial(_fits, tables["fits"]),
+        fit_bounds=tables["fits"],
     )
 
 
 def _costs(*, spread: Mapping[str, float] | None = None, **costs: float) -> EngineCosts:
     return EngineCosts(EngineOverheads(**costs), spread or {})
-
-
-def _fits(tables: Mapping[str, Mapping[str, Any]]) -> DeviceFits:
-    from iossim.hardware.fits import DeviceFits  # needed by calibration alone
-
-    return DeviceFits.of_tables(tables)
 
 
 @cache
