@@ -64,7 +64,7 @@ class ParameterSpace:
     def of_table(table: Mapping[str, Any]) -> ParameterSpace:
         """The space of a table of bounds by parameter, some with ``log``, and of ``ties``."""
         bounds = {name: row for name, row in table.items() if name != "ties"}
-        fitted = (FittedParameter(name, low, high, bool(log)) for name, (low, high, *log) in bounds.items())
+        fitted = (FittedParameter(name, low, high, bool(how)) for name, (low, high, *how) in bounds.items())
         return ParameterSpace(tuple(fitted), table.get("ties", {}))
 
     @cached_property

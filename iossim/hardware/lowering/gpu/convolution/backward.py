@@ -7,9 +7,9 @@ convolution with as many products. On FP32 lanes cuDNN computes each offset on d
 the forward direction. Only these kernels support groups, and they multiply the other taps by zeros: a strided one of 4
 groups takes 5 to 33 ms (A100, RTX A6000, T4), here 4 to 27.
 
-It may also be a scattered product (cuDNN's ALGO_0 of backward data) of pixels of the output's gradient by channels x
-window, over the filters. Each result is added atomically, through L2, to its tap's pixel in a cleared
-gradient.
+The gradient of the input may also be a scattered product (cuDNN's ALGO_0 of backward data) of pixels of the output's
+gradient by channels x window, over the filters. Each result is added atomically, through L2, to its tap's pixel in a
+cleared gradient.
 
 The gradient of a filter is a product of filters by channels x window, over the output pixels of all images. It is
 split, since it has few output tiles and a long inner dimension. The parts are summed (Chetlur et al., 2014; cuDNN's
@@ -18,8 +18,9 @@ manual)
 - with atomic additions through L2 to the cleared result (ALGO_0, and ALGO_3 with a table of offsets);
 - by a separate kernel, from a workspace as large as the parts (ALGO_1): each number of parts is a candidate.
 
-These kernels are in no data set. They are assumed to be as efficient as the forward kernels that gather in the same
-way: with a table (ALGO_1, ALGO_3), or without one (ALGO_0); on tensor cores, as the forward product of the same sizes.
+Neither scattered products nor gradients of filters are in a data set. They are assumed to be as efficient as the
+forward kernels that gather in the same way: with a table (ALGO_1, ALGO_3), or without one (ALGO_0); on tensor cores,
+as the forward product of the same sizes.
 """
 
 from __future__ import annotations
