@@ -12,7 +12,7 @@ of 4 or 8 bits run by three kinds of kernels; their bytes are those of the store
   arXiv:2408.11743; CUTLASS' products of mixed inputs), so that the arithmetic takes longer.
 - *Dequantised*: the weight dequantised into memory, then a product of the libraries.
 
-No measurement of such a kernel stands behind these prices. Instructions are counted, rates are those of other kernels.
+No measurement of these three stands behind their prices. Instructions are counted, rates are those of other kernels.
 """
 
 from __future__ import annotations
