@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.reduction_kernels import WARP
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View
 from iossim.execution.backend import BackendError
-from iossim.hardware.lowering.gpu.families.dequantised_product import columns_together
+from iossim.hardware.lowering.gpu.families.matrix_product import columns_together
 from iossim.ir.graph import Node
 from iossim.ir.op import Array
 from iossim.ir.ops.quantize import DequantizedMatMul

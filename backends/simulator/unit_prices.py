@@ -17,9 +17,9 @@ from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
-from iossim.hardware.lowering.residence import lower_in_network, residences
+from iossim.hardware.lowering.residence import residences
 from iossim.hardware.lowering.target import copy_candidates
-from iossim.hardware.lowering.unit import StepCandidates, lower_merged
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -121,7 +121,7 @@ class UnitPrices:
         """The candidates of each step of a unit; none of a concat or split in place."""
         if self.in_place and unit in in_place_buffers(network).moves:
             return ()
-        return lower_in_network(network, unit, self._profile)
+        return residences(network, self._profile)[unit].of(lower_unit(network, network.units[unit], self._profile))
 
     def merged_steps(self, network: Network, units: Sequence[int]) -> StepCandidates:
         """The candidates of units as one stacked convolution; raises ScheduleError where they do not merge."""

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Residuals, without_nuisances
+from iossim.calibration.accuracy import Residuals
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, default_weight, thinned
-from iossim.calibration.samples import fit_nuisances, hidden, nuisances_us
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
 from iossim.hardware.kind import GPU
 from iossim.hardware.profile import DeviceProfile
@@ -153,14 +152,14 @@ def priced(
     """
     predicted_us, _ = recording.samples.predict(profile)
     if overhead is None:
-        overhead = fit_nuisances(recording.samples, predicted_us)
-    is_hidden = hidden(recording.samples, predicted_us, overhead)
+        overhead = recording.samples.fit_nuisances(predicted_us)
+    is_hidden = recording.samples.hidden(predicted_us, overhead)
     chosen = chosen & ~is_hidden
     if not chosen.any():
         return []
     samples, predicted_us = recording.where(chosen), predicted_us[chosen]
-    measured_us = without_nuisances(samples, predicted_us, overhead)
-    host_us, slowed_us = nuisances_us(samples, overhead)
+    measured_us = samples.device_us(predicted_us, overhead)
+    host_us, slowed_us = samples.nuisances_us(overhead)
     share = predicted_us / (predicted_us + slowed_us)
     nuisance_us = samples.latency_us - (samples.latency_us - host_us) * share
     places, keys = np.flatnonzero(chosen), np.array(recording.keys)[chosen]

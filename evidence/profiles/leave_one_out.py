@@ -40,13 +40,13 @@ from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit
 from iossim.calibration.nuisances import NOT_TOLD, facts_of, neutral
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.samples_refinement import refined_values, source_device, transferred
+from iossim.calibration.samples_refinement import refined_values, source_device
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
-from iossim.hardware.kinds.gpu import PARAMETERS
+from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import CAPS, PROCESS_GAIN, Concurrency, SourceDevice, TransferTable, transferred_values
+from iossim.hardware.transfer import CAPS, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
 from iossim.search.scheduler import Progress, ignore
 
@@ -63,7 +63,8 @@ CONCURRENCY_FROM = "v100-sxm2"
 _BY_GENERATION = frozenset(
     name
     for name in TENSOR_SPACE.names
-    if name in ModelParameters.model_fields and len({getattr(one, name) for one in PARAMETERS.values()}) > 1
+    if name in ModelParameters.model_fields
+    and len({getattr(one, name) for one in device_kind("gpu").parameters.values()}) > 1
 )
 _SHARED_TENSOR_SPACE = ParameterSpace(
     tuple(parameter for parameter in TENSOR_SPACE.parameters if parameter.name not in _BY_GENERATION)
@@ -200,11 +201,11 @@ def _tensor_values(chip: Chip, others: Sequence[Chip]) -> dict[str, float]:
         return {}
     own = chip.profiles[0]
     sources = [
-        source_device(profile, fitted=_of_generation(profile, 1.0 / _gain(profile)))
+        source_device(profile, fitted=_of_generation(profile, 1.0 / facts_of(profile).process_gain))
         for profile in (other.profiles[0] for other in having)
     ]
     values = transferred_values(facts_of(own), sources)
-    values[_TENSOR_RATE] *= _gain(own)
+    values[_TENSOR_RATE] *= facts_of(own).process_gain
     values = {name: values[name] for name in sorted(_BY_GENERATION)}
     recordings = [one for other in having for one in other.recordings]
     found = fit_tensor_cores(recordings, all_rows, having[0].profiles[0], _SHARED_TENSOR_SPACE)
@@ -224,9 +225,9 @@ def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
     return values | {_TENSOR_RATE: factor * values[_TENSOR_RATE]}
 
 
-def _gain(profile: DeviceProfile) -> float:
-    """Arithmetic per watt of the chip's process, over that of the oldest sources."""
-    return PROCESS_GAIN.get(profile.architecture, 1.0)
+def transferred(profile: DeviceProfile, sources: Sequence[SourceDevice]) -> DeviceProfile:
+    """The profile with the parameters that sources suggest; its provenance is unchanged."""
+    return with_values(profile, transferred_values(facts_of(profile), sources))
 
 
 def _left_out(

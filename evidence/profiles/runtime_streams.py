@@ -1,7 +1,7 @@
 """Costs of a session of ONNX Runtime on a CPU beside its kernels, from synthetic models on two cores.
 
 ``python -m evidence.profiles.runtime_streams [FILE]`` prints the costs from the rows of a file. By default those are
-the stored ones, from which the defaults of :mod:`iossim.hardware.kinds.cpu` are rounded; so all of them are in-sample.
+the stored ones, from which the defaults of ``hardware/kinds/cpu.yaml`` are rounded; so all of them are in-sample.
 Networks took no part (``docs/results/deploy.md`` has them). ``benchmarks/onnxruntime_streams.py`` measures such rows.
 
 - *node*: the slope of chains of the smallest products, which includes such a product.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden, nuisances_us
+from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
@@ -108,13 +109,6 @@ class Residuals:
     predicted_us: Floats
     measured_us: Floats
 
-    @staticmethod
-    def joined(several: Sequence[Residuals]) -> Residuals:
-        """Rows of several, named as the first."""
-        predicted_us = np.concatenate([one.predicted_us for one in several])
-        measured_us = np.concatenate([one.measured_us for one in several])
-        return Residuals(several[0].data_set, several[0].key, predicted_us, measured_us)
-
     @property
     def errors(self) -> Floats:
         """Signed errors relative to the measured time, ``[rows]``."""
@@ -144,21 +138,11 @@ def device_times(
 ) -> tuple[Floats, Floats, Mask]:
     """Predicted and measured device times, and the rows that the host does not hide, ``[samples]`` each.
 
-    The measured ones are latencies without the recording's nuisances: less the host's, and shortened to the time of an
-    unslowed board. Their coefficients are ``overhead``, by default fitted to the predictions. Beside the host's
-    overhead, times below ``least_us`` are indistinguishable: they count as that.
+    The coefficients of the recording's nuisances are ``overhead``, by default fitted to the predictions.
     """
     predicted_us, _ = samples.predict(profile)
-    overhead = fit_nuisances(samples, predicted_us) if overhead is None else overhead
-    is_shown = ~hidden(samples, predicted_us, overhead)
-    return predicted_us, without_nuisances(samples, predicted_us, overhead), is_shown
-
-
-def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:
-    """Measured device times, ``[samples]``; on a slowed board in proportion to the prediction."""
-    host_us, slowed_us = nuisances_us(samples, overhead)
-    share = predicted_us / (predicted_us + slowed_us)
-    return np.maximum((samples.latency_us - host_us) * share, samples.least_us)
+    overhead = samples.fit_nuisances(predicted_us) if overhead is None else overhead
+    return predicted_us, samples.device_us(predicted_us, overhead), ~samples.hidden(predicted_us, overhead)
 
 
 def residuals_by_kind(data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats) -> list[Residuals]:
@@ -169,13 +153,25 @@ def residuals_by_kind(data_set: str, keys: Sequence[str], predicted_us: Floats, 
     ]
 
 
+def joined(residuals: Iterable[Residuals], key: Callable[[Residuals], Hashable]) -> list[Residuals]:
+    """Residuals of equal ``key`` together, each named as the first of its key."""
+    groups: dict[Hashable, list[Residuals]] = {}
+    for one in residuals:
+        groups.setdefault(key(one), []).append(one)
+    return [
+        replace(
+            own[0],
+            predicted_us=np.concatenate([one.predicted_us for one in own]),
+            measured_us=np.concatenate([one.measured_us for one in own]),
+        )
+        for own in groups.values()
+    ]
+
+
 def bands_by_kind(residuals: Iterable[Residuals]) -> dict[str, list[Band]]:
     """Bands of each kind over all data sets; a kind with too few rows has none."""
-    by_key: dict[str, list[Residuals]] = {}
-    for one in residuals:
-        by_key.setdefault(one.key, []).append(one)
-    joined = [Residuals.joined(by_key[key]) for key in sorted(by_key)]
-    bands = {one.key: residual_bands(one.predicted_us, one.measured_us) for one in joined}
+    by_key = sorted(joined(residuals, attrgetter("key")), key=attrgetter("key"))
+    bands = {one.key: residual_bands(one.predicted_us, one.measured_us) for one in by_key}
     return {key: found for key, found in bands.items() if found}
 
 

@@ -17,7 +17,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from iossim.base.solvers import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
-from iossim.calibration.samples import Samples, coefficient_count
+from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import Floats
 
@@ -60,14 +60,9 @@ class Bootstrap:
         return {name: np.array([row[name] for row in rows]) for name in self.space.names}
 
     def spread(self) -> dict[str, float]:
-        """Standard deviation of each parameter, in its own unit."""
-        return {
-            name: float(np.std(several)) if self.has_moved(name) else 0.0 for name, several in self.values().items()
-        }
-
-    def shown_spread(self) -> dict[str, float]:
-        """Spread with two digits, as in a profile."""
-        return {name: rounded(value, 2) for name, value in self.spread().items()}
+        """Standard deviation of each parameter, in its own unit, with two digits."""
+        values = self.values().items()
+        return {name: rounded(float(np.std(each)), 2) if self.has_moved(name) else 0.0 for name, each in values}
 
     def kept(self) -> dict[str, list[float]]:
         """Resamples that a profile keeps, with three digits, of the parameters that moved."""
@@ -141,7 +136,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
     parts: list[Floats] = []
     begin = count = len(space.names)
     for one in samples:
-        end = begin + coefficient_count(one)
+        end = begin + one.coefficients
         parts += relative_errors(one, profile_at(one, vector[:count], space), vector[begin:end])
         begin = end
     return np.concatenate(parts)

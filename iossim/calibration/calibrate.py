@@ -7,22 +7,20 @@ the others, each fold is predicted by a fit without it, and those residuals beco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
+from iossim.calibration.accuracy import Mask, Residuals, bands_by_kind, device_times, joined, residuals_by_kind
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap, rounded
 from iossim.calibration.doubts import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.provenance import DataSet, KindError, Provenance
+from iossim.hardware.provenance import DataSet, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import HELD_OUT_FRACTION, MeasurementSet, unusable
 from iossim.search.scheduler import StartProgress, silent
@@ -66,8 +64,6 @@ class Calibration:
     profiles: tuple[DeviceProfile, ...]
     fit: Fit
     bootstrap: Bootstrap
-    held_out: tuple[KindError, ...]
-    cross_validated: tuple[KindError, ...]
     notes: tuple[str, ...]
     #: Parameters of the fit without each name's samples.
     left_out: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -99,12 +95,15 @@ def calibrate(
     space = _determined(recordings, further, start)
     found = fit(seen, start, rounds, progress("fit"), space=space)
     given = _rounded(found)
-    outside, outside_residuals = _held_out(recordings, found, given)
-
-    def without_fold(samples: Sequence[Samples], fold: int) -> Fit:
-        return fit([*samples, *further], start, rounds, progress(f"fold {fold + 1} of {folds}"), found, space)
-
-    inside, inside_residuals = _cross_validated(recordings, folds, without_fold)
+    outside = _residuals(recordings, [one.is_held_out for one in recordings], found)
+    inside: list[Residuals] = []
+    for fold in range(folds if folds > 1 else 0):
+        # A recording of a single shape has nothing left to fit when its fold is judged.
+        used = [one for one in recordings if (one.fitted & (one.fold != fold)).any()]
+        samples = [*(one.where(one.fitted & (one.fold != fold)) for one in used), *further]
+        without = fit(samples, start, rounds, progress(f"fold {fold + 1} of {folds}"), found, space)
+        inside += _residuals(used, [one.fitted & (one.fold == fold) for one in used], without)
+    inside = joined(inside, lambda one: (one.data_set, one.key))
     operators = seen[: len(recordings)]
     left_out = {
         name: _rounded(fit([*operators, *others], start, rounds, progress(f"without {name}"), found, space))
@@ -120,13 +119,13 @@ def calibrate(
     provenance = provenance.model_copy(
         update={
             "held_out_fraction": protocol.held_out,
-            "held_out": [*earlier.held_out, *outside],
-            "cross_validated": [*earlier.cross_validated, *inside],
-            "bands": start.provenance.bands | bands_by_kind(inside_residuals or outside_residuals),
+            "held_out": [*earlier.held_out, *(each.summary() for each in outside)],
+            "cross_validated": [*earlier.cross_validated, *(each.summary() for each in inside)],
+            "bands": start.provenance.bands | bands_by_kind(inside or outside),
         }
     )
     profiles = tuple(with_values(one.profile, given).model_copy(update={"provenance": provenance}) for one in data)
-    return Calibration(profiles, found, resampled, outside, inside, tuple(notes), left_out)
+    return Calibration(profiles, found, resampled, tuple(notes), left_out)
 
 
 def _recordings(data: Sequence[DeviceData], protocol: Protocol) -> tuple[list[Recording], list[str]]:
@@ -154,44 +153,16 @@ def _determined(recordings: Sequence[Recording], further: Sequence[Samples], sta
     return start.device_kind.fits().told_by(start.architecture, precisions | ({Precision.FP32} if further else set()))
 
 
-def _held_out(
-    recordings: Sequence[Recording], found: Fit, given: dict[str, float]
-) -> tuple[tuple[KindError, ...], list[Residuals]]:
-    pairs = zip(recordings, found.overheads, strict=False)
-    residuals = [each for one, overhead in pairs for each in _residuals(one, one.is_held_out, given, overhead)]
-    return tuple(each.summary() for each in residuals), residuals
-
-
-def _cross_validated(
-    recordings: Sequence[Recording], folds: int, fit_to: Callable[[Sequence[Samples], int], Fit]
-) -> tuple[tuple[KindError, ...], list[Residuals]]:
-    """Errors on the seen shapes, each fold predicted by a fit of the others."""
-    if folds < 2:
-        return (), []
-    parts: dict[tuple[str, str], list[Residuals]] = {}
-    for fold in range(folds):
-        kept = [one.fitted & (one.fold != fold) for one in recordings]
-        judged = [one.fitted & (one.fold == fold) for one in recordings]
-        # A recording of a single shape has nothing left to fit when its fold is judged.
-        used = [index for index, rows in enumerate(kept) if rows.any()]
-        found = fit_to([recordings[index].where(kept[index]) for index in used], fold)
-        given = _rounded(found)
-        for position, index in enumerate(used):
-            for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
-                parts.setdefault((each.data_set, each.key), []).append(each)
-    residuals = [Residuals.joined(several) for several in parts.values()]
-    return tuple(each.summary() for each in residuals), residuals
-
-
-def _residuals(
-    recording: Recording, chosen: NDArray[np.bool_], given: dict[str, float], overhead: Floats
-) -> list[Residuals]:
-    if not chosen.any():
-        return []
-    samples = recording.where(chosen)
-    predicted_us, measured_us, shown = device_times(samples, with_values(recording.profile, given), overhead)
-    keys = np.array(recording.keys_where(chosen))[shown].tolist()
-    return residuals_by_kind(recording.name, keys, predicted_us[shown], measured_us[shown])
+def _residuals(recordings: Sequence[Recording], chosen: Sequence[Mask], found: Fit) -> list[Residuals]:
+    """Residuals of the ``chosen`` rows of recordings, ``[rows]`` each, at the fitted values as they are written."""
+    residuals: list[Residuals] = []
+    for recording, rows, overhead in zip(recordings, chosen, found.overheads, strict=False):
+        if rows.any():
+            profile = with_values(recording.profile, _rounded(found))
+            predicted_us, measured_us, shown = device_times(recording.where(rows), profile, overhead)
+            keys = np.array(recording.keys_where(rows))[shown].tolist()
+            residuals += residuals_by_kind(recording.name, keys, predicted_us[shown], measured_us[shown])
+    return residuals
 
 
 def _provenance(
@@ -219,7 +190,7 @@ def _provenance(
             )
             for name, one, rows, libraries in used
         ],
-        spread=resampled.shown_spread(),
+        spread=resampled.spread(),
         unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],
         at_bounds=list(found.at_bounds),
         resamples=resampled.kept(),

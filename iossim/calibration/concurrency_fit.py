@@ -9,6 +9,7 @@ The uncertainty of the parameters is bootstrapped over stages: random weights (t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,8 +68,8 @@ def fit_concurrency(
     vectors, prior_part = _resampled(result.fun, result.jac, result.x, len(stages), seed)
     bootstrap = Bootstrap(space, low + (vectors - 1.0) * width, prior_part)
     given = {name: rounded(value) for name, value in space.values(vector).items()}
-    provenance = _provenance(profile.provenance, _data_sets(measured), bootstrap, space.at_bounds(vector))
-    return with_values(profile, given).model_copy(update={"provenance": provenance})
+    told = _told(profile.provenance, _data_sets(measured), bootstrap, space.at_bounds(vector))
+    return with_values(profile, given, **told)
 
 
 def lent_by(profile: DeviceProfile) -> Concurrency:
@@ -76,7 +77,7 @@ def lent_by(profile: DeviceProfile) -> Concurrency:
     engine, the gap to the device. Hosts differ, so that its uncertainty there is as large as without any network.
     """
     space = profile.device_kind.fits().launches
-    names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
+    names = [name for name in space.determined if name != GAP]
     spread = profile.device_kind.engine_costs(profile.compute_capability).spread
     return Concurrency(
         device=profile.name,
@@ -134,25 +135,24 @@ def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, 
     return vectors, np.clip(prior_part, 0.0, 1.0)
 
 
-def _provenance(
+def _told(
     own: Provenance, data_sets: Sequence[DataSet], bootstrap: Bootstrap, at_bounds: Sequence[str]
-) -> Provenance:
+) -> dict[str, Any]:
+    """The fields of the provenance that change."""
     rows = sum(one.rows for one in data_sets)
     devices = " and ".join(dict.fromkeys(one.device for one in data_sets))
     names = bootstrap.space.names
-    tied = ", ".join(f"{name} with {leader}" for name, leader, _ in bootstrap.space.ties)
+    tied = ", ".join(f"{name} with {leader}" for name, leader in bootstrap.space.ties.items())
     told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {rows} stages on {devices}"
-    kept, spread = bootstrap.kept(), bootstrap.shown_spread()
-    spread |= {name: factor * spread[leader] for name, leader, factor in bootstrap.space.ties if leader in spread}
+    kept, spread = bootstrap.kept(), bootstrap.spread()
+    spread |= {name: spread[leader] for name, leader in bootstrap.space.ties.items() if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]
-    return own.model_copy(
-        update={
-            "note": f"{own.note}; {told}",
-            "data_sets": [*own.data_sets, *data_sets],
-            "spread": own.spread | spread,
-            "unidentified": [*(name for name in own.unidentified if name not in names), *unidentified],
-            "at_bounds": [*(name for name in own.at_bounds if name not in names), *at_bounds],
-            "resamples": {name: values for name, values in own.resamples.items() if name not in names} | kept,
-            "borrowed": [one for one in own.borrowed if not set(one.parameters) & set(names)],
-        }
-    )
+    return {
+        "note": f"{own.note}; {told}",
+        "data_sets": [*own.data_sets, *data_sets],
+        "spread": own.spread | spread,
+        "unidentified": [*(name for name in own.unidentified if name not in names), *unidentified],
+        "at_bounds": [*(name for name in own.at_bounds if name not in names), *at_bounds],
+        "resamples": {name: values for name, values in own.resamples.items() if name not in names} | kept,
+        "borrowed": [one for one in own.borrowed if not set(one.parameters) & set(names)],
+    }

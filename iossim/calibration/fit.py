@@ -20,7 +20,7 @@ import numpy as np
 
 from iossim.base.solvers import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
-from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
+from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -93,7 +93,7 @@ def fit(
     starts: list[Floats] = []
     for one in samples:
         device_us, _ = one.predict(profile_at(one, begin, space))
-        starts.append(np.minimum(fit_nuisances(one, device_us), _MOST_OVERHEAD_US))
+        starts.append(np.minimum(one.fit_nuisances(device_us), _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
     evaluations = 0
     # Predictions do not depend on overheads: those at the current point serve all differences.
@@ -165,9 +165,9 @@ def relative_errors(one: Samples, profile: DeviceProfile, overhead: Floats) -> l
 def errors_of(one: Samples, predicted_us: Floats, recorded_us: Floats, overhead: Floats) -> list[Floats]:
     """Errors as above for given predictions, ``[samples]`` each; relative to the time on the board as it was."""
     weight = np.sqrt(one.weight / len(predicted_us))
-    host_us, slowed_us = nuisances_us(one, overhead)
+    host_us, slowed_us = one.nuisances_us(overhead)
     measured_us = one.latency_us - host_us
-    floor = floor_us(one, overhead)
+    floor = one.floor_us(overhead)
     errors = weight * _relative(measured_us, np.maximum(predicted_us + slowed_us, floor), one.least_us)
     known = np.isfinite(recorded_us)
     if not known.any():

@@ -38,40 +38,42 @@ SAMPLE = "ios_sample"
 ROWS_A_UNIT = 3
 
 
-def published_stages_us(device: str) -> dict[str, float]:
-    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit per group."""
-    for row in published_figures()["sample_stages"]:
-        if (row["device"], row["batch"]) == (device, 1):
-            return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
-    return {}
-
-
 def fitted_networks(device: str) -> list[dict[str, Any]]:
     """The rows of a device whose :data:`SEQUENTIAL` figures ``iossim calibrate --published`` fits to."""
     return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
 
 
-class PublishedNetwork(NamedTuple):
-    """A network, and its published sequential latency, if there is one."""
-
-    model: str
-    network: Network
-    sequential_us: float | None
-
-
-def published_networks(device: str, without: str = "") -> list[PublishedNetwork]:
-    """Networks with published latencies on a device that fits may see, except ``without``."""
-    rows = [row for row in fitted_networks(device) if row["model"] != without]
-    times_ms = [row["latency_ms"].get(SEQUENTIAL) for row in rows]
-    return [
-        PublishedNetwork(row["model"], load(row["model"], batch=row["batch"]), None if ms is None else 1e3 * float(ms))
-        for row, ms in zip(rows, times_ms, strict=True)
-    ]
-
-
 def published_models(device: str) -> tuple[str, ...]:
-    """Models of :func:`published_networks`, each once."""
+    """Models of :func:`fitted_networks`, each once."""
     return tuple(dict.fromkeys(row["model"] for row in fitted_networks(device)))
+
+
+class Figure(NamedTuple):
+    """A published time of ``units`` of a network, run one after another."""
+
+    network: Network
+    units: Sequence[int]
+    latency_us: float
+
+
+def _figures(device: str, without: str = "") -> tuple[list[Figure], list[Figure]]:
+    """Figures of networks on a device that fits may see, and of single units of :data:`SAMPLE` at batch 1; those of the
+    network ``without`` are left out.
+    """
+    whole: list[Figure] = []
+    single: list[Figure] = []
+    for row in fitted_networks(device):
+        if row["model"] == without:
+            continue
+        network, latency_ms = load(row["model"], batch=row["batch"]), row["latency_ms"].get(SEQUENTIAL)
+        if latency_ms is not None:
+            whole.append(Figure(network, range(len(network.units)), 1e3 * float(latency_ms)))
+        if row["model"] == SAMPLE and not single:
+            samples = (one for one in published_figures()["sample_stages"] if one["device"] == device)
+            times_ms: dict[str, float] = next((one["latency_ms"] for one in samples if one["batch"] == 1), {})
+            units = network.unit_index.items()
+            single += [Figure(network, (at,), 1e3 * float(times_ms[name])) for name, at in units if name in times_ms]
+    return whole, single
 
 
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
@@ -80,33 +82,15 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     ``without`` names a held-out network. A network counts as many rows as :data:`ROWS_A_UNIT` times its units; a unit
     of a stage counts as any row without the host's overhead.
     """
-    networks = published_networks(profile.name, without)
-    whole = _whole([one for one in networks if one.model != SAMPLE])
+    whole, single = _figures(profile.name, without)
+    whole = [one for one in whole if one.network.source.model != SAMPLE]
     found = []
     if whole:
-        weight = float(ROWS_A_UNIT * sum(len(units) for _, units, _ in whole))
+        weight = float(ROWS_A_UNIT * sum(len(one.units) for one in whole))
         found.append(SequenceSamples.of("published networks", profile, whole, weight))
-    single = _single_units(networks, profile.name)
     if single:
         found.append(SequenceSamples.of("published stages", profile, single, STEADY_FACTOR * len(single)))
     return found
-
-
-def _whole(networks: Sequence[PublishedNetwork]) -> list[tuple[Network, Sequence[int], float]]:
-    return [
-        (one.network, range(len(one.network.units)), one.sequential_us)
-        for one in networks
-        if one.sequential_us is not None
-    ]
-
-
-def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tuple[Network, Sequence[int], float]]:
-    """Units of the sample network that ran alone, and their times."""
-    sample = next((one.network for one in networks if one.model == SAMPLE), None)
-    if sample is None:
-        return []
-    stages = published_stages_us(device)
-    return [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
 
 
 #: Relative noise of a figure: repeats differ by 2 to 4 percent.
@@ -135,25 +119,24 @@ class HostFit:
 
     def on(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with the fitted values, and their provenance."""
-        moved = with_values(self.with_gap(profile), self.values)
-        own = moved.provenance
+        start = self.with_gap(profile)
+        own = start.provenance
         launches = {name: values for name, values in self.draws.items() if name != GAP}
         # The fit replaces an earlier one in the profile.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
         names = " and ".join(self.draws)
         told = f"{names} from {self.figures} figures of networks run unit after unit and from costs of launches"
         note = f"{own.note.partition(_NOTE)[0]}{_NOTE}{told}; no figure of a concurrent schedule took part in any fit"
-        provenance = own.model_copy(
-            update={
-                "note": note,
-                "data_sets": [*sets, DataSet(name=DATA_SET, device=self.device, rows=self.figures)],
-                "spread": {**own.spread, **self.spread},
-                "resamples": {**own.resamples, **launches},
-                "unidentified": [name for name in own.unidentified if name not in self.values],
-                "at_bounds": [name for name in own.at_bounds if name not in self.values],
-            }
+        return with_values(
+            start,
+            self.values,
+            note=note,
+            data_sets=[*sets, DataSet(name=DATA_SET, device=self.device, rows=self.figures)],
+            spread={**own.spread, **self.spread},
+            resamples={**own.resamples, **launches},
+            unidentified=[name for name in own.unidentified if name not in self.values],
+            at_bounds=[name for name in own.at_bounds if name not in self.values],
         )
-        return moved.model_copy(update={"provenance": provenance})
 
     def with_gap(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with this gap, and a dispatch cost that leaves the predictions of operators' rows unchanged."""
@@ -166,13 +149,9 @@ class HostFit:
             if several:
                 shifted = zip(several, before, gaps, strict=True)
                 resamples[name] = [rounded(max(0.0, value + old - new), 3) for value, old, new in shifted]
-        provenance = profile.provenance.model_copy(
-            update={
-                "spread": {**profile.provenance.spread, GAP: self.spread[GAP]},
-                "resamples": {**resamples, GAP: gaps},
-            }
-        )
-        return with_gap(profile, self.values[GAP]).model_copy(update={"provenance": provenance})
+        spread = {**profile.provenance.spread, GAP: self.spread[GAP]}
+        moved = with_gap(profile, self.values[GAP])
+        return with_values(moved, {}, spread=spread, resamples={**resamples, GAP: gaps})
 
 
 def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
@@ -189,8 +168,8 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
     Least squares of relative errors over :data:`NOISE` and of the distance from the prior over its deviation; the
     posterior is approximated as normal there, and kept within the bounds.
     """
-    networks = published_networks(profile.name, without)
-    figures = [*_whole(networks), *_single_units(networks, profile.name)]
+    whole, single = _figures(profile.name, without)
+    figures = [*whole, *single]
     if not figures:
         return None
     samples = SequenceSamples.of("published networks", profile, figures, float(len(figures)))

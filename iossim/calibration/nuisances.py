@@ -34,8 +34,8 @@ from iossim.hardware.kind import GPU
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import CAPS, PROCESS_GAIN, BoardFacts
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.hardware.transfer import CAPS, BoardFacts
+from iossim.measurements.measurement import Measurement, MeasurementSet
 
 #: Number of rows of a drifting recording between two knots of the spline.
 _ROWS_BETWEEN_KNOTS = 1000
@@ -69,12 +69,6 @@ def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> F
     inner = np.linspace(0.0, last + 1.0, pieces + 1)
     knots = np.concatenate([[inner[0]] * _DEGREE, inner, [inner[-1]] * _DEGREE])
     return np.asarray(BSpline.design_matrix(rows, knots, _DEGREE).toarray(), dtype=np.float64)
-
-
-def least_device_us(header: Header) -> float:
-    """Least device time of a set in relative errors."""
-    has_overhead = header.includes_host_overhead or header.issue is Issue.PROFILER
-    return max(header.resolution_us, LEAST_US if has_overhead else 0.5)
 
 
 def fit_overhead(
@@ -214,8 +208,8 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
 
 def unslowed(profile: DeviceProfile) -> DeviceProfile:
     """The profile with defaults for what slowed recordings do not determine: the power limit's rate, neutral values."""
-    gain = PROCESS_GAIN.get(profile.architecture, 1.0)
-    rate = min(facts_of(profile).peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * gain)
+    facts = facts_of(profile)
+    rate = min(facts.peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * facts.process_gain)
     return with_values(profile, {name: NEUTRAL.get(name, rate) for name in sorted(NOT_TOLD)})
 
 

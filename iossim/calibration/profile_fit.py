@@ -73,26 +73,22 @@ def fit_profiles(
 
 def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> ParameterSpace:
     """Parameters of concurrency; without the gap in a graph, if kernels recorded in graphs determine it."""
-    space = profile.device_kind.fits().concurrency
-    if not any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets):
-        return space
-    return ParameterSpace(tuple(p for p in space.parameters if p.name != "graph_gap_factor"), space.ties)
+    told = any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets)
+    return profile.device_kind.fits().concurrency.without(("graph_gap_factor",) if told else ())
 
 
 def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
     """The profile with the predictions of a fit without each published network: ``kernels`` are the parameters of the
     kernels' fit without it, by network.
     """
-    launches = profile.device_kind.fits().launches
-    names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
+    names = [*GPU_SPACE.names, *profile.device_kind.fits().launches.determined]
     left_out: dict[str, dict[str, float]] = {}
     for model, values in kernels.items():
         start = with_values(profile, values)
         host = fit_host(start, without=model, seed=seed)
         own = (start if host is None else host.on(start)).parameter_values
         left_out[model] = {name: own[name] for name in dict.fromkeys(names)}
-    provenance = profile.provenance.model_copy(update={"left_out": left_out})
-    return profile.model_copy(update={"provenance": provenance})
+    return with_values(profile, {}, left_out=left_out)
 
 
 def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) -> DeviceProfile:
@@ -114,5 +110,5 @@ def uninformed(profile: DeviceProfile) -> DeviceProfile:
     defaults = kind.default_parameters(profile.compute_capability).model_dump()
     costs = defaults | kind.engine_costs(profile.compute_capability).values.model_dump()
     spaces = (kind.fits().concurrency, kind.fits().launches, TENSOR_SPACE)
-    told = {name for space in spaces for name in space.values(space.to_vector(costs))}
+    told = {name for space in spaces for name in space.determined}
     return with_values(neutral(profile), {**limits, **{name: costs[name] for name in told}})

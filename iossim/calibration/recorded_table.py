@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_rows import TENSOR
 from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.residence import lost_part
-from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement
@@ -46,14 +45,6 @@ class RecordedTable(CandidateTable):
         return RecordedTable(
             **vars(table), is_library_call=np.array(calls, dtype=bool), is_recorded=np.array(matches, dtype=bool)
         )
-
-    @staticmethod
-    def of_measurements(
-        profile: DeviceProfile, measurements: Sequence[Measurement], libraries: Libraries = Libraries.CURRENT
-    ) -> RecordedTable:
-        """Candidates of operators that were measured alone."""
-        lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
-        return RecordedTable.recorded(profile, lowered, [recorded_pattern(m) for m in measurements], libraries)
 
     def where(self, chosen: NDArray[np.bool_]) -> RecordedTable:
         """Operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""

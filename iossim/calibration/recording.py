@@ -36,7 +36,7 @@ _FOLD_DIGITS = slice(20, 35)  # digits of the shape's hash other than those that
 class Recording:
     """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold`` (``[rows]``) follow from shapes.
 
-    ``keys`` are the rows' kinds (see ``bands.band_key``).
+    ``keys`` are the rows' kinds (see ``accuracy.band_key``).
     """
 
     measured: MeasurementSet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration import nuisances
 from iossim.calibration.nuisances import neutral
-from iossim.calibration.recorded_table import RecordedTable
-from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
+from iossim.calibration.recorded_table import RecordedTable, recorded_pattern
+from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.prediction.candidate_table import begins
 
 #: Relative weight of a row of a slowed board's recording: it hardly determines the speed of its board.
 SLOWED_WEIGHT = 0.25
@@ -48,32 +50,37 @@ class Samples(ABC):
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """Device times ``[samples]``, and those of the recorded algorithms, nan if unknown."""
 
+    @property
+    def coefficients(self) -> int:
+        """Number of coefficients of the recording's nuisances."""
+        return int(self.basis.shape[1]) + self.has_floor
 
-def coefficient_count(samples: Samples) -> int:
-    """Number of coefficients of a recording's nuisances."""
-    return int(samples.basis.shape[1]) + samples.has_floor
+    def fit_nuisances(self, device_us: Floats) -> Floats:
+        """Coefficients of the nuisances given predicted device times, ``[coefficients]``."""
+        return nuisances.fit_overhead(self.basis, self.latency_us, device_us, self.least_us, self.has_floor)
 
+    def nuisances_us(self, coefficients: Floats) -> tuple[Floats, Floats]:
+        """Overhead of the host, and delay of each row by the slowed board, ``[samples]`` both."""
+        host, terms = self.host_terms, self.basis.shape[1]
+        return self.basis[:, :host] @ coefficients[:host], self.basis[:, host:] @ coefficients[host:terms]
 
-def nuisances_us(samples: Samples, coefficients: Floats) -> tuple[Floats, Floats]:
-    """Overhead of the host, and delay of each row by the slowed board, ``[samples]`` both."""
-    host, terms = samples.host_terms, samples.basis.shape[1]
-    return samples.basis[:, :host] @ coefficients[:host], samples.basis[:, host:] @ coefficients[host:terms]
+    def floor_us(self, coefficients: Floats) -> float:
+        """Device time below which the host hides it."""
+        return float(coefficients[-1]) if self.has_floor else 0.0
 
+    def hidden(self, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
+        """Rows that the recording only shows to be short, as predicted, ``[samples]``."""
+        host_us, slowed_us = self.nuisances_us(coefficients)
+        floor_us = self.floor_us(coefficients)
+        return nuisances.is_hidden(self.latency_us - host_us, predicted_us + slowed_us, floor_us)
 
-def floor_us(samples: Samples, coefficients: Floats) -> float:
-    """Device time below which the host hides it."""
-    return float(coefficients[-1]) if samples.has_floor else 0.0
-
-
-def fit_nuisances(samples: Samples, device_us: Floats) -> Floats:
-    """Coefficients of the nuisances given predicted device times, ``[coefficients]``."""
-    return nuisances.fit_overhead(samples.basis, samples.latency_us, device_us, samples.least_us, samples.has_floor)
-
-
-def hidden(samples: Samples, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
-    """Rows that the recording only shows to be short, as predicted, ``[samples]``."""
-    host_us, slowed_us = nuisances_us(samples, coefficients)
-    return nuisances.is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
+    def device_us(self, predicted_us: Floats, coefficients: Floats) -> Floats:
+        """Measured device times, ``[samples]``: latencies without the nuisances, on a slowed board in proportion to the
+        prediction. Beside the host's overhead, times below ``least_us`` are indistinguishable: they count as that.
+        """
+        host_us, slowed_us = self.nuisances_us(coefficients)
+        share = predicted_us / (predicted_us + slowed_us)
+        return np.maximum((self.latency_us - host_us) * share, self.least_us)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,21 +96,22 @@ class OperatorSamples(Samples):
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
-        basis = nuisances.overhead_basis(measured, chosen)
-        table = RecordedTable.of_measurements(profile, chosen, measured.header.called)
+        header, basis = measured.header, nuisances.overhead_basis(measured, chosen)
+        lowered = (step_candidates(row.operator.step(), profile) for row in chosen)
+        table = RecordedTable.recorded(profile, lowered, list(map(recorded_pattern, chosen)), header.called)
         samples = OperatorSamples(
             name=measured.name,
             profile=profile,
-            table=table.from_flushed_caches(profile) if measured.header.issue is Issue.PROFILER else table,
+            table=table.from_flushed_caches(profile) if header.issue is Issue.PROFILER else table,
             latency_us=np.array([measurement.latency_us for measurement in chosen]),
             basis=basis,
             host_terms=basis.shape[1],
-            has_floor=measured.header.includes_host_overhead,  # a part of the host's work overlaps the kernels
-            least_us=nuisances.least_device_us(measured.header),
+            has_floor=header.includes_host_overhead,  # a part of the host's work overlaps the kernels
+            least_us=max(header.resolution_us, nuisances.LEAST_US if basis.shape[1] else 0.5),
             weight=weight,
-            includes_gaps=measured.header.includes_gaps,
-            issue=measured.header.issue,
-            clock_ghz=measured.header.clock_ghz,
+            includes_gaps=header.includes_gaps,
+            issue=header.issue,
+            clock_ghz=header.clock_ghz,
         )
         if not (nuisances.may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
             return samples
@@ -118,7 +126,7 @@ class OperatorSamples(Samples):
         # A profile that was fitted to a slowed recording may include some of the slowing.
         predicted_us, _ = self.predict(neutral(self.profile))
         asked = self.where(seen)
-        host_us, _ = nuisances_us(asked, fit_nuisances(asked, predicted_us[seen]))
+        host_us, _ = asked.nuisances_us(asked.fit_nuisances(predicted_us[seen]))
         work = nuisances.work_us(measured.measurements, self.profile)
         rows = nuisances.indices(measured, chosen)[seen]
         device_us = asked.latency_us - host_us
@@ -163,29 +171,21 @@ class SequenceSamples(Samples):
 
     @staticmethod
     def of(
-        name: str, profile: DeviceProfile, sequences: Iterable[tuple[Network, Sequence[int], float]], weight: float
+        name: str, profile: DeviceProfile, sequences: Sequence[tuple[Network, Sequence[int], float]], weight: float
     ) -> SequenceSamples:
         """Samples of sequences, each a network, the units of it that run, and the measured time."""
-        steps: list[tuple[Candidate, ...]] = []
-        unit_steps: list[int] = []
-        units: list[int] = []
-        latencies: list[float] = []
-        for network, chosen, latency_us in sequences:
-            for unit in chosen:
-                lowered = lower_unit(network, network.units[unit], profile)
-                steps += lowered
-                unit_steps.append(len(lowered))
-            units.append(len(chosen))
-            latencies.append(latency_us)
+        chosen_units = [(network, network.units[unit]) for network, chosen, _ in sequences for unit in chosen]
+        units = [lower_unit(network, unit, profile) for network, unit in chosen_units]
+        steps = [step for unit in units for step in unit]
         return SequenceSamples(
             name=name,
             profile=profile,
             table=RecordedTable.recorded(profile, steps, libraries=Libraries.CUDNN_7),
-            latency_us=np.array(latencies),
-            basis=np.zeros((len(latencies), 0)),
+            latency_us=np.array([latency_us for *_, latency_us in sequences]),
+            basis=np.zeros((len(sequences), 0)),
             weight=weight,
-            unit_begin=np.concatenate([[0], np.cumsum(unit_steps)]),
-            sequence_begin=np.concatenate([[0], np.cumsum(units)]),
+            unit_begin=begins(list(map(len, units))),
+            sequence_begin=begins([len(chosen) for _, chosen, _ in sequences]),
         )
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:

@@ -17,21 +17,12 @@ from iossim.base.solvers import least_squares
 from iossim.calibration.accuracy import band_key
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.nuisances import facts_of
-from iossim.calibration.samples import OperatorSamples, fit_nuisances
+from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.names import own_names
 from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import (
-    ARITHMETIC,
-    CAPS,
-    MEMORY,
-    SourceDevice,
-    TransferTable,
-    transfer_table,
-    transferred_provenance,
-    transferred_values,
-)
+from iossim.hardware.transfer import ARITHMETIC, CAPS, MEMORY, SourceDevice, transfer_table, transferred_provenance
 from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.measurement_set import check_plausible, read_measurements
 
@@ -62,11 +53,6 @@ def source_device(
     )
 
 
-def transferred(profile: DeviceProfile, sources: Sequence[SourceDevice]) -> DeviceProfile:
-    """The profile with the parameters that sources suggest; its provenance is unchanged."""
-    return with_values(profile, transferred_values(facts_of(profile), sources))
-
-
 def source_spread(sources: Sequence[SourceDevice]) -> Floats:
     """Prior width of each parameter of a vector: the spread of the sources, within reasonable limits."""
     width = GPU_SPACE.scales()
@@ -85,27 +71,22 @@ def refine_by(profile: DeviceProfile, path: Path) -> DeviceProfile:
     return refine(profile, read_measurements(path, profile.name, fewest=FEWEST_SAMPLES))
 
 
-def refine(
-    profile: DeviceProfile, samples: MeasurementSet, sources: Sequence[SourceDevice] | None = None
-) -> DeviceProfile:
+def refine(profile: DeviceProfile, samples: MeasurementSet) -> DeviceProfile:
     """The profile, moved from its transferred parameters as far as a few measurements of the device justify.
 
-    ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are
-    too few, or cannot be of the device.
+    Raises MeasurementError if the measurements are too few, or cannot be of the device.
     """
     if samples.device in own_names() and samples.device != profile.name:
         raise unusable(samples.name, f"recorded on {samples.device}, not on {profile.name}; give samples of that one")
-    table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
         problem = f"{len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine a profile"
         raise unusable(samples.name, f"{problem}; measure about 20 of different sizes")
+    table, kinds = transfer_table(), {band_key(row.operator) for row in rows}
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
-    known = table if sources is None else transfer_table()
-    return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(
-        update={"provenance": transferred_provenance(known, len(rows), {band_key(row.operator) for row in rows})}
-    )
+    moved = with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()})
+    return moved.model_copy(update={"provenance": transferred_provenance(table, len(rows), kinds)})
 
 
 def refined_values(
@@ -144,7 +125,7 @@ def refined_values(
         )
 
     device_us, _ = samples.predict(profile)
-    nuisances = np.maximum(fit_nuisances(samples, device_us), 1.0)
+    nuisances = np.maximum(samples.fit_nuisances(device_us), 1.0)
     start = np.concatenate([np.zeros(count + factors), nuisances])
     scale = np.concatenate([np.ones(count + factors), np.full(len(nuisances), 100.0)])
     found = least_squares(

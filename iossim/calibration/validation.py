@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width, without_nuisances
+from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
+from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
@@ -192,10 +192,10 @@ def evaluate_recording(recording: Recording, baseline: Baseline | None = None) -
     # If no seen row can determine the overhead, all rows do.
     fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
     latency_us = samples.latency_us
-    overhead = fit_nuisances(samples.where(fitted), predicted_us[fitted])
-    measured_us = without_nuisances(samples, predicted_us, overhead)
-    overhead_us = latency_us - measured_us if samples.is_slowed else nuisances_us(samples, overhead)[0]
-    is_hidden = hidden(samples, predicted_us, overhead)
+    overhead = samples.where(fitted).fit_nuisances(predicted_us[fitted])
+    measured_us = samples.device_us(predicted_us, overhead)
+    overhead_us = latency_us - measured_us if samples.is_slowed else samples.nuisances_us(overhead)[0]
+    is_hidden = samples.hidden(predicted_us, overhead)
     least_us = samples.least_us
     if samples.issue is Issue.PROFILER:
         # The device starts and ends each kernel itself, so that this is a part of the kernel's time.
@@ -207,7 +207,7 @@ def evaluate_recording(recording: Recording, baseline: Baseline | None = None) -
     evaluation = OperatorEvaluation(
         profile.name,
         recording.name,
-        _objects(chosen),
+        np.array(chosen, dtype=np.object_),
         held_out,
         latency_us,
         overhead_us,
@@ -220,15 +220,9 @@ def evaluate_recording(recording: Recording, baseline: Baseline | None = None) -
         samples.basis.shape[1] > 0,
         recording.cold_rows,
         int(is_hidden.sum()),
-        floor_us(samples, overhead),
+        samples.floor_us(overhead),
     )
     return evaluation[~is_hidden]
-
-
-def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
-    array = np.empty(len(chosen), dtype=np.object_)
-    array[:] = chosen
-    return array
 
 
 @dataclass(frozen=True, eq=False)

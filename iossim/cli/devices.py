@@ -105,8 +105,8 @@ def derive(
     """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices."""
     from iossim.base.errors import OptionError
     from iossim.base.registry import needed_part
-    from iossim.hardware.derive import derive as derive_profile
     from iossim.hardware.load import device
+    from iossim.hardware.override import derive as derive_profile
     from iossim.hardware.write import check_writable, write_profile
 
     profile = derive_profile(name, device(like), vars(facts))

@@ -14,7 +14,7 @@ from iossim.edge.distributed import distributed, link_of
 from iossim.edge.plan import EdgePlan, Variant
 from iossim.edge.planned import dataflow
 from iossim.hardware.edge import EdgeDevice, edge_device
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.hardware.names import edge_names
 from iossim.ir.network import Network
 from iossim.study.study_kind import Axis, Labelled, Metric, Planned, StudyKind

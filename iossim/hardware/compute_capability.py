@@ -86,3 +86,5 @@ LIMITS = {
     capability: MultiprocessorLimits(Architecture(row["limits"][0]), *row["limits"][1:])
     for capability, row in CAPABILITIES.items()
 }
+#: Facts of generations by architecture.
+GENERATIONS: dict[str, dict[str, Any]] = shipped("iossim.hardware", "generations.yaml")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import exp, log
+from typing import Any
 
 import numpy as np
 
@@ -54,14 +55,30 @@ def fitted(table: type[Value], of_tensor_cores: bool = False) -> tuple[FittedPar
 
 @dataclass(frozen=True)
 class ParameterSpace:
-    """Fitted parameters of a kind of device, in the order of a vector; ``ties`` follow a fitted one, by a factor."""
+    """Fitted parameters of a kind of device, in the order of a vector; ``ties`` name those equal to a fitted one."""
 
     parameters: tuple[FittedParameter, ...]
-    ties: tuple[tuple[str, str, float], ...] = ()
+    ties: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of_table(table: Mapping[str, Any]) -> ParameterSpace:
+        """The space of a table of bounds by parameter, some with ``log``, and of ``ties``."""
+        bounds = {name: row for name, row in table.items() if name != "ties"}
+        fitted = (FittedParameter(name, low, high, bool(how)) for name, (low, high, *how) in bounds.items())
+        return ParameterSpace(tuple(fitted), table.get("ties", {}))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def determined(self) -> tuple[str, ...]:
+        """The fitted parameters, then those tied to them."""
+        return (*self.names, *self.ties)
+
+    def without(self, names: Collection[str]) -> ParameterSpace:
+        """The space without some of the fitted parameters."""
+        return replace(self, parameters=tuple(one for one in self.parameters if one.name not in names))
 
     def to_vector(self, values: Mapping[str, float]) -> Floats:
         """The vector of all fitted parameters from ``values`` by name, moved inside their bounds."""
@@ -70,7 +87,7 @@ class ParameterSpace:
     def values(self, vector: Floats) -> dict[str, float]:
         """Each fitted parameter's value, from a vector ``[parameters]``, and those of the parameters tied to them."""
         fitted = {p.name: p.from_vector(entry) for p, entry in zip(self.parameters, vector.tolist(), strict=True)}
-        return fitted | {name: factor * fitted[leader] for name, leader, factor in self.ties}
+        return fitted | {name: fitted[leader] for name, leader in self.ties.items()}
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Lower and upper bounds of a vector, shape ``[parameters]`` each."""
@@ -101,6 +118,13 @@ class DeviceFits:
     launches: ParameterSpace = ParameterSpace(())
     tensor_cores: ParameterSpace = ParameterSpace(())
 
+    @staticmethod
+    def of_tables(tables: Mapping[str, Mapping[str, Any]]) -> DeviceFits:
+        """The spaces of a kind's tables, by name; without one of ``kernels`` those of GPUs."""
+        spaces = {name: ParameterSpace.of_table(table) for name, table in tables.items()}
+        of_gpus = {} if "kernels" in spaces else {"kernels": GPU_SPACE, "tensor_cores": TENSOR_SPACE}
+        return DeviceFits(**of_gpus, **spaces)
+
     def told_by(self, architecture: str, precisions: Collection[Precision]) -> ParameterSpace:
         """The parameters determined by operators of these precisions: the tensor cores' if they run there."""
         on_tensor_cores = {one for one in precisions if architecture in TENSOR_CORES.get(one, ())}
@@ -114,43 +138,3 @@ class DeviceFits:
 GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 #: Determined only by rows of tensor core precisions: they are fitted beside the parameters above, which are fixed.
 TENSOR_SPACE = ParameterSpace((*fitted(ModelParameters, True), *fitted(EngineOverheads, True)))
-#: Determined by stages that replay a graph, beyond their kernels: the cost of an edge between two streams (a stage has
-#: a fork and a join, which the data cannot separate; an event between two streams costs 3 us), and their gap.
-GPU_CONCURRENCY = ParameterSpace(
-    (FittedParameter("graph_gap_factor", 0.1, 1.0), FittedParameter("fork_us", 0.0, 10.0)),
-    ties=(("join_us", "fork_us", 1.0),),
-)
-#: Determined by networks run sequentially (``calibration.host_fit``): the gap between kernels, and a common cost of
-#: all launches. Queueing a single launch takes at least 2 us; twice the observed 9 us per call of an engine is
-#: ample. The cost of a synchronisation is not determined: nothing is waited for in them.
-#:
-#: A library call launches its first kernel, and each further one, as the engine launches its own: the additional cost
-#: of checks and heuristics is included (the descriptors are made beforehand), and cannot be separated.
-GPU_LAUNCHES = ParameterSpace(
-    (FittedParameter("kernel_gap_us", 0.5, 10.0), FittedParameter("bare_launch_us", 2.0, 18.0)),
-    ties=(("library_call_us", "bare_launch_us", 1.0), ("library_kernel_us", "bare_launch_us", 1.0)),
-)
-GPU_FITS = DeviceFits(GPU_SPACE, GPU_CONCURRENCY, GPU_LAUNCHES, TENSOR_SPACE)
-
-CPU_FITS = DeviceFits(
-    # Determined by measured calls of one thread.
-    kernels=ParameterSpace(
-        (
-            FittedParameter("gemm_efficiency", 0.1, 1.0),
-            FittedParameter("implicit_gemm_efficiency", 0.1, 1.0),
-            FittedParameter("depthwise_efficiency", 0.01, 1.0),
-            FittedParameter("vector_efficiency", 0.002, 1.0, True),
-            FittedParameter("overlap_norm", 1.0, 10.0),
-            FittedParameter("dram_efficiency", 0.3, 1.0),
-            FittedParameter("transform_efficiency", 0.05, 1.0),
-            FittedParameter("l2_bytes_per_clock_per_sm", 1.0, 128.0, True),
-            FittedParameter("beyond_core_cache_factor", 0.1, 1.0),
-            FittedParameter("l2_resident_fraction", 0.0, 1.0),
-            FittedParameter("kernel_gap_us", 0.5, 100.0, True),
-        )
-    ),
-    # Threads call the library themselves; the rest is handing work over. Cores may share less than they have.
-    concurrency=ParameterSpace(
-        (FittedParameter("interference", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
-    ),
-)

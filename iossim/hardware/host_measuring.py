@@ -90,13 +90,12 @@ def ensure_host_cpu(device: str | None) -> None:
         )
 
 
-def measure_host_cpu(date: str | None = None) -> DeviceProfile:
+def measure_host_cpu() -> DeviceProfile:
     """A profile named ``cpu`` of this machine with default parameters; takes a second or two.
 
-    ``date`` is recorded with the measurements, by default today. The machine should be idle meanwhile.
+    The machine should be idle meanwhile.
     """
-    date = date or datetime.date.today().isoformat()
-    says = cpu_facts()
+    date, says = datetime.date.today().isoformat(), cpu_facts()
     cores = len({_siblings(core) for core in usable_cores()})
     sources = {"affinity": "cores that this process may run on (sched_getaffinity, threads of a core counted once)"}
 

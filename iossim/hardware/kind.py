@@ -1,22 +1,22 @@
 """Kinds of devices: the properties of a kind, and what the schema, fits and plausibility checks need to know.
 
-Each kind is a module of :mod:`iossim.hardware.kinds` that defines it as ``KIND``, named like the ``kind`` of a
-profile. The kind's target defines how it runs ops (:mod:`iossim.hardware.lowering.target`). Other packages
-add kinds by entry points ``iossim.device_kinds``: modules with ``KIND`` and ``TARGET``.
+Each kind is a file of tables in ``hardware/kinds``, named like the ``kind`` of a profile. The kind's target defines how
+it runs ops (:mod:`iossim.hardware.lowering.target`). Other packages add kinds by entry points ``iossim.device_kinds``:
+modules with ``KIND`` and ``TARGET``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iossim.base.errors import DeviceError
-from iossim.base.registry import Extension, Group, module_names
-from iossim.hardware.compute_capability import MultiprocessorLimits
+from iossim.base.registry import Extension, Group
+from iossim.base.shipped_yaml import shipped, shipped_files
+from iossim.hardware.compute_capability import LIMITS, MultiprocessorLimits
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 GPU = "gpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+class Ranges(NamedTuple):
     """Minimum and maximum: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
 
     sm_count: tuple[float, float]
@@ -55,8 +54,8 @@ class DeviceKind:
     existing devices) by the architecture in those limits, ``parameters`` (the defaults) also by that, and by a
     compute capability that differs from its generation, ``engines`` by the architecture.
 
-    ``fits`` says which parameters measurements determine. ``borrows``: unmeasured parameters come from
-    :mod:`iossim.hardware.transfer`.
+    ``fit_bounds`` are tables of the bounds of fitted parameters, by what is measured (:meth:`fits`). ``borrows``:
+    unmeasured parameters come from :mod:`iossim.hardware.transfer`.
     """
 
     noun: str
@@ -67,8 +66,14 @@ class DeviceKind:
     parameters: Mapping[str, ModelParameters]
     engines: Mapping[str, EngineCosts]
     ranges: Mapping[str, Ranges]
-    fits: Callable[[], DeviceFits]
+    fit_bounds: Mapping[str, Mapping[str, Any]]
     borrows: bool
+
+    def fits(self) -> DeviceFits:
+        """The parameters that measurements determine."""
+        from iossim.hardware.fits import DeviceFits  # needed by calibration alone
+
+        return DeviceFits.of_tables(self.fit_bounds)
 
     def default_parameters(self, compute_capability: str) -> ModelParameters:
         """The defaults of a compute capability, one of ``limits``: its own, or those of its architecture."""
@@ -83,16 +88,42 @@ class DeviceKind:
 _KINDS = "iossim.hardware.kinds"
 
 
+def _shipped_kind(name: str) -> DeviceKind:
+    """The kind that a file of tables describes; without limits of its own it has those of compute capabilities."""
+    tables: dict[str, Any] = shipped(_KINDS, f"{name}.yaml")
+
+    def rows(table: str) -> dict[str, dict[str, Any]]:
+        """The rows of a table, each with those of the row that it is ``like``."""
+        found: dict[str, dict[str, Any]] = {}
+        for row, own in tables[table].items():
+            found[row] = {**found.get(own.pop("like", ""), {}), **own}
+        return found
+
+    return DeviceKind(
+        **{key: tables[key] for key in ("noun", "multiprocessors", "borrows")},
+        needs=frozenset(tables["needs"]),
+        lacks=frozenset(tables["lacks"]),
+        limits={"": MultiprocessorLimits(*tables["limits"])} if "limits" in tables else LIMITS,
+        parameters={key: ModelParameters(**row) for key, row in rows("parameters").items()},
+        engines={key: _costs(**row) for key, row in rows("engines").items()},
+        ranges={key: Ranges(*map(tuple, pairs)) for key, pairs in tables["ranges"].items()},
+        fit_bounds=tables["fits"],
+    )
+
+
+def _costs(*, spread: Mapping[str, float] | None = None, **costs: float) -> EngineCosts:
+    return EngineCosts(EngineOverheads(**costs), spread or {})
+
+
 @cache
-def _own(name: str) -> ModuleType | None:
-    known = name in module_names(_KINDS)
-    return import_module(f"{_KINDS}.{name}") if known else None
+def _own(name: str) -> SimpleNamespace | None:
+    return SimpleNamespace(KIND=_shipped_kind(name)) if name in shipped_files(_KINDS) else None
 
 
-#: The modules of kinds by name.
-DEVICE_KINDS: Group[ModuleType] = Group(
+#: Kinds by name: what has a ``KIND``, of another package its module.
+DEVICE_KINDS: Group[Any] = Group(
     "device kind {!r} is not known",
-    lambda: module_names(_KINDS),
+    lambda: shipped_files(_KINDS),
     _own,
     Extension(
         "iossim.device_kinds",

@@ -137,11 +137,11 @@ def host_cpu_path() -> Path:
     return user_folder() / f"{HOST_CPU}.yaml"
 
 
-def load_host_cpu(path: Path | None = None) -> DeviceProfile:
+def load_host_cpu() -> DeviceProfile:
     """The saved profile; raises DeviceError with the command that makes it if there is none."""
     from iossim.hardware.profile import parse
 
-    path = path or host_cpu_path()
+    path = host_cpu_path()
     if not path.exists():
         raise DeviceError(
             f"device {HOST_CPU!r}: this machine's CPU has no profile at {path}; make one with "

@@ -61,7 +61,7 @@ class ModelParameters(Value):
     Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum. The effect of each
     parameter is in ``backends/simulator/kernel_times.py``; of those for sharing the device in ``stage_model.py``.
 
-    Only some apply to a CPU (:mod:`iossim.hardware.kinds.cpu` lists them): ``gemm_efficiency`` is that of products of
+    Only some apply to a CPU (``hardware/kinds/cpu.yaml`` lists them): ``gemm_efficiency`` is that of products of
     tensors in plain layout, ``implicit_gemm_efficiency`` and ``depthwise_efficiency`` those of convolutions and windows
     in blocks of channels, ``vector_efficiency`` that of pooling; ``l2_bytes_per_clock_per_sm`` is the traffic between a
     core and its caches, ``transform_efficiency`` the fraction of it for reordering tensors;
@@ -204,8 +204,8 @@ class EngineOverheads(Value):
     """Costs of the host and between kernels, in microseconds.
 
     The defaults belong to the host and the driver of a GPU, and are rounded from measurements of launches,
-    graphs and synchronisations (``evidence.profiles.launch_costs``); :data:`iossim.hardware.kinds.gpu.ENGINES` has
-    them by generation.
+    graphs and synchronisations (``evidence.profiles.launch_costs``); ``hardware/kinds/gpu.yaml`` has them by
+    generation.
     """
 
     #: Device time of a library call beyond its kernels and gaps, for back-to-back calls: the dispatch floor.

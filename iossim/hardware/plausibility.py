@@ -55,49 +55,44 @@ def _unfilled(profile: DeviceProfile) -> Iterator[str]:
 
 
 def _peak(profile: DeviceProfile) -> Iterator[str]:
-    printed, computed = profile.datasheet.fp32_tflops.value, profile.fp32_tflops
-    if abs(printed / computed - 1) <= _PEAK_TOLERANCE:
-        return
     lanes, clock = profile.datasheet.fp32_lanes_per_sm.value, profile.boost_clock_ghz
     slips = {
         2.0: "is it that of another precision, or counts it a multiply-add twice?",
         0.5: "does it count a multiply-add once?",
         1e3: "is it in GFLOP/s?",
         1e-3: "is the clock in MHz?",
+        1.0: f"check {profile.device_kind.multiprocessors}, lanes and clock",
     }
-    otherwise = f"check {profile.device_kind.multiprocessors}, lanes and clock"
-    hint = _hint(printed / computed, _PEAK_TOLERANCE, slips, otherwise)
-    yield (
-        f"fp32_tflops is {printed:g}, but {profile.sm_count} SMs x {lanes} lanes x {clock:g} GHz x 2 make "
-        f"{computed:.4g}: {hint}"
-    )
+    product = f"{profile.sm_count} SMs x {lanes} lanes x {clock:g} GHz x 2"
+    printed = profile.datasheet.fp32_tflops.value
+    yield from _off("fp32_tflops", printed, product, profile.fp32_tflops, _PEAK_TOLERANCE, slips)
 
 
 def _bandwidth(profile: DeviceProfile) -> Iterator[str]:
-    sheet = profile.datasheet
-    if (sheet.dram_bus_bits is None) is not (sheet.dram_pin_gbps is None):
-        lone = "dram_bus_bits" if sheet.dram_bus_bits else "dram_pin_gbps"
-        yield f"{lone} says nothing without the other of dram_bus_bits and dram_pin_gbps: give both, or none"
-    if sheet.dram_bus_bits is None or sheet.dram_pin_gbps is None:
+    bits, pin_gbps = profile.datasheet.dram_bus_bits, profile.datasheet.dram_pin_gbps
+    if bits is None or pin_gbps is None:
+        if lone := [name for name in ("dram_bus_bits", "dram_pin_gbps") if getattr(profile.datasheet, name)]:
+            yield f"{lone[0]} says nothing without the other of dram_bus_bits and dram_pin_gbps: give both, or none"
         return
-    computed = sheet.dram_bus_bits.value * sheet.dram_pin_gbps.value / 8
-    printed = sheet.dram_bandwidth_gbps.value
-    if abs(printed / computed - 1) > _BANDWIDTH_TOLERANCE:
-        slips = {
-            2.0: "does dram_pin_gbps leave out the double data rate?",
-            8.0: "is it in Gbit/s?",
-            1e-3: "is it in TB/s?",
-        }
-        hint = _hint(printed / computed, _BANDWIDTH_TOLERANCE, slips, "check the three")
-        yield (
-            f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x "
-            f"{sheet.dram_pin_gbps.value:g} Gbit/s / 8 make {computed:.4g}: {hint}"
-        )
+    slips = {
+        2.0: "does dram_pin_gbps leave out the double data rate?",
+        8.0: "is it in Gbit/s?",
+        1e-3: "is it in TB/s?",
+        1.0: "check the three",
+    }
+    product, computed = f"{bits.value} bits x {pin_gbps.value:g} Gbit/s / 8", bits.value * pin_gbps.value / 8
+    yield from _off("dram_bandwidth_gbps", profile.dram_bandwidth_gbps, product, computed, _BANDWIDTH_TOLERANCE, slips)
 
 
-def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise: str) -> str:
-    """The question about a known mistake by such a factor; ``otherwise`` if it is none of them."""
-    return next((asked for factor, asked in slips.items() if abs(ratio / factor - 1) <= tolerance), otherwise)
+def _off(
+    name: str, printed: float, product: str, computed: float, tolerance: float, slips: Mapping[float, str]
+) -> Iterator[str]:
+    """A message if a fact is not what others make, with the question about a known mistake by such a factor; with that
+    of the factor 1 if it is none of them.
+    """
+    if abs(printed / computed - 1) > tolerance:
+        asked = (slips[factor] for factor in slips if abs(printed / computed / factor - 1) <= tolerance)
+        yield f"{name} is {printed:g}, but {product} make {computed:.4g}: {next(asked, slips[1.0])}"
 
 
 def _of_generation(profile: DeviceProfile) -> Iterator[str]:
@@ -110,36 +105,29 @@ def _of_generation(profile: DeviceProfile) -> Iterator[str]:
 
 
 def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
-    """Facts outside the ranges of their generation, widened by a factor on both sides."""
-    sheet = profile.datasheet
+    """Facts outside the ranges of their generation, widened by a factor on both sides; with a unit in which the value
+    would be plausible.
+    """
     kind = profile.device_kind
-    generation = kind.ranges[profile.architecture]
     has = f"{profile.architecture.capitalize()} boards have" if len(kind.ranges) > 1 else f"{kind.noun}s have"
-    for name, value, (low, high), unit in (
-        ("sm_count", float(profile.sm_count), generation.sm_count, "SMs"),
-        ("boost_clock_ghz", profile.boost_clock_ghz, generation.clock_ghz, "GHz"),
-        ("l2_bytes", sheet.l2_bytes.value / _MIB, generation.l2_mib, "MiB"),
-        ("dram_bandwidth_gbps", profile.dram_bandwidth_gbps, generation.bandwidth_gbps, "GB/s"),
-        ("dram_bytes", sheet.dram_bytes.value / _GIB, generation.dram_gib, "GiB"),
-        *([("board_power_w", sheet.board_power_w.value, generation.power_w, "W")] if sheet.board_power_w else []),
-    ):
-        if not low / room <= value <= high * room:
-            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{_unit_mistake(name, value, low, high)}"
+    for name, (low, high) in zip(_UNITS, kind.ranges[profile.architecture], strict=True):
+        size, unit, mistakes = _UNITS[name]
+        fact = getattr(profile.datasheet, name)
+        if fact is not None and not low / room <= (value := fact.value / size) <= high * room:
+            told = (f": was it given in {other}?" for other in mistakes if low <= value * mistakes[other] <= high)
+            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{next(told, '')}"
 
 
-def _unit_mistake(name: str, value: float, low: float, high: float) -> str:
-    """A remark on a unit in which the value would be plausible."""
-    mistakes = {
-        "boost_clock_ghz": (("MHz", 1e-3),),
-        "l2_bytes": (("MiB", _MIB), ("KiB", 1024)),
-        "dram_bytes": (("GiB", _GIB), ("MiB", _MIB)),
-        "dram_bandwidth_gbps": (("TB/s", 1e3), ("Gbit/s", 1 / 8)),
-        "board_power_w": (("kW", 1e3), ("mW", 1e-3)),
-    }
-    for unit, factor in mistakes.get(name, ()):
-        if low <= value * factor <= high:
-            return f": was it given in {unit}?"
-    return ""
+#: The facts of :class:`~iossim.hardware.kind.Ranges` in its order: the size of the unit in which it has them, the unit,
+#: and the factors by which commonly confused units differ.
+_UNITS: dict[str, tuple[int, str, dict[str, float]]] = {
+    "sm_count": (1, "SMs", {}),
+    "boost_clock_ghz": (1, "GHz", {"MHz": 1e-3}),
+    "l2_bytes": (_MIB, "MiB", {"MiB": _MIB, "KiB": 1024}),
+    "dram_bandwidth_gbps": (1, "GB/s", {"TB/s": 1e3, "Gbit/s": 1 / 8}),
+    "dram_bytes": (_GIB, "GiB", {"GiB": _GIB, "MiB": _MIB}),
+    "board_power_w": (1, "W", {"kW": 1e3, "mW": 1e-3}),
+}
 
 
 def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]:

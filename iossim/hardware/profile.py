@@ -162,7 +162,7 @@ _OF_SESSIONS = frozenset({"session_gap_factor", "notification_us", "starved_noti
 class DeviceProfile(Device):
     """A GPU or a processor, as seen by the lowering and the simulator."""
 
-    #: One of :func:`~iossim.hardware.kind.device_kinds`; GPU if the file has none.
+    #: One of :data:`~iossim.hardware.kind.DEVICE_KINDS`; GPU if the file has none.
     kind: str = GPU
     datasheet: Datasheet
     parameters: ModelParameters
@@ -347,15 +347,18 @@ class DeviceProfile(Device):
         return _DP4A * self.fp32_tflops if by_dp4a else None
 
 
-def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DeviceProfile:
-    """The profile with parameters replaced, in its model or its engine, whichever has the name."""
+def with_values(profile: DeviceProfile, given: Mapping[str, float], **told: Any) -> DeviceProfile:
+    """The profile with parameters replaced, in its model or its engine, whichever has the name, and fields of its
+    provenance, if any are ``told``.
+    """
     tables = {"parameters": profile.parameters, "engine": profile.engine}
-    return profile.model_copy(
-        update={
-            name: table.model_copy(update={key: given[key] for key in given if key in type(table).model_fields})
-            for name, table in tables.items()
-        }
-    )
+    update: dict[str, Value] = {
+        name: table.model_copy(update={key: given[key] for key in given if key in type(table).model_fields})
+        for name, table in tables.items()
+    }
+    if told:
+        update["provenance"] = profile.provenance.model_copy(update=told)
+    return profile.model_copy(update=update)
 
 
 def profile_of(data: Any, where: str) -> DeviceProfile:

@@ -80,7 +80,7 @@ class Provenance(Value):
     held_out: list[KindError] = Field(default_factory=list)
     #: Errors on the other shapes, each predicted by a fit of the same data without it.
     cross_validated: list[KindError] = Field(default_factory=list)
-    #: Residual bands by kind of operator (see ``calibration.bands``), by ascending predicted time.
+    #: Residual bands by kind of operator (see ``calibration.accuracy``), by ascending predicted time.
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     #: Width of the interval of a network run by the published engine, relative to the combination of its parts: nine of
     #: ten networks are in it, each predicted by a fit without it. 1 if no networks of the device were measured.

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
-from iossim.hardware.compute_capability import LIMITS, WARP_THREADS, Architecture
+from iossim.hardware.compute_capability import GENERATIONS, LIMITS, WARP_THREADS
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.provenance import Band, Borrowed, KindError, Provenance
 
@@ -36,18 +36,14 @@ class Concurrency(Value):
     device: str
     values: dict[str, float] = Field(min_length=1)
     spread: dict[str, float] = Field(default_factory=dict)
-    resamples: dict[str, list[float]] = Field(default_factory=dict)
 
     def lent_to(self, provenance: Provenance) -> Provenance:
         """The provenance of a device that borrows these."""
-        own = {name: values for name, values in provenance.resamples.items() if name not in self.values}
-        count = min((len(values) for values in (*own.values(), *self.resamples.values())), default=0)
-        resamples = {name: values[:count] for name, values in (own | self.resamples).items()}
         others = [one for one in provenance.borrowed if not set(one.parameters) & set(self.values)]
         return provenance.model_copy(
             update={
                 "spread": {k: v for k, v in provenance.spread.items() if k not in self.values} | self.spread,
-                "resamples": resamples,
+                "resamples": {k: v for k, v in provenance.resamples.items() if k not in self.values},
                 "borrowed": [*others, Borrowed(device=self.device, parameters=list(self.values))],
             }
         )
@@ -79,20 +75,6 @@ ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
 
-#: Arithmetic per watt at one clock, relative to the 16 and 12 nm processes of the sources: foundries' claims about the
-#: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded cautiously. A judgement, not a measurement.
-PROCESS_GAIN: dict[str, float] = {
-    **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL), 0.4),
-    Architecture.AMPERE: 2.0,
-    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL, Architecture.BLACKWELL_RTX), 3.0),
-}
-
-_GENERATION: dict[str, int] = {
-    Architecture.KEPLER: 0, Architecture.MAXWELL: 1, Architecture.PASCAL: 2, Architecture.VOLTA: 3,
-    Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6,
-    Architecture.BLACKWELL: 7, Architecture.BLACKWELL_RTX: 7,
-}  # fmt: skip
-
 
 class BoardFacts(NamedTuple):
     """The datasheet facts that a transfer uses; ``peak_gflops_per_watt`` is the fp32 peak over board power."""
@@ -107,9 +89,14 @@ class BoardFacts(NamedTuple):
         return min(1.0, LIMITS[self.compute_capability].warp_schedulers * WARP_THREADS / self.fp32_lanes_per_sm)
 
     @property
+    def process_gain(self) -> float:
+        """Arithmetic per watt at one clock, relative to the process of the oldest sources."""
+        return float(self._generation.get("process_gain", 1.0))
+
+    @property
     def demand(self) -> float:
         """GFLOP/s of peak per W if the chip were made in the sources' process."""
-        return self.peak_gflops_per_watt / PROCESS_GAIN.get(LIMITS[self.compute_capability].architecture, 1.0)
+        return self.peak_gflops_per_watt / self.process_gain
 
     @property
     def has_stacked_memory(self) -> bool:
@@ -117,7 +104,12 @@ class BoardFacts(NamedTuple):
 
     @property
     def generation(self) -> int:
-        return _GENERATION[LIMITS[self.compute_capability].architecture]
+        """The place of its generation in the order in which they came."""
+        return int(self._generation["order"])
+
+    @property
+    def _generation(self) -> dict[str, Any]:
+        return GENERATIONS[LIMITS[self.compute_capability].architecture]
 
 
 class SourceDevice(Value):
@@ -244,24 +236,6 @@ def transfer_table() -> TransferTable:
     return TransferTable.model_validate(shipped("iossim.hardware", "transfer.yaml"))
 
 
-def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
-    """``parameters``, ``engine`` and ``provenance`` of a device without known parameters.
-
-    None if the table has no sources, and for the sources' own boards: their files leave out architecture defaults.
-    """
-    table = transfer_table()
-    if not table.sources or table.covers(name):
-        return None
-    values = transferred_values(facts, table.sources, table.onset)
-    if table.concurrency is not None:
-        values |= table.concurrency.values
-    return {
-        "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
-        "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
-        "provenance": transferred_provenance(table),
-    }
-
-
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
     """Provenance of transferred parameters, refined by ``samples`` measurements of the device, of these ``kinds``."""
     sources = ", ".join(source.boards[0] for source in table.sources)
@@ -282,17 +256,27 @@ def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collec
 
 
 def transferred_to(data: dict[str, Any]) -> dict[str, Any]:
-    """Parameters transferred from calibrated devices for a file with facts only."""
+    """``parameters``, ``engine`` and ``provenance`` for a file with facts only, transferred from calibrated devices.
+
+    Empty if the table has no sources, for the sources' own boards, whose files leave out architecture defaults, and if
+    a fact is missing or wrong: its own validation reports it.
+    """
+    table = transfer_table()
     try:
         sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
-        if sheet["compute_capability"] not in LIMITS:
-            return {}
         peak_gflops = 2.0 * sheet["sm_count"] * sheet["fp32_lanes_per_sm"] * sheet["boost_clock_ghz"]
-        watts = sheet["board_power_w"]
-        if not (0 < peak_gflops < float("inf") and 0 < watts < float("inf")):
+        watts, capability = sheet["board_power_w"], sheet["compute_capability"]
+        is_sound = capability in LIMITS and 0 < peak_gflops < float("inf") and 0 < watts < float("inf")
+        if not is_sound or not table.sources or table.covers(str(data.get("name"))):
             return {}
-        facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
-        return transferred_defaults(str(data.get("name")), facts) or {}
+        facts = BoardFacts(capability, peak_gflops / watts, sheet["fp32_lanes_per_sm"])
+        values = transferred_values(facts, table.sources, table.onset)
     except (KeyError, TypeError, AttributeError, ArithmeticError):
-        # A fact is missing or wrong: its own validation reports it.
         return {}
+    if table.concurrency is not None:
+        values |= table.concurrency.values
+    return {
+        "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
+        "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
+        "provenance": transferred_provenance(table),
+    }

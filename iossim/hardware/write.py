@@ -32,12 +32,12 @@ def write_profile(profile: DeviceProfile, path: Path) -> None:
         raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
 
 
-def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
+def save_host_cpu(profile: DeviceProfile) -> Path:
     """Save the profile of this machine's CPU, completely or not at all; returns its path.
 
     Raises DeviceError if it cannot be written.
     """
-    path = path or host_cpu_path()
+    path = host_cpu_path()
     make_folder(path.parent)
     write_profile(profile, path)
     return path
@@ -99,26 +99,25 @@ def profile_yaml(profile: DeviceProfile) -> str:
         """Short collections on one line, long text folded."""
 
     ProfileDumper.add_representer(_Line, _represent_line)
+    ProfileDumper.add_representer(_Row, _represent_row)
     ProfileDumper.add_representer(str, _represent_text)
     return yaml.dump(_document(profile), Dumper=ProfileDumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
 
 
 class _Line(list[Any]):
-    """A list (of pairs, for a mapping) to be written on one line."""
-
-    def __init__(self, values: Any, is_mapping: bool = False) -> None:
-        super().__init__(values)
-        self.is_mapping = is_mapping
+    """A list to be written on one line."""
 
 
-def _mapping(data: dict[str, Any]) -> _Line:
-    return _Line(data.items(), is_mapping=True)
+class _Row(dict[str, Any]):
+    """A mapping to be written on one line."""
 
 
 def _represent_line(dumper: SafeDumper, data: _Line) -> Any:
-    if data.is_mapping:
-        return dumper.represent_mapping("tag:yaml.org,2002:map", dict(data), flow_style=True)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+def _represent_row(dumper: SafeDumper, data: _Row) -> Any:
+    return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True)
 
 
 def _represent_text(dumper: SafeDumper, text: str) -> Any:
@@ -131,9 +130,7 @@ def _represent_text(dumper: SafeDumper, text: str) -> Any:
 
 def _document(profile: DeviceProfile) -> dict[str, Any]:
     facts = {
-        name: _mapping(
-            {"value": _mapping(fact.value) if isinstance(fact.value, dict) else fact.value, "source": fact.source}
-        )
+        name: _Row(value=fact.value, source=fact.source)
         for name in type(profile.datasheet).model_fields
         if (fact := getattr(profile.datasheet, name)) is not None
     }
@@ -162,23 +159,17 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
     """Non-empty fields, one line per record."""
     data = provenance.model_dump()
     lines: dict[str, Any] = {
-        "data_sets": [_data_set(each) for each in data["data_sets"]],
-        "held_out": [_mapping(each) for each in data["held_out"]],
-        "cross_validated": [_mapping(each) for each in data["cross_validated"]],
+        "data_sets": [_Row({k: v for k, v in each.items() if v not in (None, {})}) for each in data["data_sets"]],
+        "held_out": [_Row(each) for each in data["held_out"]],
+        "cross_validated": [_Row(each) for each in data["cross_validated"]],
         "bands": {
-            kind: [_mapping({k: v for k, v in band.items() if v is not None}) for band in bands]
+            kind: [_Row({k: v for k, v in band.items() if v is not None}) for band in bands]
             for kind, bands in data["bands"].items()
         },
         "unidentified": _Line(data["unidentified"]),
         "at_bounds": _Line(data["at_bounds"]),
         "resamples": {name: _Line(values) for name, values in data["resamples"].items()},
-        "left_out": {name: _mapping(values) for name, values in data["left_out"].items()},
-        "borrowed": [_mapping({**each, "parameters": _Line(each["parameters"])}) for each in data["borrowed"]],
+        "left_out": {name: _Row(values) for name, values in data["left_out"].items()},
+        "borrowed": [_Row(each) for each in data["borrowed"]],
     }
     return {name: lines.get(name, value) for name, value in data.items() if value not in (None, [], {})}
-
-
-def _data_set(each: dict[str, Any]) -> _Line:
-    """A record without its empty fields."""
-    told = {name: value for name, value in each.items() if value not in (None, {})}
-    return _mapping({name: _mapping(value) if isinstance(value, dict) else value for name, value in told.items()})

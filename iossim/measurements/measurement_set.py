@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from iossim.base.errors import OptionError
 from iossim.base.user_files import write_atomically
 from iossim.hardware.load import device
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv

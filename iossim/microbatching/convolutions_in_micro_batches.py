@@ -23,7 +23,7 @@ from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.model import CostModel, problems_of
 from iossim.execution.backend import Samples, TimesAlgorithms, context_of
-from iossim.hardware.lowering.named_algorithms import step_algorithms
+from iossim.hardware.lowering.target import step_algorithms
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv

@@ -5,7 +5,6 @@ A kind that was never measured takes the band of the nearest kind with similar k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -34,18 +33,13 @@ def kind_of(op: Op, kind: str = "") -> str:
     return kind or op.operation
 
 
-def band_of(bands: Sequence[Band], predicted_us: float) -> Band:
-    """Band of a prediction, among those of its kind."""
-    return next(band for band in bands if band.up_to_us is None or predicted_us <= band.up_to_us)
-
-
 def measured_over_predicted(kind: str, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:
     """Band of a kind of operators at a predicted time."""
     family, alike = _families().get(kind, (kind, ()))
     for near in (kind, *alike):
         bands = provenance.bands.get(key_of(near, precision))
         if bands:
-            return band_of(bands, predicted_us)
+            return next(band for band in bands if band.up_to_us is None or predicted_us <= band.up_to_us)
     priors = _unmeasured()["priors"]["hand-set" if provenance.kind == "hand-set" else "fitted"]
     table = priors if precision is Precision.FP32 else _unmeasured()["tensor_cores"]
     low, high = table.get(family, priors["others"])

@@ -97,5 +97,4 @@ def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
         low, high = bounds.get(name, (0.0, float("inf")))
         shift = values.get(name, own[name]) - own[name]
         resamples[name] = [min(max(value + shift, low), high) for value in several]
-    provenance = profile.provenance.model_copy(update={"resamples": resamples, "left_out": {}})
-    return with_values(profile, values).model_copy(update={"provenance": provenance})
+    return with_values(profile, values, resamples=resamples, left_out={})

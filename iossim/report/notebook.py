@@ -20,7 +20,7 @@ from iossim.base.errors import IossimError, OptionError
 from iossim.base.picture import Picture
 from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.execution.execution import Execution
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.prediction.network_table import NetworkTable
 from iossim.report.explanation import named_limit, overview, slowest_lines

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iossim.execution.execution import Execution, Span
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType

@@ -24,8 +24,7 @@ from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
-from iossim.hardware.lowering.unit import unit_steps
-from iossim.hardware.lowering.unit_summary import unit_bytes
+from iossim.hardware.lowering.unit import unit_bytes, unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.prediction.published import comparable_published_us, is_in_sample

@@ -49,8 +49,8 @@ MakeRecorded = Callable[..., "RecordingCostModel"]
 @pytest.fixture(scope="session")
 def iossim_device() -> DeviceProfile:
     """A GPU of 5 SMs and 40 GB/s, otherwise as a T4."""
-    from iossim.hardware.derive import derive
     from iossim.hardware.load import device
+    from iossim.hardware.override import derive
 
     facts = {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0}
     return derive("iossim-test-gpu", device("t4"), facts)

@@ -21,7 +21,7 @@ from iossim.backends.simulator.stage_pricing import price_concurrent
 from iossim.base import threads
 from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine
-from iossim.hardware.green_contexts import granularity, part_sizes
+from iossim.hardware.green_contexts import part_sizes
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
@@ -265,7 +265,7 @@ def test_a_search_finds_no_worse_than_any_schedule_priced_on_parts() -> None:
 
 def test_sizes_of_parts_by_generation() -> None:
     assert part_sizes(V100) == tuple(range(2, 79, 2))
-    assert granularity(device("a100-sxm-40gb")) == (4, 2)
+    assert part_sizes(device("a100-sxm-40gb"))[:3] == (4, 6, 8)
     assert part_sizes(device("h100-sxm"))[:3] == (8, 16, 24)
     with pytest.raises(OptionError, match=r"'k80' \(kepler\) cannot divide its SMs.*give `engine` paper or graph"):
         SimulatorCostModel(device("k80"), Precision.FP32, Engine.PARTITION)

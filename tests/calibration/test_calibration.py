@@ -13,15 +13,15 @@ from synthetic import TRUTH, measured, scaled, true_profile
 
 import iossim
 from evidence.profiles.chips import chips
-from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
+from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table, transferred
 from iossim.calibration.accuracy import device_times, interval
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
 from iossim.calibration.fit import fit, tell_calls
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.samples import Samples, SequenceSamples, hidden
-from iossim.calibration.samples_refinement import refine, source_device, source_spread, transferred
+from iossim.calibration.samples import Samples, SequenceSamples
+from iossim.calibration.samples_refinement import refine, source_device, source_spread
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL
@@ -55,17 +55,17 @@ def test_recovers_what_is_identifiable(found: Calibration) -> None:
 
 
 def test_errors_are_the_noise(found: Calibration) -> None:
-    kinds = {error.kind: error for error in found.held_out}
+    kinds = {error.kind: error for error in found.profile.provenance.held_out}
     assert set(kinds) == {"conv", "gemm", "relu"}
-    assert {error.kind for error in found.cross_validated} == set(kinds)
-    for error in (*found.held_out, *found.cross_validated):
+    assert {error.kind for error in found.profile.provenance.cross_validated} == set(kinds)
+    for error in (*found.profile.provenance.held_out, *found.profile.provenance.cross_validated):
         assert error.mape_percent < 6
         assert error.kendall_tau > 0.9
-    rows = sum(error.rows for error in (*found.held_out, *found.cross_validated))
+    rows = sum(error.rows for error in (*found.profile.provenance.held_out, *found.profile.provenance.cross_validated))
     # The few that are no longer than what the host may hide are left out.
     assert 0.95 * len(SET.measurements) <= rows <= len(SET.measurements)
     fitted = sum(data_set.rows for data_set in found.profile.provenance.data_sets)
-    assert 0.95 * fitted <= sum(error.rows for error in found.cross_validated) <= fitted
+    assert 0.95 * fitted <= sum(error.rows for error in found.profile.provenance.cross_validated) <= fitted
 
 
 def test_provenance(found: Calibration) -> None:
@@ -179,8 +179,8 @@ def test_a_fit_near_another_ends_where_one_from_the_start_does() -> None:
 @pytest.mark.slow
 def test_all_folds_and_nothing_held_out() -> None:
     found = run(DeviceData(device("v100-sxm2"), (SET,)), folds=3, held_out=0.0)
-    assert found.held_out == ()
-    rows = sum(error.rows for error in found.cross_validated)
+    assert found.profile.provenance.held_out == []
+    rows = sum(error.rows for error in found.profile.provenance.cross_validated)
     assert 0.95 * len(SET.measurements) <= rows <= len(SET.measurements)
     assert found.profile.provenance.bands
 
@@ -204,7 +204,7 @@ def test_intervals_cover_held_out_measurements(shared: Path, name: str) -> None:
         predicted_us, measured_us, _ = device_times(samples, found.profile, overhead)
         rows = [row for row, is_out in zip(each.measurements, recording.is_held_out, strict=True) if is_out]
         bounds = [interval(row.operator, us, found.profile) for row, us in zip(rows, predicted_us, strict=True)]
-        is_shown = ~hidden(samples, predicted_us, overhead)
+        is_shown = ~samples.hidden(predicted_us, overhead)
         of_kind = [low <= us <= high for us, (low, high) in zip(measured_us, bounds, strict=True)]
         # Bands are at least as wide as repeats differ, which element-wise rows hardly do.
         assert np.mean(np.array(of_kind)[is_shown]) >= 0.7, each.header.data_set
@@ -265,7 +265,7 @@ def test_few_samples_correct_a_device_that_is_slower_than_thought(overhead_us: f
     guess = transferred(device("t4"), DONORS)
     truth = slower(guess, 0.75)
     rest = measured_on(truth, 60, seed=5, overhead_us=overhead_us)
-    refined = refine(guess, measured_on(truth, 20, seed=1, overhead_us=overhead_us), DONORS)
+    refined = refine(guess, measured_on(truth, 20, seed=1, overhead_us=overhead_us))
     before, after = error(rest, guess, overhead_us), error(rest, refined, overhead_us)
     assert before > 0.12
     assert after < 0.6 * before
@@ -275,20 +275,20 @@ def test_few_samples_correct_a_device_that_is_slower_than_thought(overhead_us: f
 
 def test_samples_that_say_what_was_thought_change_little() -> None:
     guess = transferred(device("t4"), DONORS)
-    refined = refine(guess, measured_on(guess, 20), DONORS)
+    refined = refine(guess, measured_on(guess, 20))
     assert error(measured_on(guess, 60, seed=9), refined) < 0.05
 
 
 def test_too_few_samples_are_refused_in_a_line() -> None:
     guess = transferred(device("t4"), DONORS)
     with pytest.raises(MeasurementError, match="2 usable operators, at least 3"):
-        refine(guess, measured_on(guess, 2), DONORS)
+        refine(guess, measured_on(guess, 2))
 
 
 def test_samples_of_a_far_faster_device_are_refused() -> None:
     guess = transferred(device("t4"), DONORS)
     with pytest.raises(MeasurementError, match="faster than t4 can be"):
-        refine(guess, measured_on(device("h100-sxm").model_copy(update={"name": "t4"}), 20), DONORS)
+        refine(guess, measured_on(device("h100-sxm").model_copy(update={"name": "t4"}), 20))
 
 
 def test_prior_widths_are_positive_for_any_number_of_sources() -> None:

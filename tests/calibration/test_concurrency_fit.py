@@ -18,8 +18,8 @@ from iossim.calibration.host_fit import published_models
 from iossim.calibration.profile_fit import uninformed
 from iossim.calibration.validation import evaluate_stages
 from iossim.execution.engine import Engine
-from iossim.hardware.fits import GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
-from iossim.hardware.kinds.gpu import ENGINES
+from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -114,11 +114,12 @@ def test_profiles_say_where_their_launches_are_from(name: str) -> None:
     told = profile.provenance
     assert set(told.at_bounds) <= set(told.unidentified)
     assert {"bare_launch_us", "synchronise_us", "fork_us", "join_us", "graph_gap_factor"} <= set(profile.spread)
-    assert profile.engine.synchronise_us == ENGINES[profile.architecture].values.synchronise_us
+    costs = profile.device_kind.engine_costs(profile.compute_capability)
+    assert profile.engine.synchronise_us == costs.values.synchronise_us
     if name == BOARD:
         assert told.borrowed == []
         assert set(told.left_out) == set(published_models(BOARD))
-        known = {*GPU_SPACE.names, *GPU_LAUNCHES.names, *TIED}
+        known = {*GPU_SPACE.names, *device_kind("gpu").fits().launches.names, *TIED}
         assert all(set(values) == known for values in told.left_out.values())
         assert {"bare_launch_us", "kernel_gap_us"} <= set(told.resamples)
         return

@@ -86,8 +86,14 @@ def test_recovers_what_is_identifiable_and_errs_by_the_noise(found: Calibration)
         assert getattr(found.profile.parameters, name) == pytest.approx(truth, rel=0.08), name
     assert found.profile.datasheet == cpu().datasheet
     assert found.profile.engine == cpu().engine
-    assert {error.kind for error in found.held_out} == {"conv", "depthwise", "max_pool", "linear", "add"}
-    for error in (*found.held_out, *found.cross_validated):
+    assert {error.kind for error in found.profile.provenance.held_out} == {
+        "conv",
+        "depthwise",
+        "max_pool",
+        "linear",
+        "add",
+    }
+    for error in (*found.profile.provenance.held_out, *found.profile.provenance.cross_validated):
         assert error.mape_percent < 8
 
 

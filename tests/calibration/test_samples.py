@@ -1,4 +1,6 @@
-"""Samples of measurements, figures of accuracy for known errors, and measurements under the name of another device."""
+"""Samples of measurements, figures of accuracy for known errors, and measurements under the name of another device; a
+board that lowers its clock while it is recorded: what shows it, and what a fit makes of it.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,32 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from synthetic import measured, true_profile
 
-from iossim.calibration.accuracy import Accuracy, buckets, rank_correlation
+from iossim.calibration import nuisances
+from iossim.calibration.accuracy import Accuracy, buckets, device_times, rank_correlation
 from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
 from iossim.calibration.doubts import check_label
-from iossim.calibration.nuisances import fit_overhead, is_hidden
-from iossim.calibration.samples import OperatorSamples, fit_nuisances
+from iossim.calibration.fit import fit
+from iossim.calibration.nuisances import (
+    NOT_TOLD,
+    SLOWING,
+    fit_overhead,
+    is_hidden,
+    load_before_us,
+    slowed_basis,
+    slowing,
+    unslowed,
+    work_us,
+)
+from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.profile import with_values
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, Operator
 from iossim.measurements.operator_kinds import parse_description, read_record
+from iossim.prediction.predict import predict
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,7 +65,7 @@ def test_a_profiler_flushes_the_caches_holds_the_clock_and_adds_a_constant() -> 
     header = Header(device="v100-sxm2", data_set="copies", includes_gaps=False, issue=Issue.PROFILER, clock_ghz=1.2)
     measured = MeasurementSet(header, rows)
     samples = OperatorSamples.of(measured, rows, profile, 1.0)
-    assert fit_nuisances(samples, samples.predict(profile)[0]) == pytest.approx([2.5], rel=0.02)
+    assert samples.fit_nuisances(samples.predict(profile)[0]) == pytest.approx([2.5], rel=0.02)
     found = evaluate_operators(measured, profile)
     np.testing.assert_allclose(found.predicted_us, found.latency_us, rtol=0.01)
     assert not found.overhead_us.any()
@@ -90,27 +105,27 @@ def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
     assert provenance.data_sets[-1].name == "made"
     assert provenance.spread.items() >= before.spread.items()
     assert provenance.bands.keys() == before.bands.keys() | {"linear fp16"}
-    assert found.held_out[0].mape_percent < 2
+    assert found.profile.provenance.held_out[0].mape_percent < 2
 
 
 ONES = np.ones((300, 1))
 
 
-def device_times(seed: int = 0) -> np.ndarray:
+def drawn_us(seed: int = 0) -> np.ndarray:
     return np.exp(np.random.default_rng(seed).uniform(np.log(1.0), np.log(800.0), 300))
 
 
 @pytest.mark.slow
 @given(host_us=st.floats(1.0, 80.0), floor_us=st.floats(0.0, 50.0), seed=st.integers(0, 9))
 def test_what_the_host_adds_and_what_it_hides_are_told_apart(host_us: float, floor_us: float, seed: int) -> None:
-    device_us = device_times(seed)
+    device_us = drawn_us(seed)
     found_host, found_floor = fit_overhead(ONES, host_us + np.maximum(device_us, floor_us), device_us, 5.0, True)
     assert found_host == pytest.approx(host_us, abs=2.5)
     assert found_floor == pytest.approx(floor_us, abs=2.5) or floor_us < 5.0
 
 
 def test_without_a_floor_a_constant_is_found() -> None:
-    device_us = device_times()
+    device_us = drawn_us()
     assert fit_overhead(ONES, 40.0 + device_us, device_us, 5.0) == pytest.approx([40.0])
 
 
@@ -223,3 +238,109 @@ def test_old_kernels_make_a_doubt_of_less() -> None:
     several = of("p100-pcie-16gb", ("maxwell_sgemm_128x64_nn",))
     with pytest.raises(MeasurementError, match="is the device right"):
         check_label(several, device("v100-pcie-32gb"))
+
+
+P4 = nuisances.neutral(device("p4"))
+TRUTH = with_values(unslowed(P4), {"gemm_efficiency": 0.7})
+OVERHEAD_US = 30.0
+
+
+def products(count: int, seed: int = 0) -> list[Operator]:
+    generator = np.random.default_rng(seed)
+    sizes = (2 ** generator.uniform(8, 13, (count, 3))).astype(int).tolist()
+    return [parse_description("linear batch=1 m={} n={} k={}".format(*three)) for three in sizes]
+
+
+def recorded(slowness: float, count: int = 700) -> MeasurementSet:
+    """Dense layers whose arithmetic takes longer by ``slowness`` for each decade of load above 100 us."""
+    operators = products(count)
+    rows = [Measurement(one, 1.0, row) for row, one in enumerate(operators)]
+    work = work_us(rows, P4)
+    load = np.maximum(np.log10(np.maximum(work + load_before_us(work), 1.0)) - 2.0, 0.0)
+    noise = np.random.default_rng(1).normal(0.0, 0.01, count)
+    times = np.array([one.gpu_time_us for one in predict(operators, TRUTH)]) + slowness * load * work
+    times = OVERHEAD_US + times * np.exp(noise)
+    header = Header(device="p4", data_set="linear.p4", includes_host_overhead=True)
+    found = (replace(row, latency_us=us) for row, us in zip(rows, times.tolist(), strict=True))
+    return MeasurementSet(header, tuple(found))
+
+
+def sampled(measured: MeasurementSet) -> OperatorSamples:
+    return OperatorSamples.of(measured, measured.measurements, P4, 8.0)
+
+
+def test_the_load_before_a_row_is_the_work_of_the_rows_just_before_it() -> None:
+    assert load_before_us(np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])).tolist() == [0.0, 1.0, 3.0, 7.0, 15.0, 30.0]
+    assert load_before_us(np.zeros(0)).tolist() == []
+
+
+def test_slowing_is_told_from_rows_of_equal_work() -> None:
+    generator = np.random.default_rng(0)
+    work = 10 ** generator.uniform(2.5, 5.0, 2_000)
+    before = load_before_us(work)
+    predicted = work * np.exp(generator.normal(0.3, 0.1, len(work)))
+    decades = np.log10(np.maximum(before, 10.0))
+    for slope in (0.0, 0.2):
+        measured = predicted * np.exp(slope * decades + generator.normal(0.0, 0.1, len(work)))
+        assert slowing(work, before, measured, predicted) == pytest.approx(slope, abs=0.02)
+    # What only grows with the row's own work is no slowing: prices may be wrong like that.
+    assert slowing(work, before, predicted * work**0.2, predicted) == pytest.approx(0.0, abs=0.02)
+    assert slowing(work[:100], before[:100], predicted[:100], predicted[:100]) == 0.0
+
+
+@pytest.mark.parametrize(("slowness", "is_slowed"), [(0.0, False), (0.8, True)])
+def test_a_slowed_recording_has_terms_for_it_and_counts_less(slowness: float, is_slowed: bool) -> None:
+    found = sampled(recorded(slowness))
+    assert found.is_slowed == is_slowed
+    assert found.host_terms == 1
+    assert found.weight == 8.0 * (SLOWED_WEIGHT if is_slowed else 1.0)
+
+
+def test_only_products_recorded_call_by_call_are_asked() -> None:
+    slowed = recorded(0.8)
+    steady = replace(slowed, header=slowed.header.model_copy(update={"includes_host_overhead": False}))
+    assert not sampled(steady).is_slowed
+
+
+def test_extra_time_is_work_times_steps_of_the_load() -> None:
+    measured = recorded(0.0)
+    basis = slowed_basis(measured, measured.measurements, P4)
+    work = work_us(measured.measurements, P4)
+    assert (basis >= 0.0).all()
+    assert (basis <= work[:, None] / 100.0 + 1e-12).all()
+    order = np.argsort(work + load_before_us(work))
+    assert (np.diff((basis / work[:, None])[order], axis=0) >= -1e-12).all()
+
+
+@pytest.mark.slow
+def test_a_fit_finds_the_unslowed_board_beside_its_slowing() -> None:
+    slowed = sampled(recorded(0.8))
+    found = fit([slowed], P4, 25)
+    for name in NOT_TOLD:
+        assert found.values[name] == pytest.approx(getattr(TRUTH.parameters, name), rel=1e-3)
+    (overhead,) = found.overheads
+    assert float(np.median(slowed.latency_us / np.maximum(device_times(slowed, TRUTH, np.zeros(7))[0], 1.0))) > 1.8
+    host_us, slowed_us = slowed.nuisances_us(overhead)
+    assert float(host_us[0]) == pytest.approx(OVERHEAD_US, abs=15.0)
+    assert (slowed_us >= 0.0).all()
+    predicted_us, measured_us, _ = device_times(slowed, found.apply(P4), overhead)
+    long_rows = predicted_us > 1_000.0
+    assert float(np.median(np.abs(predicted_us / measured_us - 1.0)[long_rows])) < 0.05
+    true_us = np.array(
+        [one.gpu_time_us for one in predict([row.operator for row in recorded(0.8).measurements], TRUTH)]
+    )
+    # The recording takes 1.8 times as long; of a constant lack of speed, a part may go to either.
+    assert float(np.median(np.abs(measured_us / true_us - 1.0)[long_rows])) < 0.2
+
+
+@pytest.mark.parametrize("name", ["p4", "t4", "l4", "v100-sxm2", "h100-sxm"])
+def test_an_unslowed_board_sustains_what_its_power_limit_allows(name: str) -> None:
+    profile = unslowed(device(name))
+    rate = profile.parameters.gemm_sustained_gflops_per_watt
+    assert 0.0 < rate * profile.board_power_w <= 1e3 * profile.fp32_tflops * (1 + 1e-9)
+    low, high = {"p4": (2.4, 5.0), "t4": (3.7, 4.3)}.get(name, (0.0, 1e3))
+    assert low <= rate * profile.board_power_w / 1e3 <= high
+
+
+def test_the_bar_of_slowing_lies_between_boards_that_slow_and_boards_that_do_not() -> None:
+    assert 0.07 < SLOWING < 0.11

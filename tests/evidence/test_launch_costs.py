@@ -33,11 +33,11 @@ from evidence.validation.sm_shares import (
 )
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.hardware.compute_capability import Architecture
-from iossim.hardware.kinds.cpu import KIND
-from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
+from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 from iossim.measurements.measurement import MeasurementError
 
+GPU = device_kind("gpu")
 HEAD = "device,software,what,value,unit\n"
 
 
@@ -50,13 +50,13 @@ def found(shared: Path) -> dict[str, dict[str, Estimate]]:
 
 def test_what_kinds_have_is_rounded_from_the_tables(found: dict[str, dict[str, Estimate]]) -> None:
     for generation, estimates in found.items():
-        costs = ENGINES[generation]
-        values = costs.values.model_dump() | {"kernel_gap_us": PARAMETERS[Architecture.VOLTA].kernel_gap_us}
+        costs = GPU.engines[generation]
+        values = costs.values.model_dump() | {"kernel_gap_us": GPU.parameters[Architecture.VOLTA].kernel_gap_us}
         for name, one in estimates.items():
             assert values[name] == pytest.approx(one.value, rel=0.06), (generation, name)
             assert costs.spread[name] == pytest.approx(one.spread, rel=0.06), (generation, name)
     assert set(found) == {Architecture.VOLTA, Architecture.TURING, Architecture.ADA}
-    assert set(ENGINES) == set(Architecture)
+    assert set(GPU.engines) == set(Architecture)
 
 
 def test_nodes_of_graphs_follow_each_other_faster_than_kernels_of_streams(
@@ -97,7 +97,8 @@ def test_a_table_that_lacks_a_figure_is_refused(tmp_path: Path) -> None:
 
 def test_the_defaults_are_what_the_rows_say() -> None:
     found = session_costs()
-    costs, parameters = KIND.engines["cpu"].values, KIND.parameters["cpu"]
+    kind = device_kind("cpu")
+    costs, parameters = kind.engines["cpu"].values, kind.parameters["cpu"]
     assert costs.session_gap_factor == pytest.approx(found.node_us / parameters.kernel_gap_us, rel=0.1)
     assert costs.notification_us == pytest.approx(found.notification_us, rel=0.1)
     assert costs.starved_notification_us == pytest.approx(found.starved_us, rel=0.1)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from iossim.base.errors import DeviceError
 from iossim.cli.options import with_flags
-from iossim.hardware.derive import derive
 from iossim.hardware.load import device
 from iossim.hardware.names import shipped_names
+from iossim.hardware.override import derive
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import parse
 from iossim.hardware.provenance import Band, DataSet, KindError, Provenance

@@ -22,7 +22,7 @@ from iossim.ir.ops import functions
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction.bands import band_of, measured_over_predicted
+from iossim.prediction.bands import measured_over_predicted
 from iossim.prediction.predict import predict
 from iossim.prediction.schedule_interval import REPEAT_NOISE, ConcurrencySlopes, ScheduleErrors, schedule_errors
 from iossim.search.assemble import reprice
@@ -277,11 +277,11 @@ def test_bands_cover_every_prediction(predicted_us: np.ndarray, factor: float) -
     assert bool(bands) == (len(predicted_us) >= FEWEST_RESIDUALS)
     if bands:
         # What a profile takes.
-        Provenance(kind="fitted", note="", bands={"conv": bands})
+        told = Provenance(kind="fitted", note="", bands={"conv": bands})
         assert sum(band.rows for band in bands) == len(predicted_us)
         assert all(band.rows >= FEWEST_RESIDUALS for band in bands)
         for predicted in (*BUCKET_ENDS_US, 1e9):
-            band = band_of(bands, predicted)
+            band = measured_over_predicted("conv", Precision.FP32, predicted, told)
             assert band.low <= max(factor, 0.01) + 1e-3
             assert band.high >= factor - 1e-3
 

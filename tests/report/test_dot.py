@@ -21,7 +21,7 @@ from iossim.edge.figures import MOST_UNITS, dataflow_lanes, dataflow_timeline_fi
 from iossim.edge.plan import Variant
 from iossim.edge.planned import Dataflow
 from iossim.execution.execution import Span
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat

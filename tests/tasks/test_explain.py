@@ -22,8 +22,8 @@ from iossim.edge.explain import PAIRS, explain_dataflow, explanation_lines, expl
 from iossim.edge.plan import Variant
 from iossim.edge.simulator.events import simulate
 from iossim.execution.engine import Engine
-from iossim.hardware.derive import derive
 from iossim.hardware.load import device
+from iossim.hardware.override import derive
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat

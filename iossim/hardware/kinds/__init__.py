@@ -1,1 +1,1 @@
-"""The kinds of devices, one file each with a ``KIND``; the name of the file is that of the kind."""
+"""The kinds of devices, one file of tables each; the name of the file is that of the kind."""

@@ -18,9 +18,8 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.attention import unfused
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
-from iossim.hardware.lowering.step import Operand, Step, as_channels_first
+from iossim.hardware.lowering.step import ConvolutionShape, Operand, Step, as_channels_first
 from iossim.hardware.lowering.target import Lower, Target
 from iossim.ir.op import KindTable
 from iossim.ir.ops.grouped_matmul import balanced

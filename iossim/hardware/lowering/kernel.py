@@ -8,7 +8,7 @@ Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads, block slots, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
@@ -158,6 +158,11 @@ class Candidate:
         """True if the libraries for an architecture have the kernels."""
         return self.architectures is None or architecture in self.architectures
 
+    def among(self, architectures: frozenset[Architecture]) -> Candidate:
+        """The candidate for those of its architectures that are among these."""
+        own = self.architectures
+        return replace(self, architectures=architectures if own is None else own & architectures)
+
     def is_in(self, libraries: Libraries) -> bool:
         """True if libraries have the kernels."""
         return self.libraries is None or libraries in self.libraries
@@ -200,14 +205,6 @@ def block_slots(
         warps / (files * warps_by_registers(limits, registers_per_thread)) if files else 0.0,
         allocated_shared_bytes(limits, shared_bytes_per_block) / limits.shared_bytes if limits.shared_bytes else 0.0,
     )
-
-
-def occupancy(
-    limits: MultiprocessorLimits, threads_per_block: int, registers_per_thread: int, shared_bytes_per_block: int
-) -> float:
-    """Resident warps over the maximum of an SM."""
-    blocks = resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block)
-    return blocks * ceil_div(threads_per_block, WARP_THREADS) / limits.max_warps
 
 
 def warps_by_registers(limits: MultiprocessorLimits, registers_per_thread: int) -> int:

@@ -19,7 +19,7 @@ from iossim.base.compiled import jit
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.hardware.lowering.kernel import Candidate, Kernel
 from iossim.hardware.lowering.target import target_of
-from iossim.hardware.lowering.unit import StepCandidates, lower_unit
+from iossim.hardware.lowering.unit import StepCandidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
 
@@ -95,13 +95,6 @@ def lost_part(operand_bytes: float, cache_bytes: float) -> float:
     if operand_bytes >= _LOST * cache_bytes:
         return 1.0
     return (operand_bytes / cache_bytes - _FITS) / (_LOST - _FITS)
-
-
-def lower_in_network(
-    network: Network, unit: int, profile: DeviceProfile, weights: Weights = Weights.AUTO
-) -> StepCandidates:
-    """Candidates of each step of a unit, with its operands where they reside in its network."""
-    return residences(network, profile, weights)[unit].of(lower_unit(network, network.units[unit], profile))
 
 
 def residences(network: Network, profile: DeviceProfile, weights: Weights = Weights.AUTO) -> tuple[Residence, ...]:

@@ -84,6 +84,18 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
     return tuple(one for one in _lowered(lower, step) if one.runs_on(profile.architecture))
 
 
+def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
+    """The candidates of a step by each algorithm that a library can be told to use on the device.
+
+    If the library does not name its algorithms, each candidate is one. Raises as :func:`step_candidates`.
+    """
+    sort = target_of(profile).algorithms.get(step.op.kind)
+    if sort is None:
+        return {one.algorithm: (one,) for one in step_candidates(step, profile)}
+    known = {name: [one for one in some if one.runs_on(profile.architecture)] for name, some in sort(step).items()}
+    return {name: reading_more(candidates, step) for name, candidates in known.items() if candidates}
+
+
 @lru_cache(maxsize=2048)
 def _lowered(lower: Lower, step: Step) -> tuple[Candidate, ...]:
     """Candidates on any architecture, kept since a study prices the same step on many devices."""

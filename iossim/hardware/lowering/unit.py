@@ -24,7 +24,7 @@ from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import copy_candidates, step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
@@ -82,10 +82,25 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
 _STEPS: WeakKeyDictionary[Network, dict[str, list[Step]]] = WeakKeyDictionary()
 
 
-def lookup_in(graph: Graph, nodes: Iterable[Node]) -> Node | None:
-    """The lookup through which a unit's element-wise ops may read: the only one that permutes, if there is one."""
-    found = [node for node in nodes if node.op.permutes(graph.input_types(node))]
-    return found[0] if len(found) == 1 else None
+def main_kind(network: Network, unit: Unit) -> str:
+    """The kind of a unit's op with the most work, to which the unit's time is attributed."""
+    steps = unit_steps(network, unit)
+    most = max(steps, key=lambda step: (step.flops, step.activation_bytes + step.bytes_written), default=None)
+    return unit.kind if most is None else most.op.kind
+
+
+def unit_bytes(network: Network, unit: Unit) -> int:
+    """Compulsory traffic of a unit: each external input once, weights included, and each external output."""
+    graph, nodes = network.graph, network.unit_nodes(unit)
+    made = {name for node in nodes for name in node.outputs}
+    read = {name for node in nodes for name in node.inputs if name and name not in made}
+    inside = {node.name for node in nodes}
+    written = {
+        name
+        for name in made
+        if name in graph.returned or any(reader.name not in inside for reader in graph.consumers[name])
+    }
+    return sum(graph.types[name].bytes for name in read | written)
 
 
 #: A kernel of element-wise ops: its last op, and the value that it computes for another op.
@@ -113,7 +128,9 @@ class Fusion:
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
                 self.after_product.add(node.name)
-        self.lookup = lookup_in(self.graph, nodes)
+        # Element-wise ops may read through the only lookup that permutes.
+        permuting = [node for node in nodes if node.op.permutes(self.graph.input_types(node))]
+        self.lookup = permuting[0] if len(permuting) == 1 else None
         self.chain_of: dict[str, Chain] = {}
         for node in reversed(nodes):
             if node.name in self.joins:

@@ -16,7 +16,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.schedule.batch import Strategy

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from iossim.base.tables import Cell, number_of
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution, Span
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline

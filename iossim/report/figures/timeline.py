@@ -14,7 +14,7 @@ import numpy as np
 
 from iossim.base.tables import Cell, number_of
 from iossim.execution.execution import Execution, Floats, Span
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel

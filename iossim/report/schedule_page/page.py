@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from iossim._version import __version__
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.explanation import overview, short_lines

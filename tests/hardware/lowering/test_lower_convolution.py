@@ -17,9 +17,8 @@ from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.load import device
 from iossim.hardware.lowering.gpu import TARGET
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass
-from iossim.hardware.lowering.named_algorithms import step_algorithms
 from iossim.hardware.lowering.step import Operand, Step
-from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.lowering.target import step_algorithms, step_candidates
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import DType, Precision, TensorType

@@ -13,8 +13,8 @@ from iossim.base.errors import DeviceError
 from iossim.hardware.compute_capability import LIMITS, Architecture
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.hardware.load import device
-from iossim.hardware.lowering.kernel import Candidate, WorkClass, occupancy, resident_blocks
-from iossim.hardware.lowering.residence import Residence, Weights, lower_in_network, residences
+from iossim.hardware.lowering.kernel import Candidate, WorkClass, resident_blocks
+from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.lowering.unit import lower_unit, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -200,8 +200,6 @@ def test_a_gpu_takes_what_the_libraries_for_its_architecture_have(capability: st
 def test_resident_blocks(capability: str, threads: int, registers: int, shared: int, blocks: int) -> None:
     limits = LIMITS[capability]
     assert resident_blocks(limits, threads, registers, shared) == blocks
-    of_all_warps = blocks * threads / 32 / limits.max_warps
-    assert occupancy(limits, threads, registers, shared) == of_all_warps
 
 
 def candidates(name: str, precision: Precision, **sizes: int) -> dict[str, Candidate]:
@@ -252,7 +250,9 @@ def skipping(between: int, channels: int = 256) -> Network:
 
 
 def read_from_dram(network: Network, unit: int, profile: DeviceProfile, weights: Weights = Weights.AUTO) -> int:
-    ((candidate, *_),) = lower_in_network(network, unit, profile, weights)
+    ((candidate, *_),) = residences(network, profile, weights)[unit].of(
+        lower_unit(network, network.units[unit], profile)
+    )
     return sum(kernel.weight_bytes for kernel in candidate.kernels)
 
 
@@ -278,7 +278,7 @@ def test_weights_are_found_where_a_whole_run_fits() -> None:
 def test_weights_are_where_they_are_said_to_be(weights: Weights) -> None:
     network = skipping(30)
     (plain,) = lower_unit(network, network.units[1], HALF_RESIDENT)
-    (found,) = lower_in_network(network, 1, HALF_RESIDENT, weights)
+    (found,) = residences(network, HALF_RESIDENT, weights)[1].of((plain,))
     for one, other in zip(plain, found, strict=True):
         for kernel, moved in zip(one.kernels, other.kernels, strict=True):
             # Only where bytes come from changes.

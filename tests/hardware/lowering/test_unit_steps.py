@@ -11,8 +11,7 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
-from iossim.hardware.lowering.unit import lower_merged, lower_unit, unit_steps
-from iossim.hardware.lowering.unit_summary import unit_bytes
+from iossim.hardware.lowering.unit import lower_merged, lower_unit, unit_bytes, unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Op
 from iossim.ir.ops.functions import Nary, Unary

@@ -16,7 +16,7 @@ from fake_timelines import fake_execution, fake_timeline
 from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.base.errors import OptionError
-from iossim.hardware.lowering.unit_summary import main_kind
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on

@@ -1,10 +1,44 @@
 """GPUs: which kernels cuDNN, cuBLAS or the engine launch for a step, with their grids, resources and traffic."""
 
 from iossim.base.registry import Places
-from iossim.hardware.lowering.gpu.families import FAMILIES
 from iossim.hardware.lowering.gpu.families.streaming import copy_candidate
-from iossim.hardware.lowering.target import Sort, Target
+from iossim.hardware.lowering.target import Lower, Sort, Target
 
+#: The function that lowers each kind of op, imported when a step of the kind is first lowered.
+FAMILIES = Places[Lower](
+    "iossim.hardware.lowering.gpu",
+    {
+        "attention:attention": "attention",
+        "families.channels_last:convolution_nhwc": "conv_nhwc",
+        "families.convolution:convolution": "conv",
+        "cudnn_algorithms:gradient": "conv_backward_data conv_backward_filter",
+        "families.matrix_product:matrix_product": "gemm matmul grouped_matmul",
+        "families.matrix_product:integer_convolution": "integer_conv quantized_conv",
+        "families.matrix_product:integer_product": "integer_matmul quantized_matmul",
+        "families.matrix_product:dequantised_product": "dequantized_matmul",
+        "families.pooling:pooling": "max_pool average_pool max_pool_nhwc average_pool_nhwc local_response_norm",
+        "families.pooling:global_pooling": "global_average_pool global_max_pool global_average_pool_nhwc "
+        "global_max_pool_nhwc",
+        "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",
+        "families.matrix_product:recurrent": "lstm gru rnn",
+        "families.streaming:reduction": "reduce arg_extreme cumsum",
+        "families.streaming:normalisation": "instance_norm group_norm dynamic_quantize",
+        "families.streaming:row_normalisation": "layer_norm rms_norm",
+        "families.streaming:selection": "top_k",
+        "families.streaming:elementwise": "add mul nary where cast prelu quantize dequantize batch_norm relu clip "
+        "sigmoid unary",
+        "families.streaming:concat_term": "concat",
+        "families.streaming:copy": "slice split",
+        "families.channels_last:transpose": "transpose",
+        "families.streaming:view": "identity reshape flatten",
+        "families.streaming:softmax": "softmax log_softmax hardmax",
+        "families.streaming:resample": "resize",
+        "families.streaming:traffic": "foreign",
+        "families.streaming:move": "pad expand tile depth_to_space space_to_depth",
+        "families.streaming:pick": "gather gather_elements gather_nd gather_backward grid_sample",
+        "convolution.backward:transposed_convolution": "conv_transpose",
+    },
+)
 _ALGORITHMS = Places[Sort](
     "iossim.hardware.lowering.gpu",
     {

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, Architecture
 from iossim.hardware.lowering.attention import unfused
-from iossim.hardware.lowering.gpu.families import FAMILIES
+from iossim.hardware.lowering.gpu import FAMILIES
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
 from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, Libraries, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step

@@ -12,7 +12,7 @@ call groups one by one, in one workspace; they may be run so here, beside the ke
 groups in one launch.
 
 Gradients of the input at stride 1 run as convolutions with the flipped filter: ALGO_1 as IMPLICIT_PRECOMP_GEMM. With a
-stride ALGO_1 runs like a transposed convolution (``families.transposed_convolution``).
+stride ALGO_1 runs like a transposed convolution (``convolution.backward``).
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
+from itertools import chain
 
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import backward
 from iossim.hardware.lowering.gpu.convolution.gemm import by_table, without_table
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
@@ -39,30 +38,12 @@ from iossim.hardware.lowering.gpu.convolution.transformed import (
     tensors,
 )
 from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
-from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
 from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, product_kernel, stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
-from iossim.hardware.lowering.step import Step
-from iossim.ir.types import Precision
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 
-
-class Algorithm(StrEnum):
-    """Algorithms by cuDNN's names."""
-
-    IMPLICIT_GEMM = "implicit_gemm"
-    IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
-    GEMM = "gemm"
-    DIRECT = "direct"
-    FFT = "fft"
-    FFT_TILING = "fft_tiling"
-    WINOGRAD = "winograd"
-    WINOGRAD_NONFUSED = "winograd_nonfused"
-    ALGO_0 = "algo_0"
-    ALGO_1 = "algo_1"
-    ALGO_3 = "algo_3"
-
-
+#: Candidates by the names that cuDNN has for algorithms.
 Algorithms = Mapping[str, list[Candidate]]
 
 #: Largest number of groups that are called one by one.
@@ -75,8 +56,8 @@ def forward(step: Step) -> Algorithms:
     found = _by_group(shape, _forward(shape.of_a_group))
     if shape.groups > 1:
         lanes = shape.on_lanes
-        found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
-        found[Algorithm.IMPLICIT_PRECOMP_GEMM] += by_table(lanes)
+        found["implicit_gemm"] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
+        found["implicit_precomp_gemm"] += by_table(lanes)
     return found
 
 
@@ -85,12 +66,12 @@ def of_data(step: Step) -> Algorithms:
     shape = ConvolutionShape.of(step)
     scattered = [*backward.scattered(shape)]
     if set(shape.strides) | set(shape.dilations) != {1}:
-        return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: transposed_convolution(step)}
+        return {"algo_0": scattered, "algo_1": backward.transposed_convolution(step)}
     turned = shape.turned
     in_order = [*by_table(turned.on_lanes), *tensor_core_convolution(turned, is_called_by_engine=False)]
     return {
-        Algorithm.ALGO_0: scattered,
-        Algorithm.ALGO_1: [*in_order, *depthwise(turned)],
+        "algo_0": scattered,
+        "algo_1": [*in_order, *depthwise(turned)],
         **_by_group(turned, _transforms(turned.of_a_group)),
     }
 
@@ -100,14 +81,14 @@ def of_filter(step: Step) -> Algorithms:
     shape = ConvolutionShape.of(step)
     one = shape.of_a_group.on_lanes
     transforms: dict[str, list[Candidate]] = {
-        Algorithm.FFT: [*whole_fft(one, of_filter=True)],
-        Algorithm.WINOGRAD_NONFUSED: [*non_fused(one, of_filter=True)],
-        Algorithm.FFT_TILING: [*fft(one, of_filter=True)],
+        "fft": [*whole_fft(one, of_filter=True)],
+        "winograd_nonfused": [*non_fused(one, of_filter=True)],
+        "fft_tiling": [*fft(one, of_filter=True)],
     }
     return {
-        Algorithm.ALGO_0: [*backward.atomic(shape, by_table=False)],
-        Algorithm.ALGO_1: [*backward.summed(shape), *backward.on_tensor_cores(shape)],
-        Algorithm.ALGO_3: [*backward.atomic(shape, by_table=True)],
+        "algo_0": [*backward.atomic(shape, by_table=False)],
+        "algo_1": [*backward.summed(shape), *backward.on_tensor_cores(shape)],
+        "algo_3": [*backward.atomic(shape, by_table=True)],
         **_by_group(shape, transforms),
     }
 
@@ -116,10 +97,10 @@ def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """The forward algorithms of a convolution of one group."""
     lanes = shape.on_lanes
     return {
-        Algorithm.IMPLICIT_GEMM: [*without_table(lanes)],
-        Algorithm.IMPLICIT_PRECOMP_GEMM: [*by_table(lanes), *tensor_core_convolution(shape)],
-        Algorithm.GEMM: [*explicit_gemm(lanes)],
-        Algorithm.DIRECT: [],
+        "implicit_gemm": [*without_table(lanes)],
+        "implicit_precomp_gemm": [*by_table(lanes), *tensor_core_convolution(shape)],
+        "gemm": [*explicit_gemm(lanes)],
+        "direct": [],
         **_transforms(shape),
     }
 
@@ -128,10 +109,10 @@ def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """The algorithms in another domain, of a convolution of one group."""
     lanes = shape.on_lanes
     return {
-        Algorithm.FFT: [*whole_fft(lanes)],
-        Algorithm.FFT_TILING: [*fft(lanes)],
-        Algorithm.WINOGRAD: [*fused(lanes)],
-        Algorithm.WINOGRAD_NONFUSED: [*non_fused(lanes)],
+        "fft": [*whole_fft(lanes)],
+        "fft_tiling": [*fft(lanes)],
+        "winograd": [*fused(lanes)],
+        "winograd_nonfused": [*non_fused(lanes)],
     }
 
 
@@ -150,21 +131,13 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
     }
 
 
-def gradient_of_data(step: Step) -> list[Candidate]:
-    """The candidates of all algorithms of backward data."""
-    return _of_any(of_data(step), step.precision)
-
-
-def gradient_of_filter(step: Step) -> list[Candidate]:
-    """The candidates of all algorithms of backward filter."""
-    return _of_any(of_filter(step), step.precision)
-
-
-def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
+def gradient(step: Step) -> list[Candidate]:
+    """The candidates of all algorithms of a gradient, of the data or of the filter."""
+    algorithms = of_data(step) if step.op.kind == "conv_backward_data" else of_filter(step)
     by_unit: dict[bool, list[Candidate]] = {False: [], True: []}
-    for one in (one for candidates in algorithms.values() for one in candidates):
+    for one in chain.from_iterable(algorithms.values()):
         by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
-    elsewhere, beside = lanes_and_beside(by_unit[False], precision)
+    elsewhere, beside = lanes_and_beside(by_unit[False], step.precision)
     return [*elsewhere, *by_unit[True], *beside]
 
 
@@ -178,7 +151,8 @@ def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates with every tile of a batched product; for one group of tensors stored as fp32 only."""
     if shape.precision not in FP32_STORED or shape.groups > 1:
         return
-    inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
+    inner = shape.channels * math.prod(shape.kernel)
+    size = inner * shape.pixels * shape.element_bytes  # the windows of all outputs
     moved = size, shape.weight_bytes, shape.output_bytes
     rows, element_bytes = math.prod(shape.output_size), shape.element_bytes
     product = Product(rows, shape.filters, inner, *moved, element_bytes, shape.precision, shape.batch)
@@ -193,6 +167,10 @@ def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[C
     if not has_transform(shape) or fft_edge(shape) > _LARGEST_IMAGE:
         return
     edge = fft_edge(shape)
+    data, filters, output = tensors(shape, shape.batch)
+    operands, result = (data + output, filters) if of_filter else (data + filters, output)
+    # Two buffers for transposing frequencies, of both operands or the result, and the flipped filter.
+    workspace_bytes = 2 * COMPLEX_BYTES * frequencies(edge) * max(operands, result) + shape.weight_bytes
     domain = frequency_domain("fft_whole", edge, shape.batch)
     for suffix, (tile, architectures) in FFT_TILES.items():
         first, second, gemm, last = kernels_in(domain, shape, tile, of_filter=of_filter)
@@ -200,11 +178,10 @@ def whole_fft(shape: ConvolutionShape, *, of_filter: bool = False) -> Iterator[C
             turned = [] if of_filter else [_moved("fft_flip_filter", shape.weight_bytes, shape.element_bytes)]
             kernels = (*turned, first, second, gemm, last)
         else:
-            operands = _moved("fft_transpose_operands", first.bytes_written + second.bytes_written)
-            result = _moved("fft_transpose_result", gemm.bytes_written)
-            kernels = (first, second, operands, gemm, result, last)
-        size = fft_bytes(shape, of_filter=of_filter)
-        yield Candidate(f"fft_whole{suffix}", kernels, size, architectures=architectures)
+            before = _moved("fft_transpose_operands", first.bytes_written + second.bytes_written)
+            after = _moved("fft_transpose_result", gemm.bytes_written)
+            kernels = (first, second, before, gemm, after, last)
+        yield Candidate(f"fft_whole{suffix}", kernels, workspace_bytes, architectures=architectures)
 
 
 def _moved(name: str, moved_bytes: int, element_bytes: int = COMPLEX_BYTES) -> Kernel:
@@ -216,18 +193,3 @@ def fft_edge(shape: ConvolutionShape) -> int:
     """Edge of the square in which a padded image is transformed, a power of two; stride and dilation are 1."""
     padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
     return 1 << (max(padded) - 1).bit_length()
-
-
-def columns_bytes(shape: ConvolutionShape) -> int:
-    """Bytes of the windows of all outputs, the operand of an explicit matrix product."""
-    return shape.channels // shape.groups * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
-
-
-def fft_bytes(shape: ConvolutionShape, *, of_filter: bool = False) -> int:
-    """Bytes of two buffers for transposing frequencies, of both operands or the result, and of the flipped filter.
-
-    The operands are input and filter, or input and output for the filter's gradient.
-    """
-    data, filters, output = tensors(shape, shape.batch)
-    operands, result = (data + output, filters) if of_filter else (data + filters, output)
-    return 2 * COMPLEX_BYTES * frequencies(fft_edge(shape)) * max(operands, result) + shape.weight_bytes

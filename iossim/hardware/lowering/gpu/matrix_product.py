@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
-from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
 
 #: Elements of the inner dimension in a step of a block.
@@ -154,29 +153,5 @@ def sum_of_parts(product: Product, split: int, extra_flops: int, element_bytes: 
     return stream_kernel("split_reduction", product.elements, flops, read=part_bytes * split, written=written)
 
 
-def step_kernel(step: Step, name: str, elements: int, passes: int = 1) -> Kernel:
-    """A kernel that makes a step's outputs in order and reads its activations ``passes`` times."""
-    read, weights, written = passes * step.activation_bytes, step.weight_bytes, step.bytes_written
-    return stream_kernel(name, elements, step.flops, read=read, weights=weights, written=written)
-
-
-#: Multiply-adds per clock of the SM whose clocks :func:`row_kernel` counts.
-ROW_LANES = 64
-
-
-def row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
-    """A kernel with a block of ``threads`` for each of ``rows``, whose elements it reads twice.
-
-    Its issued instructions (merging of statistics, exponentials, addresses) are given in clocks of an SM with four
-    schedulers, for all blocks together, and count as the arithmetic of that many clocks of 64 lanes.
-    """
-    flops = max(step.flops, round(2 * ROW_LANES * sm_clocks))
-    read_bytes, weight_bytes, written = step.activation_bytes, step.weight_bytes, step.bytes_written
-    moved = read_bytes, weight_bytes, written, 2 * read_bytes + weight_bytes + written
-    blocks = max(1, rows)
-    return Kernel(step.op.kind, WorkClass.ROW, blocks, threads, 32, 0, flops, *moved, reread_bytes=read_bytes)
-
-
-def index_kernel(name: str) -> Kernel:
-    """The computation of a library's table before its convolution: a launch with negligible work."""
-    return Kernel(name, WorkClass.INDEX, 1, 128, 32, 0, 0, 0, 0, 0, 0)
+#: The computation of a library's table before its convolution: a launch with negligible work.
+OFFSETS_KERNEL = Kernel("compute_offsets", WorkClass.INDEX, 1, 128, 32, 0, 0, 0, 0, 0, 0)

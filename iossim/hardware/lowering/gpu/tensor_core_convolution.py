@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_product
 from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer, is_half
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
@@ -37,6 +36,7 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
 )
 from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, passed_over_us, tensor_products
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape
 from iossim.ir.types import Precision
 
 #: PyTorch times the ten plans that cuDNN ranks first. Lead below which ``mma_sm80`` then ran rather than ``xmma_sm90``

@@ -13,7 +13,7 @@ from iossim.base.errors import IossimError
 from iossim.base.tables import number_of
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.target import target_of
-from iossim.hardware.lowering.unit_summary import main_kind, unit_bytes
+from iossim.hardware.lowering.unit import main_kind, unit_bytes
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours

@@ -15,9 +15,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.matrix_product import TILE, Product, Tile, index_kernel, product_kernel
+from iossim.hardware.lowering.gpu.matrix_product import OFFSETS_KERNEL, TILE, Product, Tile, product_kernel
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.ir.types import DType
 
 _TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])
@@ -33,21 +33,18 @@ def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 def by_table(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates of IMPLICIT_PRECOMP_GEMM."""
-    offsets, work_class = index_kernel("compute_offsets"), WorkClass.IMPLICIT_PRECOMP_GEMM
     for tile in _TILES:
-        kernel = product_kernel(
-            implicit_product(shape), tile, work_class, extra_flops=shape.epilogue_flops, name="implicit_gemm"
-        )
-        yield Candidate(kernel.name, (offsets, kernel), offset_table_bytes(shape))
+        of_tile = implicit_product(shape), tile, WorkClass.IMPLICIT_PRECOMP_GEMM
+        kernel = product_kernel(*of_tile, extra_flops=shape.epilogue_flops, name="implicit_gemm")
+        yield Candidate(kernel.name, (OFFSETS_KERNEL, kernel), offset_table_bytes(shape))
 
 
 def without_table(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates of IMPLICIT_GEMM."""
     product, extra_flops = implicit_product(shape), shape.epilogue_flops
     for tile in _IMPLICIT_TILES:
-        kernel = product_kernel(
-            product, tile, WorkClass.IMPLICIT_GEMM, extra_flops=extra_flops, name="implicit_convolve"
-        )
+        of_tile = product, tile, WorkClass.IMPLICIT_GEMM
+        kernel = product_kernel(*of_tile, extra_flops=extra_flops, name="implicit_convolve")
         yield Candidate(kernel.name, (replace(kernel, tile=""),))
 
 

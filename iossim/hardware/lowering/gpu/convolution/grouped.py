@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import INNER_STEP
 from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION
 from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Kernel, Libraries, WorkClass, ceil_div
+from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.ir.types import Precision
 
 #: Resources of a block: pixels, filters, threads, registers per thread, bytes of shared memory.
@@ -62,15 +63,22 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
     """The framework's candidate, with one thread per output; none for a convolution that is not depthwise."""
     if not shape.is_depthwise:
         return
-    outputs = shape.filters * shape.pixels
     taps = math.prod(shape.kernel) * shape.strides[-1] + _TAPS_OF_INDEXING
     if set(shape.kernel) not in _COMPILED:
         taps += math.ceil(_TAPS_OF_A_ROW * math.prod(shape.kernel[:-1]))
     traffic = math.ceil(shape.input_bytes * _halo(shape)) + shape.weight_bytes + shape.output_bytes
-    moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes, traffic
-    blocks, flops = ceil_div(outputs, _DEPTHWISE_THREADS), 2 * outputs * taps + shape.epilogue_flops
-    kernel = Kernel("depthwise", WorkClass.DEPTHWISE, blocks, _DEPTHWISE_THREADS, 40, 4_096, flops, *moved)
-    yield Candidate("depthwise", (kernel,), libraries=OF_TODAY)
+    kernel = _window_kernel("depthwise", shape, taps, _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, 40, 4_096))
+    yield Candidate("depthwise", (replace(kernel, l2_bytes=traffic),), libraries=OF_TODAY)
+
+
+def _window_kernel(
+    name: str, shape: ConvolutionShape, taps: float, outputs_a_block: int, block: tuple[int, int, int], rate: float = 1
+) -> Kernel:
+    """A kernel on FP32 lanes that finds the window of each output, and multiplies and adds ``taps`` at a ``rate``."""
+    outputs, moved = shape.filters * shape.pixels, (shape.input_bytes, shape.weight_bytes, shape.output_bytes)
+    flops = math.ceil(2 * outputs * taps / rate) + shape.epilogue_flops
+    blocks = ceil_div(outputs, outputs_a_block)
+    return Kernel(name, WorkClass.DEPTHWISE, blocks, *block, flops, *moved, sum(moved))
 
 
 #: Outputs of a thread of cuDNN's kernel for NHWC; the cost of a tap relative to :func:`depthwise` (neighbouring
@@ -99,31 +107,18 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     """
     if not shape.is_depthwise or not is_half(shape):
         return
-    outputs, window, side = shape.filters * shape.pixels, math.prod(shape.kernel), min(7, max(3, *shape.kernel))
+    window, side = math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
-    moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
-    is_strided = shape.strides[-1] > 1
     taps = _TAPS_OF_NHWC * (window * shape.strides[-1] ** _STRIDE_EXPONENT + _INDEXING_OF_NHWC)
     taps *= _SPILLING if window >= _SPILLED else 1.0
-    registers, steps = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side][is_strided]
+    registers, steps = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side][shape.strides[-1] > 1]
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
     if shape.batch > 1:
         a_block, block = _OUTPUTS_OF_MANY_IMAGES, (_DEPTHWISE_THREADS // 2, registers, 0)
     elif side == 3 and shape.pixels <= _SMALL_IMAGE:
         name, block, taps = "grouped_direct_nhwc", (1024, 40, 0), float(_TAPS_OF_SMALL)
-    flops = math.ceil(2 * outputs * taps) + shape.epilogue_flops
-    blocks = ceil_div(outputs, a_block)
-    kernel = Kernel(
-        name,
-        WorkClass.DEPTHWISE,
-        blocks,
-        *block,
-        flops,
-        *moved,
-        sum(moved),
-        steps=steps,
-        contention=_DEPTHWISE_CONTENTION,
-    )
+    kernel = _window_kernel(name, shape, taps, a_block, block)
+    kernel = replace(kernel, steps=steps, contention=_DEPTHWISE_CONTENTION)
     yield Candidate(name, (kernel,), architectures=SINCE_HOPPER)
 
 
@@ -141,13 +136,9 @@ def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     """
     if not is_first_layer(shape) or shape.batch > 1:
         return
-    outputs = shape.filters * shape.pixels
     taps = shape.channels * math.prod(shape.kernel) + _DIRECT_INDEXING
-    flops = math.ceil(2 * outputs * taps / _DIRECT_RATE) + shape.epilogue_flops
-    moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
-    blocks = ceil_div(outputs, _DIRECT_OUTPUTS)
-    work = WorkClass.DEPTHWISE, blocks, 64, 91, 2_304, flops, *moved, sum(moved)
-    kernel = Kernel("direct_nhwc", *work, steps=_DIRECT_STEPS, contention=CONTENTION)
+    kernel = _window_kernel("direct_nhwc", shape, taps, _DIRECT_OUTPUTS, (64, 91, 2_304), _DIRECT_RATE)
+    kernel = replace(kernel, steps=_DIRECT_STEPS, contention=CONTENTION)
     yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER)
 
 

@@ -33,7 +33,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import (
     BEFORE_VOLTA,
     SINCE_VOLTA,
@@ -44,6 +43,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     stream_kernel,
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape
 from iossim.ir.types import Precision
 
 
@@ -133,12 +133,6 @@ _GEMM_TILES = {
     TILE["32x128"]: frozenset(Architecture) - SINCE_AMPERE,
     TILE["128x32"]: frozenset(Architecture) - SINCE_AMPERE,
 }
-
-
-def winograd(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """Fused and non-fused candidates; none if the algorithm does not apply."""
-    yield from fused(shape)
-    yield from non_fused(shape)
 
 
 def fused(shape: ConvolutionShape) -> Iterator[Candidate]:

@@ -16,14 +16,12 @@ import math
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.grouped import is_half
 from iossim.hardware.lowering.gpu.families.convolution import by_layout, on_lanes
-from iossim.hardware.lowering.gpu.families.pooling import global_pooling, pooling
 from iossim.hardware.lowering.gpu.families.streaming import copy_candidate
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
-from iossim.hardware.lowering.step import Step, as_channels_first
+from iossim.hardware.lowering.step import ConvolutionShape, Step, as_channels_first
 from iossim.ir.ops.reshape import Transpose
 from iossim.ir.types import TO_FIRST, TO_LAST
 
@@ -58,13 +56,3 @@ def transpose(step: Step) -> list[Candidate]:
         return [copy_candidate(y)]
     kernel = layout_kernel("layout", images, channels, math.prod(positions), y.bytes, element_bytes=y.dtype.bytes)
     return [Candidate("layout", (kernel,), is_library_call=False)]
-
-
-def pooling_nhwc(step: Step) -> list[Candidate]:
-    """The kernels of NCHW."""
-    return pooling(as_channels_first(step))
-
-
-def global_pooling_nhwc(step: Step) -> list[Candidate]:
-    """The kernels of NCHW."""
-    return global_pooling(as_channels_first(step))

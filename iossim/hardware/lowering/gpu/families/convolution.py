@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Architecture
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
-from iossim.hardware.lowering.gpu.convolution.transformed import fft, winograd
+from iossim.hardware.lowering.gpu.convolution.transformed import fft, fused, non_fused
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
-from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 from iossim.ir.types import Precision
 
 
@@ -38,21 +37,17 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         direct = list(direct_nhwc(shape))
         # For a single image cuDNN chooses no padded product if it has a direct kernel.
         elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct else frozenset())
-        for one in tensor_core_convolution(shape):
-            yield replace(one, architectures=elsewhere if one.architectures is None else one.architectures & elsewhere)
+        yield from (one.among(elsewhere) for one in tensor_core_convolution(shape))
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
-    called = {ALL_OF_CUDNN: False, frozenset({Libraries.CURRENT}): lies_as_wanted or is_product}
-    for libraries, lies in called.items():
-        is_engine = libraries is ALL_OF_CUDNN
-        by_image = lies and not lies_as_wanted
-        for one in tensor_core_convolution(
-            shape, is_called_by_engine=is_engine, lies_as_wanted=lies, is_by_image=by_image
-        ):
-            yield replace(one, libraries=libraries)
-    for one in tensor_core_convolution(shape, is_compiled=True):
-        yield replace(one, libraries=frozenset({Libraries.COMPILED}))
+    unchanged = {"lies_as_wanted": lies_as_wanted or is_product, "is_by_image": is_product and not lies_as_wanted}
+    for libraries, how in (
+        (ALL_OF_CUDNN, {}),
+        (frozenset({Libraries.CURRENT}), {"is_called_by_engine": False, **unchanged}),
+        (frozenset({Libraries.COMPILED}), {"is_compiled": True}),
+    ):
+        yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
 
 
 def on_lanes(step: Step) -> list[Candidate]:
@@ -73,30 +68,24 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
-    return lanes_and_beside([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+    return lanes_and_beside([*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
-    """Kernels on FP32 lanes for GPUs without tensor cores for the precision, and those that GPUs with them use too."""
+    """Kernels on FP32 lanes for GPUs without tensor cores for the precision, and those that GPUs with them use too.
+
+    A framework's heuristics consider them as well, since they read tensors untransformed: an A100 and an RTX A6000 run
+    tf32 convolutions of images with few channels on them, two to five times as fast as products with transforms around
+    them. The published engine never uses them.
+    """
     if precision not in TENSOR_CORES:
         return found, []
-    from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
-
-    # If there are tensor cores, the library chooses among their kernels.
-    others = (replace(one, architectures=without_tensor_cores(precision, one.architectures)) for one in found)
-    return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))
-
-
-def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:
-    """Kernels on FP32 lanes that a framework's heuristics consider as well, since they read tensors untransformed.
-
-    An A100 and an RTX A6000 run tf32 convolutions of images with few channels on them, two to five times as fast as
-    products with transforms around them. The published engine never uses them.
-    """
-    if precision not in FP32_STORED:
-        return
     having = TENSOR_CORES[precision]
-    for one in on_lanes:
-        architectures = having if one.architectures is None else one.architectures & having
-        if architectures:
-            yield replace(one, architectures=architectures, libraries=frozenset({Libraries.CURRENT}))
+    # If there are tensor cores, the library chooses among their kernels.
+    elsewhere = [one.among(frozenset(Architecture) - having) for one in found]
+    beside = [one.among(having) for one in found] if precision in FP32_STORED else []
+    current = frozenset({Libraries.CURRENT})
+    return (
+        [one for one in elsewhere if one.architectures],
+        [replace(one, libraries=current) for one in beside if one.architectures],
+    )

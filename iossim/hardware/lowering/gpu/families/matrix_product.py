@@ -3,7 +3,16 @@
 cuBLAS stores matrices by columns, so that the columns of a product here are the rows of its tiles: recorded grids of
 dense layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
 
-Products of quantised tensors run as the same products in int8, with the scales in the epilogue.
+Products of quantised tensors run as the same products in int8, with the scales in the epilogue. Products with weights
+of 4 or 8 bits run by three kinds of kernels; their bytes are those of the stored weight:
+
+- *Few rows*: a block reads a few columns of weights once, 16 bytes a thread and load, and multiplies them on FP32 lanes
+  (the kernel of ``backends/cupy_cudnn``; frameworks have the like).
+- *Fused*: kernels for 16 bits that dequantise weights between shared memory and tensor cores (Frantar et al., 2024,
+  arXiv:2408.11743; CUTLASS' products of mixed inputs), so that the arithmetic takes longer.
+- *Dequantised*: the weight dequantised into memory, then a product of the libraries.
+
+No measurement of these three stands behind their prices. Instructions are counted, rates are those of other kernels.
 """
 
 from __future__ import annotations
@@ -35,8 +44,8 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
     tensor_products,
     without_tensor_cores,
 )
-from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
-from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.op import Op
 from iossim.ir.ops.grouped_matmul import GroupedMatMul, balanced
 from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
@@ -75,18 +84,13 @@ def matrix_product(step: Step) -> list[Candidate]:
     size = step.operands[0].type.dtype.bytes  # an epilogue may write another type
     product = Product(*sizes, *moved, size, step.precision, stack.count, 2, *strided)
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
-    if stack.count > 1:
-        on_lanes = [
-            _candidate((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), step.precision, where)
-            for tile, where in BATCHED_TILES.items()
-        ]
-    else:
-        on_lanes = [
-            _candidate(kernels, step.precision, where)
-            for tile, where in _TILES.items()
-            for kernels in split_products(product, tile, WorkClass.GEMM, extra)
-        ]
-    having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if stack.count == 1 else UNSPLIT
+    is_one = stack.count == 1
+    on_lanes = [
+        _candidate(kernels, step.precision, where)
+        for tile, where in (_TILES if is_one else BATCHED_TILES).items()
+        for kernels in split_products(product, tile, WorkClass.GEMM, extra, splits=_SPLITS if is_one else UNSPLIT)
+    ]
+    having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if is_one else UNSPLIT
     on_tensor_cores = [
         Candidate(
             kernels[0].name,
@@ -141,6 +145,49 @@ def _of_integers(step: Step, op: Op) -> Step:
     return replace(step, op=op, operands=operands, precision=Precision.INT8)
 
 
+#: A kernel on FP32 lanes: columns of a block, the most sums (by rows) of a thread, threads and registers.
+_COLUMNS, _MOST_SUMS, _THREADS, _REGISTERS = (2, 8), 32, 128, 64
+#: Operations that make fp32 of a stored number: a difference, and a shift and a mask, which run in part beside it.
+_UNPACKING_FLOPS = 4
+#: Arithmetic of a fused product relative to one of operands in 16 bits. Two weights take some three instructions;
+#: beside 128 rows that is 9% of a Turing SM's clocks (512 multiply-adds and 64 integer instructions a clock), 19% of
+#: Ampere's and 37% of Hopper's, in part beside the products (estimate).
+_FUSED_ARITHMETIC = 1.25
+
+
+def dequantised_product(step: Step) -> list[Candidate]:
+    """The weight dequantised before the product, on the way to tensor cores, and on FP32 lanes for few rows."""
+    a, weight = (operand.type for operand in step.operands[:2])
+    count, columns, stored_bytes = weight.elements, weight.shape[1], step.weight_bytes
+    wide = replace(weight, dtype=a.dtype)
+    plain = replace(step, op=MatMul(), flops=step.flops - 2 * count)
+    found = []
+    first = stream_kernel("dequantise", count, 2 * count, read=0, weights=stored_bytes, written=wide.bytes)
+    for one in matrix_product(replace(plain, operands=(step.operands[0], Operand(wide)))):
+        kernels, workspace_bytes = (first, *one.kernels), wide.bytes + one.workspace_bytes
+        name = f"dequantised_{one.algorithm}"
+        found.append(replace(one, algorithm=name, kernels=kernels, workspace_bytes=workspace_bytes))
+    for one in matrix_product(plain):
+        product, *rest = one.kernels
+        if product.steps:
+            name, flops = f"fused_{product.name}", round(_FUSED_ARITHMETIC * product.flops)
+            fused = replace(product, name=name, flops=flops, l2_bytes=product.l2_bytes - wide.bytes + stored_bytes)
+            found.append(replace(one, algorithm=name, kernels=(fused, *rest)))
+    for together in columns_together(step.outputs[0].elements // columns):
+        name, blocks = f"few_rows{together}", ceil_div(columns, together)
+        l2_bytes = blocks * step.activation_bytes + stored_bytes + step.bytes_written
+        moved = step.activation_bytes, stored_bytes, step.bytes_written, l2_bytes
+        block, work = (blocks, _THREADS, _REGISTERS, 0), step.flops + _UNPACKING_FLOPS * count
+        kernel = Kernel(name, WorkClass.STREAM, *block, work, *moved, step.precision)
+        found.append(Candidate(name, (kernel,), is_library_call=False))
+    return found
+
+
+def columns_together(rows: int) -> tuple[int, ...]:
+    """The columns that a block of the kernel for few rows may make, of which a thread has a sum for each row."""
+    return tuple(each for each in _COLUMNS if rows * each <= _MOST_SUMS)
+
+
 def recurrent(step: Step) -> list[Candidate]:
     """A candidate for each tile of the products; both directions share launches."""
     op = step.op
@@ -173,11 +220,16 @@ def recurrent(step: Step) -> list[Candidate]:
 
 
 def split_products(
-    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
+    product: Product,
+    tile: Tile,
+    work_class: WorkClass,
+    extra_flops: int = 0,
+    name: str = "",
+    splits: Sequence[int] = _SPLITS,
 ) -> Iterator[tuple[Kernel, ...]]:
     """The product as one kernel, then with its inner dimension split in several ways, followed by the reduction."""
     count = tiles(product, tile)
-    for split in _SPLITS:
+    for split in splits:
         if split == 1:
             yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
         elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:

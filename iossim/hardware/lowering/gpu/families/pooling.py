@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, cast
 
-from iossim.hardware.lowering.gpu.families.reductions import reduction
+from iossim.hardware.lowering.gpu.families.streaming import reduction
 from iossim.hardware.lowering.kernel import (
     ALL_OF_CUDNN,
     OF_FRAMEWORKS,
@@ -30,7 +30,7 @@ from iossim.hardware.lowering.kernel import (
     WorkClass,
     ceil_div,
 )
-from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.step import Step, as_channels_first
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import DType
 
@@ -47,7 +47,8 @@ _LOAD_BYTES, _REGISTER_BYTES = 16, 4
 
 
 def pooling(step: Step) -> list[Candidate]:
-    """The kernels of the library, of the framework and of compilers."""
+    """The kernels of the library, of the framework and of compilers, the same for either layout."""
+    step = as_channels_first(step)
     if step.op.kind == "local_response_norm":
         taps, indexing, places = cast("LocalResponseNorm", step.op).size, _AVERAGE, 0
     else:
@@ -67,7 +68,8 @@ def pooling(step: Step) -> list[Candidate]:
 
 
 def global_pooling(step: Step) -> list[Candidate]:
-    """The library's kernel with the whole image as its window, and the framework's reduction."""
+    """The library's kernel with the whole image as its window, and the framework's reduction, for either layout."""
+    step = as_channels_first(step)
     (reduced,) = reduction(step)
     return [_of_cudnn(step, math.prod(step.operands[0].type.shape[2:])), _of_framework(*reduced.kernels)]
 

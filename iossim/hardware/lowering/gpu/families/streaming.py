@@ -1,20 +1,43 @@
-"""Ops that read and write in order: element-wise chains, copies, and moves of data, by the engine's own kernels.
+"""Ops that read and write in order, by the engine's own kernels: element-wise chains, copies, moves, and reductions.
 
 Ops that only move data (padding, repetition, blocks of pixels, lookups by index) write each output element once and
 read at most one element for it, so that they read no more bytes than they write.
+
+Reductions (sums and extremes over axes, running sums, normalisations, softmax, the largest elements) are one kernel
+each, whose blocks divide the input, not the (often small) output. The passes over the input are those of an
+implementation that keeps nothing in shared memory: first for statistics, then for the elements.
 """
 
 from __future__ import annotations
 
-from iossim.hardware.lowering.gpu.matrix_product import step_kernel, stream_kernel
-from iossim.hardware.lowering.kernel import Candidate
+import math
+from typing import TYPE_CHECKING, cast
+
+from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
-from iossim.ir.types import TensorType
+from iossim.ir.op import normal_axis
+from iossim.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from iossim.ir.ops.normalization import LayerNorm, RmsNorm
+    from iossim.ir.ops.softmax import SoftmaxLike
+
+
+def _in_order(
+    step: Step, name: str, elements: int, passes: int = 1, work_class: WorkClass = WorkClass.STREAM
+) -> Kernel:
+    """A kernel that makes a step's outputs in order and reads its activations ``passes`` times."""
+    moved = {"read": passes * step.activation_bytes, "weights": step.weight_bytes, "written": step.bytes_written}
+    return stream_kernel(name, elements, step.flops, **moved, work_class=work_class)
+
+
+def _outputs(step: Step) -> int:
+    return sum(output.elements for output in step.outputs)
 
 
 def _stream(step: Step, name: str) -> list[Candidate]:
-    kernel = step_kernel(step, name, sum(output.elements for output in step.outputs))
-    return [Candidate(name, (kernel,), is_library_call=False)]
+    return [Candidate(name, (_in_order(step, name, _outputs(step)),), is_library_call=False)]
 
 
 def elementwise(step: Step) -> list[Candidate]:
@@ -80,3 +103,92 @@ def _gathering(step: Step, index_bytes: int) -> Candidate:
         written=written.bytes,
     )
     return Candidate(step.op.kind, (kernel,), is_library_call=False)
+
+
+_HALVES = (DType.FLOAT16, DType.BFLOAT16)
+#: Elements of the input that count like one output in the division of work among threads.
+_ELEMENTS_A_SHARE = 4
+#: Passes over the input: statistics, then the elements; the digits of a radix selection.
+_STATISTICS, _SELECTION = 2, 4
+#: Threads of a block of layer norm, and clocks of an SM per row and per element: recordings of rows of 200 to 4,000
+#: elements on a V100, a T4 and an A100 show 180 to 300 per row and 0.83 per element.
+_NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
+
+
+def reduction(step: Step) -> list[Candidate]:
+    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones."""
+    return _passes(step, 1)
+
+
+def normalisation(step: Step) -> list[Candidate]:
+    """A kernel with two passes: statistics, then the elements.
+
+    Half-precision kernels load one element at a time: on an A100 and an A40 their bandwidth is that of one load per
+    thread.
+    """
+    is_narrow = step.operands[0].type.dtype in _HALVES
+    return _passes(step, _STATISTICS, WorkClass.NARROW_STREAM if is_narrow else WorkClass.STREAM)
+
+
+def row_normalisation(step: Step) -> list[Candidate]:
+    """The same for rows, each by a block of four warps (PyTorch's ``vectorized_layer_norm_kernel``).
+
+    Each thread keeps a running mean and variance, which are merged within warps, then across warps; then it reads its
+    elements again.
+    """
+    if step.operands[0].type.dtype in _HALVES:
+        return normalisation(step)
+    shape = step.operands[0].type.shape
+    rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
+    clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
+    return [Candidate(step.op.kind, (_row_kernel(step, rows, _NORM_THREADS, clocks),))]
+
+
+def selection(step: Step) -> list[Candidate]:
+    """A radix selection, one byte of the keys per pass."""
+    return _passes(step, _SELECTION)
+
+
+#: Longest row that a warp holds in its registers; elements of a longer one that a thread loads at once.
+_ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
+#: Clocks of an SM per element of a long row: 1.2 on an A100, 1.4 on a V100.
+_SOFTMAX_CLOCKS = 1.3
+
+
+def softmax(step: Step) -> list[Candidate]:
+    """Maximum, sum and division in one library call.
+
+    A warp holds a row of up to 1,024 elements in registers and reads it once (PyTorch's ``softmax_warp_forward``). A
+    block reads a longer one (``cunn_SoftMaxForward``) for each of maximum, sum and division.
+    """
+    op = cast("SoftmaxLike", step.op)
+    row, *rest = step.outputs[0].shape[op.axis :]
+    row *= math.prod(rest) if op.flatten else 1
+    elements = step.outputs[0].elements
+    if row > _ROW_IN_REGISTERS:
+        # Four elements per thread; rounded down to a power of two, so that each thread has at least two steps.
+        threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
+        return [Candidate("softmax", (_row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS),))]
+    return [Candidate("softmax", (_in_order(step, "softmax", elements),))]
+
+
+def _passes(step: Step, passes: int, work_class: WorkClass = WorkClass.STREAM) -> list[Candidate]:
+    elements = max(_outputs(step), step.operands[0].type.elements // _ELEMENTS_A_SHARE)
+    return [Candidate(step.op.kind, (_in_order(step, step.op.kind, elements, passes, work_class),))]
+
+
+#: Multiply-adds per clock of the SM whose clocks :func:`_row_kernel` counts.
+ROW_LANES = 64
+
+
+def _row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
+    """A kernel with a block of ``threads`` for each of ``rows``, whose elements it reads twice.
+
+    Its issued instructions (merging of statistics, exponentials, addresses) are given in clocks of an SM with four
+    schedulers, for all blocks together, and count as the arithmetic of that many clocks of 64 lanes.
+    """
+    flops = max(step.flops, round(2 * ROW_LANES * sm_clocks))
+    read_bytes, weight_bytes, written = step.activation_bytes, step.weight_bytes, step.bytes_written
+    moved = read_bytes, weight_bytes, written, 2 * read_bytes + weight_bytes + written
+    blocks = max(1, rows)
+    return Kernel(step.op.kind, WorkClass.ROW, blocks, threads, 32, 0, flops, *moved, reread_bytes=read_bytes)
