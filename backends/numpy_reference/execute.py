@@ -83,16 +83,14 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
 
 
 class _Memory:
-    """The storages of a plan: in one arena per device if planned, else allocated at their first write.
+    """The storages of a plan: in one arena if planned, else allocated at their first write.
 
     A storage is dropped, or poisoned in the arena, after its last read.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._arenas: dict[int, Array] = {}
-        if plan.offsets is not None:
-            self._arenas = {device: np.full(plan.arena_bytes, _POISON, dtype=np.uint8) for device in plan.devices}
+        self._arena = None if plan.offsets is None else np.full(plan.arena_bytes, _POISON, dtype=np.uint8)
         self._arrays: dict[str, Array] = {}
         self._written: defaultdict[str, list[Region]] = defaultdict(list)
         reads = [name for command in plan.commands for name in accesses(command)[0]]
@@ -113,8 +111,8 @@ class _Memory:
         return self._array(name)
 
     def poison(self, storage: str) -> None:
-        if self._arenas:
-            self._arenas[self._plan.device(storage)][arena_of(self._plan, self._plan.buffers[storage])] = _POISON
+        if self._arena is not None:
+            self._arena[arena_of(self._plan, self._plan.buffers[storage])] = _POISON
 
     def release(self, names: Sequence[str]) -> None:
         inputs = {self._plan.region(name).storage for name in self._plan.inputs}
@@ -131,11 +129,10 @@ class _Memory:
         storage = self._plan.buffers[region.storage]
         if storage.name not in self._arrays:
             dtype, shape = storage.type.dtype.numpy, storage.type.shape
-            if not self._arenas:
+            if self._arena is None:
                 self._arrays[storage.name] = np.empty(shape, dtype)
             else:
-                own = self._arenas[storage.device][arena_of(self._plan, storage)]
-                self._arrays[storage.name] = own.view(dtype).reshape(shape)
+                self._arrays[storage.name] = self._arena[arena_of(self._plan, storage)].view(dtype).reshape(shape)
         return self._arrays[storage.name][region.box.selection]
 
 

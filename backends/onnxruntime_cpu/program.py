@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from iossim.base.errors import ScheduleError, did_you_mean, first_line
 from iossim.execution.backend import BackendError
-from iossim.execution.made_inputs import check_graph, check_one_device, launch_graph
+from iossim.execution.made_inputs import check_graph, launch_graph
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
@@ -172,10 +172,9 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
     """Prepare ``plan`` (its memory planned) to run in ``arena``, which has at least its size.
 
-    Raises ScheduleError for another graph, several devices, or a wait for an event not recorded before.
+    Raises ScheduleError for another graph, or a wait for an event not recorded before.
     """
     check_graph(plan, network)
-    check_one_device(plan, "onnxruntime_cpu")
     return _Binder(plan, network, sessions, arena).program()
 
 
@@ -237,7 +236,7 @@ class _Binder:
             elif isinstance(command, Wait):
                 if command.event not in recorded:
                     raise ScheduleError(
-                        f"{command.queue} waits for event {command.event}, which is recorded nowhere before; "
+                        f"queue {command.queue} waits for event {command.event}, which is recorded nowhere before; "
                         "record it first"
                     )
                 lock = threading.Lock()

@@ -18,7 +18,7 @@ from iossim.base.errors import OptionError, did_you_mean, warn_once
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, remarks, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
-from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, launch_graph, made_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.constants import Constant
@@ -140,7 +140,6 @@ class TorchBackend:
         from iossim.backends.torch_cuda.program import TorchProgram, launch_module, on_host
 
         check_graph(plan, network)
-        check_one_device(plan, "torch_cuda")
         for line in remarks(network.name, on_host(network.graph)):
             warn_once(line)
         modules = self._modules.setdefault(network, {})

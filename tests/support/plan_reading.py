@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.execution.plan_json import FORMAT_VERSION
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
@@ -29,13 +29,13 @@ def plan_from_json(text: str) -> Plan:
 
 def _buffer(one: dict[str, Any]) -> Buffer:
     of_type = TensorType(tuple(one["shape"]), DType(one["dtype"]))
-    return Buffer(one["name"], of_type, one.get("view_of"), tuple(one.get("starts", ())), one.get("device", 0))
+    return Buffer(one["name"], of_type, one.get("view_of"), tuple(one.get("starts", ())))
 
 
 def _command(one: dict[str, Any]) -> Command:
     if one["kind"] == "synchronise":
         return Synchronize()
-    queue, sms = Queue(*one["queue"]), range(*one["sms"]) if "sms" in one else None
+    (_, queue), sms = one["queue"], range(*one["sms"]) if "sms" in one else None
     if one["kind"] in ("record", "wait"):
         return (Record if one["kind"] == "record" else Wait)(one["event"], queue)
     names = {name: tuple(one.get(name, ())) for name in ("units", "reads", "writes")}

@@ -25,10 +25,10 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
-from iossim.execution.lower import MAIN, lower_schedule
+from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import plan_memory, with_memory
-from iossim.execution.plan import Command, Plan, Queue, Queued, Record, Synchronize, Wait, segments
+from iossim.execution.plan import MAIN, Command, Plan, Queue, Queued, Record, Synchronize, Wait, segments
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 
@@ -247,7 +247,7 @@ def test_a_plan_without_forks_and_joins_gets_them_for_a_capture() -> None:
 
 
 def test_waits_for_what_the_host_has_waited_for_are_not_captured() -> None:
-    side = Queue(0, 1)
+    side = 1
     first, second = [Record(0, MAIN)], [Wait(0, side), Record(1, side), Wait(1, MAIN)]
     assert capturable(first) == first
     assert Wait(0, side) not in capturable(second)

@@ -202,5 +202,5 @@ def test_an_unknown_algorithm() -> None:
     b = GraphBuilder("small")
     network = b.network([b.conv(b.input("x", (1, 2, 5, 5)), 2, name="conv")])
     plan = lower_schedule(sequential_schedule(network), network, choices=lambda *_: Choice("nchw4"))
-    with pytest.raises(BackendError, match=r"algorithm 'nchw4' of conv on queue 0:0 is not known; did you mean 'nchw'"):
+    with pytest.raises(BackendError, match=r"algorithm 'nchw4' of conv on queue 0 is not known; did you mean 'nchw'"):
         backend().execute(network, plan, random_inputs(network))
