@@ -1,41 +1,35 @@
 """Graphs and plans computed with NumPy: the definition of a graph's result, and the check of a schedule's.
 
-A graph is evaluated op by op, in order. The queues of a plan are interleaved as its events and synchronises allow: in
-issue order, or at random from a seed, since every order that a device may choose must give the same outputs. A merged
-launch really runs the one stacked convolution, and its consumers read slices of it.
+A graph is evaluated op by op, in order, and a plan in the order of issue. A merged launch really runs the one stacked
+convolution, and its consumers read slices of it.
 """
 
 from __future__ import annotations
 
-import random
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from iossim.base.errors import GraphError, ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph
 from iossim.execution.memory import arena_of
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
+from iossim.execution.plan import Copy, Launch, Plan, Region, accesses
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 
 
-def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None) -> dict[str, Array]:
-    """The arrays of ``values`` (by default the graph's outputs) by name, from arrays for its inputs.
+def evaluate_graph(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of the graph's outputs by name, from arrays for its inputs.
 
     Weights are loaded when they are read and not kept; other values are dropped after their last consumer. Raises
-    GraphError if ``inputs`` or ``values`` are not the graph's.
+    GraphError if ``inputs`` are not the graph's.
     """
-    wanted = graph.outputs if values is None else tuple(values)
-    for name in wanted:
-        if name not in graph.types:
-            raise GraphError(f"the graph has no value {name!r}")
     check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
     known: dict[str, Array] = {name: inputs[name] for name in graph.inputs}
     readers_left = Counter(name for node in graph.nodes for name in set(node.inputs))
-    readers_left.update(wanted)
+    readers_left.update(graph.outputs)
     for node in graph.nodes:
         arrays = [known[name] if name in known else graph.constants[name].load() for name in node.inputs]
         known.update(zip(node.outputs, node.op.evaluate(arrays), strict=True))
@@ -43,7 +37,7 @@ def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], values: Sequence[s
         for name in (*node.inputs, *node.outputs):
             if not readers_left[name]:
                 known.pop(name, None)
-    return {name: known[name] if name in known else graph.constants[name].load() for name in wanted}
+    return {name: known[name] if name in known else graph.constants[name].load() for name in graph.outputs}
 
 
 def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -55,21 +49,19 @@ def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str,
 _POISON = 0xFF
 
 
-def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int | None = None) -> dict[str, Array]:
+def execute(plan: Plan, network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays of the plan's outputs by name, from arrays for its inputs.
 
-    ``seed`` draws an interleaving of the queues; None uses the order of issue. A plan whose memory is planned runs in
-    one arena of exactly its size, in which all memory without a live value is NaN. Raises GraphError if ``inputs`` are
-    not the plan's, ScheduleError for a plan of another graph, and if a launch reads a value that does not exist yet (a
-    plan with a race).
+    A plan whose memory is planned runs in one arena of exactly its size, in which all memory without a live value is
+    NaN. Raises GraphError if ``inputs`` are not the plan's, ScheduleError for a plan of another graph, and if a launch
+    reads a value that does not exist yet (a plan with a race).
     """
     check_graph(plan, network)
     check_inputs(inputs, {name: network.graph.types[name] for name in plan.inputs})
     memory = _Memory(plan)
     for name in plan.inputs:
         memory.write(name, inputs[name])
-    in_order = (command for command in plan.commands if isinstance(command, Launch | Copy))
-    for work in in_order if seed is None else _interleaving(plan, random.Random(seed)):
+    for work in (command for command in plan.commands if isinstance(command, Launch | Copy)):
         read, written = accesses(work)
         arrays = [memory.read(name, work) for name in read]
         results = arrays if isinstance(work, Copy) else _results(launch_graph(network, work), arrays)
@@ -140,27 +132,3 @@ def _results(graph: Graph, arrays: Sequence[Array]) -> list[Array]:
     """The outputs of what a launch computes, in order; a merged one really runs the stacked convolution."""
     made = evaluate_graph(graph, dict(zip(graph.inputs, arrays, strict=True)))
     return [made[name] for name in graph.outputs]
-
-
-def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch | Copy]:
-    """A valid order of the plan: each step runs the head of a queue drawn from those that wait for nothing."""
-    pending: defaultdict[Queue, deque[Launch | Copy | Record | Wait]] = defaultdict(deque)
-    fired: set[int] = set()
-    for command in (*plan.commands, Synchronize()):
-        if not isinstance(command, Synchronize):
-            pending[command.queue].append(command)
-            continue
-        while any(pending.values()):
-            ready = [
-                queue
-                for queue in sorted(pending)
-                if (head := pending[queue][0] if pending[queue] else None)
-                and (not isinstance(head, Wait) or head.event in fired)
-            ]
-            if not ready:
-                raise ScheduleError("the plan waits for events that are never recorded; lower the schedule again")
-            head = pending[generator.choice(ready)].popleft()
-            if isinstance(head, Record):
-                fired.add(head.event)
-            elif isinstance(head, Launch | Copy):
-                yield head

@@ -11,6 +11,7 @@ import pytest
 from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interleavings import interleaved
 from plan_contents import accepted
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
@@ -93,7 +94,7 @@ def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
 
 def runs_into_a_race(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int) -> bool:
     try:
-        execute(plan, network, inputs, seed)
+        execute(interleaved(plan, seed), network, inputs)
     except ScheduleError as error:
         return "is not written yet; the plan lacks an event" in str(error)
     return False

@@ -11,6 +11,7 @@ import pytest
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from interleavings import interleaved
 from plan_contents import accepted
 from plan_races import Races
 from plan_reading import plan_from_json
@@ -249,7 +250,7 @@ def test_streams_compute_what_the_graph_does(
     check_happens_before(plan)
     inputs = random_inputs(network)
     expected = unscheduled(network, inputs)
-    for name, array in execute(plan, network, inputs, seed).items():
+    for name, array in execute(interleaved(plan, seed), network, inputs).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
