@@ -106,14 +106,18 @@ def session_options(threads: int) -> Any:
 
 
 def open_session(graph: Graph, options: Any, name: str) -> Any:
-    """A session of a graph; raises BackendError where ONNX Runtime refuses it, by the name."""
+    """A session of a graph on the CPU; raises BackendError as :func:`opened`."""
+    return opened(export_graph(graph, name=name).SerializeToString(), options, name, "CPUExecutionProvider")
+
+
+def opened(model: bytes | str, options: Any, name: str, provider: str, remedy: str = "") -> Any:
+    """A session of a model, or of the file at that path; raises BackendError where ONNX Runtime refuses it, by name."""
     import onnxruntime
 
-    model = export_graph(graph, name=name).SerializeToString()
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=[provider])
     except Exception as error:  # its exceptions have no base class of their own
-        raise BackendError(f"ONNX Runtime cannot run {name}: {first_line(error)}") from error
+        raise BackendError(f"ONNX Runtime cannot run {name}: {first_line(error)}{remedy}") from error
 
 
 @cache

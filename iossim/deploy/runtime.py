@@ -18,7 +18,7 @@ from typing import Any
 
 import onnx
 
-from iossim.base.errors import first_line
+from iossim.backends.onnxruntime_cpu.program import opened
 from iossim.base.solvers import silent
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import merged_graph
@@ -214,13 +214,8 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
 
     if optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        with silent():  # it prints buffer reuse for its developers while it plans streams
-            return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
-    except Exception as error:  # its exceptions have no common base class
-        raise BackendError(
-            f"ONNX Runtime cannot run {model.name}: {first_line(error)}; install a newer one, or export the model anew"
-        ) from error
+    with silent():  # it prints buffer reuse for its developers while it plans streams
+        return opened(str(model), options, model.name, provider.name, "; install a newer one, or export the model anew")
 
 
 def optimised_nodes(model: Path) -> list[OptimisedNode]:
