@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from iossim.base.errors import ScheduleError, did_you_mean, first_line
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import check_graph, launch_graph
+from iossim.execution.memory import arrays_in
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
@@ -179,7 +180,7 @@ def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> Sess
     Raises ScheduleError for another graph, or a wait for an event not recorded before.
     """
     check_graph(plan, network)
-    return _Binder(plan, network, sessions, arena).program()
+    return _Binder(plan, network, sessions, arrays_in(plan, arena)).program()
 
 
 @dataclass
@@ -187,8 +188,7 @@ class _Binder:
     plan: Plan
     network: Network
     sessions: Sessions
-    arena: Bytes
-    views: dict[str, Array] = field(default_factory=dict)
+    views: Mapping[str, Array]
     locks: list[threading.Lock] = field(default_factory=list)
     labels: dict[Step, str] = field(default_factory=dict)
     #: Steps of equal launches: a plan repeated many times binds each once.
@@ -219,8 +219,8 @@ class _Binder:
         return SessionProgram(
             tuple(segments),
             max(1, len(streams)),
-            {name: self._view(name) for name in self.plan.inputs},
-            {name: self._view(name) for name in self.plan.outputs},
+            {name: self.views[name] for name in self.plan.inputs},
+            {name: self.views[name] for name in self.plan.outputs},
             tuple(self.locks),
             self.labels,
             self.staged,
@@ -259,13 +259,13 @@ class _Binder:
         before: list[Step] = []
         after: list[Step] = []
         for slot, name in zip(session.get_inputs(), launch.reads, strict=True):
-            view = self._view(name)
+            view = self.views[name]
             operand = self._operand(view)
             if operand is not view:
                 before.append(partial(np.copyto, operand, view))
             binding.bind_input(slot.name, "cpu", 0, operand.dtype, operand.shape, operand.ctypes.data)
         for slot, name in zip(session.get_outputs(), launch.writes, strict=True):
-            view = self._view(name)
+            view = self.views[name]
             operand = self._operand(view)
             if operand is not view:
                 after.append(partial(np.copyto, view, operand))
@@ -284,22 +284,9 @@ class _Binder:
         return np.zeros(view.shape, view.dtype)
 
     def _copy(self, copy: Copy) -> Step:
-        step: Step = partial(np.copyto, self._view(copy.target), self._view(copy.source))
+        step: Step = partial(np.copyto, self.views[copy.target], self.views[copy.source])
         self.labels[step] = str(copy)
         return step
-
-    def _view(self, name: str) -> Array:
-        """A buffer's view of the arena as an array of its type."""
-        if name not in self.views:
-            assert self.plan.offsets is not None, "its memory is planned"
-            buffer = self.plan.buffers[name]
-            if buffer.view_of is None:
-                begin = self.plan.offsets[name]
-                memory = self.arena[begin : begin + buffer.bytes]
-                self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
-            else:
-                self.views[name] = self._view(buffer.view_of)[buffer.box.selection]
-        return self.views[name]
 
 
 def _segment(steps: Mapping[int, Sequence[Step]]) -> list[Segment]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from iossim.execution.happens_before import timed_accesses
 from iossim.execution.plan import Buffer, Plan, Queue, aligned
+from iossim.ir.op import Array
 
 
 def with_memory(plan: Plan) -> Plan:
@@ -114,3 +115,12 @@ def arena_of(plan: Plan, storage: Buffer) -> slice:
     assert plan.offsets is not None, "plan the memory first"
     begin = plan.offsets[storage.name]
     return slice(begin, begin + storage.bytes)
+
+
+def arrays_in(plan: Plan, arena: NDArray[np.uint8]) -> dict[str, Array]:
+    """A view of the arena for each buffer of a plan whose memory is planned."""
+    whole = {
+        each.name: arena[arena_of(plan, each)].view(each.type.dtype.numpy).reshape(each.type.shape)
+        for each in plan.storages
+    }
+    return {name: whole[each.view_of or name][each.box.selection] for name, each in plan.buffers.items()}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interleavings import interleaved
 from random_networks import (
     make_stage,
     merged_stages,
@@ -20,7 +20,7 @@ from random_networks import (
     unscheduled,
 )
 
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
@@ -48,7 +48,7 @@ def assert_equal_outputs(network: Network, schedule: Schedule, engine: str = "pa
     plan = lower_schedule(schedule, network, engine)
     check_happens_before(plan)
     expected = unscheduled(network, inputs)
-    outputs = execute(interleaved(plan, seed), network, inputs)
+    outputs = execute(plan, network, inputs, seed)
     assert list(outputs) == [name for name in network.graph.outputs if name not in network.graph.constants]
     for name, array in outputs.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
@@ -72,7 +72,7 @@ def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: s
     check_happens_before(lowered)
     check_happens_before(plan)
     expected = unscheduled(drawn, inputs)
-    for name, array in execute(interleaved(plan, seed), drawn, inputs).items():
+    for name, array in execute(plan, drawn, inputs, seed).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
@@ -208,7 +208,7 @@ def test_a_network_under_a_random_schedule(model: str, merges: bool) -> None:
     for engine in ("paper", "graph"):
         plan = lower_schedule(schedule, network, engine)
         check_happens_before(plan)
-        outputs = execute(interleaved(plan, 2), network, inputs)
+        outputs = execute(plan, network, inputs, 2)
         for name, array in expected.items():
             assert np.abs(array).max() > 0
             np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5 * np.abs(array).max())

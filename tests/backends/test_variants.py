@@ -6,12 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interleavings import interleaved
 from random_networks import make_stage, random_inputs, random_network, random_schedule, unscheduled
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.structured_error import StructuredError
@@ -232,7 +231,7 @@ def test_plans_of_variants_run_and_compute_the_same(network: int, seed: int, eng
     assert {name: one.algorithm for one in plan.launches for name in one.units if one.algorithm} == named
     inputs = random_inputs(drawn)
     expected = unscheduled(drawn, inputs)
-    for name, array in execute(interleaved(plan, seed), drawn, inputs).items():
+    for name, array in execute(plan, drawn, inputs, seed).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
     # The kernels are those of the variants: their names say so, and the plan without a backend's choices runs alike.
     assert run_plan(plan, drawn, V100, engine).latency_us == run_schedule(drawn, chosen, V100, engine=engine).latency_us

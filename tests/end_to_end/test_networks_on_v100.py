@@ -7,13 +7,13 @@ from functools import cache
 from importlib.util import find_spec
 
 import pytest
+from checked_execution import execute
 from command_line import printed, printed_json
-from interleavings import interleaved
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend
@@ -171,7 +171,7 @@ def prove(network: Network, chosen: Schedule, inputs: dict[str, Array], expected
         plan = plan_memory(lowered)
         check_happens_before(plan)
         assert memory_lower_bound_bytes(plan) <= plan.arena_bytes <= plan.storage_bytes
-        assert largest_error(execute(interleaved(plan, seed), network, inputs), expected) <= 1e-4
+        assert largest_error(execute(plan, network, inputs, seed), expected) <= 1e-4
         if (backend := threads(engine)) is not None:
             assert largest_error(backend.execute(network, plan, inputs), expected) <= 1e-4
         for mutilated, is_race in Races(lowered).mutations():

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 from boxed_plans import boxed
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interleavings import interleaved
 from plan_contents import accepted
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
@@ -94,7 +93,7 @@ def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
 
 def runs_into_a_race(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int) -> bool:
     try:
-        execute(interleaved(plan, seed), network, inputs)
+        execute(plan, network, inputs, seed)
     except ScheduleError as error:
         return "is not written yet; the plan lacks an event" in str(error)
     return False

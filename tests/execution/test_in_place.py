@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interleavings import interleaved
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, unscheduled
 
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
@@ -216,7 +216,7 @@ def test_stages_by_themselves_and_repeated_compute_what_the_graph_does(
         assert len(plan.launches) == copies * len(single.launches)
         planned = plan_memory(plan)
         check_happens_before(planned)
-        found = execute(interleaved(planned, chosen), network, {name: values[name] for name in plan.inputs})
+        found = execute(planned, network, {name: values[name] for name in plan.inputs}, chosen)
         for name in plan.outputs:
             np.testing.assert_allclose(found[name], values[name], rtol=1e-5, atol=1e-5)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interleavings import interleaved
 from plan_contents import accepted
 from plan_races import Races
 from plan_reading import plan_from_json
@@ -28,7 +28,7 @@ from random_networks import (
 )
 
 import iossim
-from iossim.backends.numpy_reference.execute import execute, numpy_outputs
+from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.backends import backend_from, create_backend
@@ -250,7 +250,7 @@ def test_streams_compute_what_the_graph_does(
     check_happens_before(plan)
     inputs = random_inputs(network)
     expected = unscheduled(network, inputs)
-    for name, array in execute(interleaved(plan, seed), network, inputs).items():
+    for name, array in execute(plan, network, inputs, seed).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 

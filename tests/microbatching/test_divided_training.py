@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from divided import divided
 from plan_contents import check_contents
 from random_networks import random_inputs
@@ -13,7 +14,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
 from iossim import api, related
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute, numpy_outputs
+from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before

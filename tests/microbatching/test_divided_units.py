@@ -9,15 +9,15 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from interleavings import interleaved
 from plan_contents import accepted, check_contents
 from plan_races import Races
 from plan_reading import plan_from_json
 from random_networks import make_stage, one_block, random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice, Choices
 from iossim.execution.backends import create_backend
@@ -128,7 +128,7 @@ def test_micro_batches_make_what_the_whole_does_bit_for_bit(
 ) -> None:
     kernel, (network, plan) = drawn(seed, direction, queues, engine)
     inputs = random_inputs(network, seed)
-    made = only(execute(interleaved(plan, seed), network, inputs))
+    made = only(execute(plan, network, inputs, seed))
     np.testing.assert_array_equal(made, whole(kernel, inputs), strict=True)
     assert plan_from_json(plan_to_json(plan)).commands == plan.commands
 
@@ -296,7 +296,7 @@ def test_channels_of_images_and_a_merged_convolution_after_their_join() -> None:
     apart = lower_schedule(schedule, network)
     expected = execute(apart, network, inputs)
     for seed in range(5):
-        for name, array in execute(interleaved(plan, seed), network, inputs).items():
+        for name, array in execute(plan, network, inputs, seed).items():
             np.testing.assert_array_equal(array, expected[name], strict=True)
     for view in views(plan):
         images = plan.buffers[view.view_of or ""].type.shape

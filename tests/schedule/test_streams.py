@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule, unscheduled
 from random_streams import issued_streams, random_stream_batch
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

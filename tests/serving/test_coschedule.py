@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from command_line import printed, printed_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, unscheduled
 from random_streams import random_stream_batch
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.random import RandomCostModel

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from command_line import printed_everywhere
-from interleavings import interleaved
 from place_rules import RULE
 from some_rules import rule
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
@@ -206,7 +206,7 @@ def check_outputs(before: Network, after: Network, folder: Path) -> None:
     write_onnx(after.graph, folder / "model.onnx")
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     ran = dict(zip(after.graph.outputs, session.run(list(after.graph.outputs), given), strict=True))
-    for found in (evaluate_graph(after.graph, given), execute(interleaved(plan, 1), after, given), ran):
+    for found in (evaluate_graph(after.graph, given), execute(plan, after, given, 1), ran):
         for name, value in expected.items():
             assert np.abs(found[name] - value).max() <= 1e-4 * np.abs(value).max()
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interleavings import interleaved
+from checked_execution import execute
 from place_rules import DEFAULT, NAMED, SHIPPED
 
 import iossim
 from iossim import api
 from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import IossimError, OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
@@ -125,7 +125,7 @@ def test_whole_networks_compute_the_same(model: str, least: int, tmp_path: Path)
     given = {name: random.standard_normal(graph.types[name].shape, np.float32) for name in graph.inputs}
     expected, found = evaluate_graph(network.graph, given), evaluate_graph(made.graph, given)
     schedule = optimize(made, "v100-sxm2")
-    planned = execute(interleaved(plan_memory(lower_schedule(schedule, made, in_place=True)), 1), made, given)
+    planned = execute(plan_memory(lower_schedule(schedule, made, in_place=True)), made, given, 1)
     write_onnx(made.graph, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     ran = dict(zip(graph.outputs, session.run(list(graph.outputs), given), strict=True))
