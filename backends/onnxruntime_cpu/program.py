@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.errors import ScheduleError, did_you_mean, first_line
+from iossim.base.errors import ScheduleError, first_line
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import check_graph, launch_graph
 from iossim.execution.memory import arrays_in
@@ -48,14 +48,10 @@ class Sessions:
     def session(self, network: Network, launch: Launch) -> Any:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
-        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for ops
-        that ONNX Runtime does not support, GraphError for missing weights, ScheduleError for units that do not merge.
+        Equal units share it if they have the same weights. Raises BackendError for ops that ONNX Runtime does not
+        support, GraphError for missing weights, ScheduleError for units that do not merge.
         """
         algorithm = launch.algorithm or BLOCKED
-        if algorithm not in ALGORITHMS:
-            raise BackendError(
-                f"algorithm {algorithm!r} of {launch} is not known; {did_you_mean(algorithm, ALGORITHMS)}"
-            )
         units = [network.unit_index[name] for name in launch.units]
         constants = network.graph.constants
         weights = tuple(

@@ -62,11 +62,7 @@ class Deployment:
 
 
 def write_deployment(
-    folder: Path,
-    provider: Provider,
-    network: Network,
-    schedule: StreamSchedule,
-    dimensions: OpenDimensions | None = None,
+    folder: Path, provider: Provider, network: Network, schedule: StreamSchedule, dimensions: OpenDimensions
 ) -> Deployment:
     """Write the optimised model of a schedule, the streams of its nodes, and the program that runs both.
 
@@ -74,9 +70,7 @@ def write_deployment(
     refuses the model.
     """
     graph = deployed_graph(network, schedule)
-    opened = (dimensions or OpenDimensions.of(network)).opened(
-        network, lambda each: deployed_graph(each, schedule).graph
-    )
+    opened = dimensions.opened(network, lambda each: deployed_graph(each, schedule).graph)
     write_optimised(graph.graph, folder, provider, network.name, opened.shapes)
     model = folder / MODEL_FILE
     streams = streams_of_nodes(optimised_nodes(model), graph)

@@ -219,15 +219,9 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
 
 
 def optimised_nodes(model: Path) -> list[OptimisedNode]:
-    """Nodes of a model file, in order; raises BackendError for a repeated or missing name."""
+    """Nodes of a model file that :func:`write_optimised` wrote, in order."""
     nodes = onnx.load(str(model), load_external_data=False).graph.node
-    found: dict[str, OptimisedNode] = {}
-    for node in nodes:
-        if not node.name or node.name in found:
-            what = f"two nodes named {node.name!r}" if node.name else f"a {node.op_type} without a name"
-            raise BackendError(f"{model} has {what}, and streams refer to names; deploy the model again")
-        found[node.name] = OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output))
-    return list(found.values())
+    return [OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output)) for node in nodes]
 
 
 def input_shapes(model: Path) -> dict[str, tuple[Dimension, ...]]:

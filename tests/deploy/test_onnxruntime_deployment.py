@@ -24,6 +24,7 @@ import onnxruntime
 import iossim
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
 from iossim.deploy.folder import Deployment, write_deployment
+from iossim.deploy.open_model import OpenDimensions
 from iossim.deploy.runtime import (
     DeployedGraph,
     OptimisedNode,
@@ -45,7 +46,8 @@ from iossim.schedule.streams import as_streams
 
 
 def deployed(folder: Path, network: Network, saved: Schedule, most: int = 2) -> Deployment:
-    return write_deployment(folder, provider_of(cpu()), network, as_streams(saved, network, most))
+    streams = as_streams(saved, network, most)
+    return write_deployment(folder, provider_of(cpu()), network, streams, OpenDimensions.of(network))
 
 
 @pytest.fixture(scope="module")
@@ -220,14 +222,6 @@ def refused_by_program(folder: Path, reason: str | None = None, *arguments: str)
     assert (ended.value.code, errors.getvalue()) == (2, f"error: {reason or said}\n")
     assert "\n" not in said
     return said
-
-
-def test_two_nodes_of_one_name(copied: Path) -> None:
-    model = onnx.load(str(copied / "model.onnx"), load_external_data=False)
-    model.graph.node[1].name = model.graph.node[0].name
-    (copied / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(BackendError, match="has two nodes named"):
-        optimised_nodes(copied / "model.onnx")
 
 
 def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

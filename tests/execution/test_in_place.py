@@ -208,7 +208,7 @@ def test_stages_by_themselves_and_repeated_compute_what_the_graph_does(
 ) -> None:
     network = random_network(drawn, movers=True)
     inputs = random_inputs(network)
-    values = evaluate_graph(network.graph, inputs, list(network.graph.types))
+    values = evaluate_graph(replace(network.graph, outputs=tuple(network.graph.types)), inputs)
     for stage in random_schedule(network, chosen).stages:
         groups = [index(network, *group) for group in stage.groups]
         single = lower_stage(network, groups, stage.strategy, engine, in_place=in_place)
