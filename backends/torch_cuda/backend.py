@@ -49,19 +49,13 @@ def missing() -> str:
     return ""
 
 
-def usable_device(name: str | None = None) -> str:
-    """``cuda`` where torch can use it, else ``cpu``; a given name is checked.
-
-    Raises OptionError for an unknown device, BackendError without torch, and for CUDA where torch cannot use it.
-    """
-    if name is not None and name not in DEVICES:
+def usable_device(name: str) -> str:
+    """The device of that name; raises OptionError for an unknown one, BackendError where torch cannot use it."""
+    if name not in DEVICES:
         raise OptionError(f"torch runs on no device {name!r}; {did_you_mean(name, DEVICES)}")
     if find_spec("torch") is None:
         raise BackendError(_NOT_INSTALLED)
-    reason = missing()
-    if name is None:
-        return "cpu" if reason else "cuda"
-    if name == "cuda" and reason:
+    if name == "cuda" and (reason := missing()):
         raise BackendError(f"torch cannot use CUDA here: {reason}")
     return name
 
