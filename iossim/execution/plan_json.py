@@ -8,7 +8,7 @@ from typing import Any
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.schedule.batch import Strategy
 
-#: Version 1 had only views of channels, and one device.
+#: Version 1 had only views of channels, and queues without a device, of which there is one.
 FORMAT_VERSION = 2
 
 
