@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from boxed_plans import boxed
 from host_backend import HostBackend
 from host_device import HostDriver
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import boxed
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule, unscheduled
 
 from iossim.base.errors import GraphError, ScheduleError

@@ -8,10 +8,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from boxed_plans import boxed
 from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import boxed
 from plan_contents import accepted
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule

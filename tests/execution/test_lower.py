@@ -12,9 +12,9 @@ from checked_execution import execute
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import plan_from_json
 from plan_contents import accepted
 from plan_races import Races
-from plan_reading import plan_from_json
 from random_networks import (
     make_schedule,
     make_stage,

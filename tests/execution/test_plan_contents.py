@@ -7,12 +7,11 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from boxed_plans import boxed
 from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import boxed, plan_from_json
 from plan_contents import accepted, check_contents
-from plan_reading import plan_from_json
 from random_networks import one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.base.errors import ScheduleError

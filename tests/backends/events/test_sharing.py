@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_reading import plan_from_json
+from other_plans import plan_from_json
 from small_devices import issue, programs, small_cpu, small_device, work
 
 import iossim
