@@ -23,7 +23,7 @@ from iossim.edge.optimize import POLICIES, plan
 from iossim.edge.plan import Variant, step_load
 from iossim.edge.simulator.execute import run
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import largest_error
+from iossim.execution.tolerance import largest_difference
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -94,7 +94,7 @@ def worst_error(seed: int) -> float:
             except DeviceError:  # no split makes it fit, as the error reports
                 continue
             check_capacity(found)
-            worst = max(worst, largest_error(run(found, inputs), expected))
+            worst = max(worst, largest_difference(run(found, inputs), expected).relative)
     return worst
 
 

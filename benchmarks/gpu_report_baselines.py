@@ -43,7 +43,7 @@ def section_baselines(job: Job) -> None:
         job.record("torch", **_facts(torch))
 
     def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        return outputs(network, inputs, "cpu")
+        return outputs(network, inputs)
 
     for dtype, model in product(job.dtypes, job.models):
         item = model if dtype == PLAIN_DTYPE else f"{model} in {dtype}"

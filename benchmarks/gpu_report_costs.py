@@ -49,10 +49,8 @@ def _costs(job: Job, backend: CupyCudnnBackend) -> dict[str, Callable[[], Mappin
     """Measurements, by their subject."""
     from gpu_report_probe import Probe
 
-    from iossim.execution.plan import Queue
-
     machine = backend.machine
-    probe = Probe(machine.driver, machine.library, lambda lane: machine.lane(Queue(0, lane)), job.settings.cost_rounds)
+    probe = Probe(machine.driver, machine.library, machine.lane, job.settings.cost_rounds)
     l2_bytes = machine.driver.facts.l2_bytes
     costs: dict[str, Callable[[], Mapping[str, Any]]] = {
         "graph: empty": lambda: {"us": probe.empty_graph_us()},

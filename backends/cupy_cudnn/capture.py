@@ -22,8 +22,7 @@ from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
 from iossim.backends.cupy_cudnn.issue import Issue, captured
 from iossim.base.errors import first_line, warn_once
 from iossim.execution.lead import Lead
-from iossim.execution.lower import MAIN
-from iossim.execution.plan import Queue, Queued, Record, Wait
+from iossim.execution.plan import MAIN, Queue, Queued, Record, Wait
 
 #: Timings of each captured graph; the first does not count.
 ROUNDS = 4
@@ -121,14 +120,16 @@ def capturable(segment: Sequence[Queued]) -> list[Queued]:
 def _followers(commands: Sequence[Queued]) -> list[set[int]]:
     """For each command its direct successors, by number: the next one of its stream, and waits for its event."""
     found: list[set[int]] = [set() for _ in commands]
-    last: dict[Queue | int, int] = {}
+    last: dict[Queue, int] = {}
+    recorded: dict[int, int] = {}
     for number, command in enumerate(commands):
-        for before in (command.queue, command.event if isinstance(command, Wait) else None):
-            if before in last:
-                found[last[before]].add(number)
+        if command.queue in last:
+            found[last[command.queue]].add(number)
+        if isinstance(command, Wait) and command.event in recorded:
+            found[recorded[command.event]].add(number)
         last[command.queue] = number
         if isinstance(command, Record):
-            last[command.event] = number
+            recorded[command.event] = number
     return found
 
 

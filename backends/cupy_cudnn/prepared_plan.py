@@ -26,10 +26,8 @@ from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import warn_once
 from iossim.execution.backend import BackendError, remarks
 from iossim.execution.layouts import ImageLayout
-from iossim.execution.lower import MAIN
-from iossim.execution.made_inputs import check_one_device
 from iossim.execution.memory import with_memory
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
+from iossim.execution.plan import MAIN, Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 
@@ -66,7 +64,6 @@ class PreparedPlan:
     def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
         self.plan = with_memory(plan)
         self._machine, self._weights = machine, weights
-        check_one_device(self.plan, "cupy_cudnn")
         self._work: dict[Launch, _Work] = {}
         for launch in self.plan.launches:
             program = launch_program(network, self.plan, launch, weights)

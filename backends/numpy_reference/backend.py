@@ -49,7 +49,7 @@ class NumpyBackend:
         return without_variants(self.context.backend, lambda units, strategy: Choice())
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return execute(with_memory(plan), network, inputs)
+        return execute(plan, network, inputs)
 
     def measure(
         self,

@@ -20,9 +20,9 @@ from iossim.ir.op import Array
 BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
 
 
-def baseline_names(device: str | None = None) -> list[str]:
-    """All names; raises BackendError for a device other than ``cpu``, which is the default."""
-    if device not in (None, "cpu"):
+def baseline_names(device: str) -> list[str]:
+    """All names; raises BackendError for a device other than ``cpu``."""
+    if device != "cpu":
         raise BackendError(f"the baselines of ONNX Runtime run on the CPU, not on {device!r}; leave them out")
     if lacking := missing():
         raise BackendError(lacking)
@@ -33,7 +33,7 @@ def measure_baselines(
     network: Network,
     names: Sequence[str],
     timing: Timing,
-    device: str | None = None,
+    device: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Samples]:
     """Time the whole network in a separate session for each name, rejecting disturbed rounds as for plans.

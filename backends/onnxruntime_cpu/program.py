@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.errors import ScheduleError, did_you_mean, first_line
+from iossim.base.errors import ScheduleError, first_line
 from iossim.execution.backend import BackendError
-from iossim.execution.made_inputs import check_graph, check_one_device, launch_graph
+from iossim.execution.made_inputs import check_graph, launch_graph
+from iossim.execution.memory import arrays_in
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
@@ -47,14 +48,10 @@ class Sessions:
     def session(self, network: Network, launch: Launch) -> Any:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
-        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for ops
-        that ONNX Runtime does not support, GraphError for missing weights, ScheduleError for units that do not merge.
+        Equal units share it if they have the same weights. Raises BackendError for ops that ONNX Runtime does not
+        support, GraphError for missing weights, ScheduleError for units that do not merge.
         """
         algorithm = launch.algorithm or BLOCKED
-        if algorithm not in ALGORITHMS:
-            raise BackendError(
-                f"algorithm {algorithm!r} of {launch} is not known; {did_you_mean(algorithm, ALGORITHMS)}"
-            )
         units = [network.unit_index[name] for name in launch.units]
         constants = network.graph.constants
         weights = tuple(
@@ -106,14 +103,18 @@ def session_options(threads: int) -> Any:
 
 
 def open_session(graph: Graph, options: Any, name: str) -> Any:
-    """A session of a graph; raises BackendError where ONNX Runtime refuses it, by the name."""
+    """A session of a graph on the CPU; raises BackendError as :func:`opened`."""
+    return opened(export_graph(graph, name=name).SerializeToString(), options, name, "CPUExecutionProvider")
+
+
+def opened(model: bytes | str, options: Any, name: str, provider: str, remedy: str = "") -> Any:
+    """A session of a model, or of the file at that path; raises BackendError where ONNX Runtime refuses it, by name."""
     import onnxruntime
 
-    model = export_graph(graph, name=name).SerializeToString()
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=[provider])
     except Exception as error:  # its exceptions have no base class of their own
-        raise BackendError(f"ONNX Runtime cannot run {name}: {first_line(error)}") from error
+        raise BackendError(f"ONNX Runtime cannot run {name}: {first_line(error)}{remedy}") from error
 
 
 @cache
@@ -172,11 +173,10 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
     """Prepare ``plan`` (its memory planned) to run in ``arena``, which has at least its size.
 
-    Raises ScheduleError for another graph, several devices, or a wait for an event not recorded before.
+    Raises ScheduleError for another graph, or a wait for an event not recorded before.
     """
     check_graph(plan, network)
-    check_one_device(plan, "onnxruntime_cpu")
-    return _Binder(plan, network, sessions, arena).program()
+    return _Binder(plan, network, sessions, arrays_in(plan, arena)).program()
 
 
 @dataclass
@@ -184,8 +184,7 @@ class _Binder:
     plan: Plan
     network: Network
     sessions: Sessions
-    arena: Bytes
-    views: dict[str, Array] = field(default_factory=dict)
+    views: Mapping[str, Array]
     locks: list[threading.Lock] = field(default_factory=list)
     labels: dict[Step, str] = field(default_factory=dict)
     #: Steps of equal launches: a plan repeated many times binds each once.
@@ -216,8 +215,8 @@ class _Binder:
         return SessionProgram(
             tuple(segments),
             max(1, len(streams)),
-            {name: self._view(name) for name in self.plan.inputs},
-            {name: self._view(name) for name in self.plan.outputs},
+            {name: self.views[name] for name in self.plan.inputs},
+            {name: self.views[name] for name in self.plan.outputs},
             tuple(self.locks),
             self.labels,
             self.staged,
@@ -237,7 +236,7 @@ class _Binder:
             elif isinstance(command, Wait):
                 if command.event not in recorded:
                     raise ScheduleError(
-                        f"{command.queue} waits for event {command.event}, which is recorded nowhere before; "
+                        f"queue {command.queue} waits for event {command.event}, which is recorded nowhere before; "
                         "record it first"
                     )
                 lock = threading.Lock()
@@ -256,13 +255,13 @@ class _Binder:
         before: list[Step] = []
         after: list[Step] = []
         for slot, name in zip(session.get_inputs(), launch.reads, strict=True):
-            view = self._view(name)
+            view = self.views[name]
             operand = self._operand(view)
             if operand is not view:
                 before.append(partial(np.copyto, operand, view))
             binding.bind_input(slot.name, "cpu", 0, operand.dtype, operand.shape, operand.ctypes.data)
         for slot, name in zip(session.get_outputs(), launch.writes, strict=True):
-            view = self._view(name)
+            view = self.views[name]
             operand = self._operand(view)
             if operand is not view:
                 after.append(partial(np.copyto, view, operand))
@@ -281,22 +280,9 @@ class _Binder:
         return np.zeros(view.shape, view.dtype)
 
     def _copy(self, copy: Copy) -> Step:
-        step: Step = partial(np.copyto, self._view(copy.target), self._view(copy.source))
+        step: Step = partial(np.copyto, self.views[copy.target], self.views[copy.source])
         self.labels[step] = str(copy)
         return step
-
-    def _view(self, name: str) -> Array:
-        """A buffer's view of the arena as an array of its type."""
-        if name not in self.views:
-            assert self.plan.offsets is not None, "its memory is planned"
-            buffer = self.plan.buffers[name]
-            if buffer.view_of is None:
-                begin = self.plan.offsets[name]
-                memory = self.arena[begin : begin + buffer.bytes]
-                self.views[name] = memory.view(buffer.type.dtype.numpy).reshape(buffer.type.shape)
-            else:
-                self.views[name] = self._view(buffer.view_of)[buffer.box.selection]
-        return self.views[name]
 
 
 def _segment(steps: Mapping[int, Sequence[Step]]) -> list[Segment]:

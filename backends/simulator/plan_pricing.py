@@ -87,7 +87,7 @@ class PlanPricing:
         commands = self._commands(plan.commands, prices)
         latency_us = run_commands(len(commands.each), 0.0, commands, fluid)
         kernels = [
-            (name, "+".join(launch.units), 0, launch.queue.stream)
+            (name, "+".join(launch.units), 0, launch.queue)
             for launch, price in zip(plan.launches, prices, strict=True)
             for name in price.names
         ]
@@ -120,14 +120,14 @@ class PlanPricing:
             match command:
                 case Launch():
                     for host_us in next(left).host_us:
-                        rows.append((KERNEL, command.queue.stream, next(kernels), host_us, 0.0))
+                        rows.append((KERNEL, command.queue, next(kernels), host_us, 0.0))
                 case Record():
                     fork_us = costs.fork_us if place in forks else 0.0
-                    rows.append((RECORD, command.queue.stream, command.event, costs.host_us, fork_us))
+                    rows.append((RECORD, command.queue, command.event, costs.host_us, fork_us))
                     events = max(events, command.event)
                 case Wait():
                     join_us = costs.wait_us + (costs.join_us if place in joins else 0.0)
-                    rows.append((WAIT, command.queue.stream, command.event, costs.host_us, join_us))
+                    rows.append((WAIT, command.queue, command.event, costs.host_us, join_us))
                 case Synchronize():
                     rows.append((AWAIT_DEVICE, 0, 0, self.profile.engine.synchronise_us, 0.0))
         commands = Commands.room(len(rows), events + 1)

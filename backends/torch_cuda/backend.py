@@ -18,7 +18,7 @@ from iossim.base.errors import OptionError, did_you_mean, warn_once
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, remarks, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
-from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, launch_graph, made_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.constants import Constant
@@ -49,19 +49,13 @@ def missing() -> str:
     return ""
 
 
-def usable_device(name: str | None = None) -> str:
-    """``cuda`` where torch can use it, else ``cpu``; a given name is checked.
-
-    Raises OptionError for an unknown device, BackendError without torch, and for CUDA where torch cannot use it.
-    """
-    if name is not None and name not in DEVICES:
+def usable_device(name: str) -> str:
+    """The device of that name; raises OptionError for an unknown one, BackendError where torch cannot use it."""
+    if name not in DEVICES:
         raise OptionError(f"torch runs on no device {name!r}; {did_you_mean(name, DEVICES)}")
     if find_spec("torch") is None:
         raise BackendError(_NOT_INSTALLED)
-    reason = missing()
-    if name is None:
-        return "cpu" if reason else "cuda"
-    if name == "cuda" and reason:
+    if name == "cuda" and (reason := missing()):
         raise BackendError(f"torch cannot use CUDA here: {reason}")
     return name
 
@@ -140,7 +134,6 @@ class TorchBackend:
         from iossim.backends.torch_cuda.program import TorchProgram, launch_module, on_host
 
         check_graph(plan, network)
-        check_one_device(plan, "torch_cuda")
         for line in remarks(network.name, on_host(network.graph)):
             warn_once(line)
         modules = self._modules.setdefault(network, {})

@@ -42,22 +42,18 @@ BASELINES = {
 }
 
 
-def baseline_names(device: str | None = None) -> list[str]:
-    """The baselines that run on a device (``cpu`` or ``cuda``; by default CUDA where it can be used).
-
-    Raises BackendError for a device that cannot be used.
-    """
+def baseline_names(device: str) -> list[str]:
+    """The baselines that run on a device, ``cpu`` or ``cuda``; raises BackendError for one that cannot be used."""
     place = usable_device(device)
     return [name for name, baseline in BASELINES.items() if place == "cuda" or not baseline.captured]
 
 
-def outputs(network: Network, inputs: Mapping[str, Array], device: str | None = None) -> dict[str, Array]:
-    """The graph's outputs by name, computed eagerly by PyTorch from arrays for its inputs: an oracle.
+def outputs(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The graph's outputs by name, computed eagerly by PyTorch on the CPU from arrays for its inputs: an oracle.
 
-    ``device`` is ``cpu`` or ``cuda``; by default CUDA where it can be used. Raises GraphError for inputs that do not
-    fit, BackendError for an op that torch does not cover or a device that cannot be used.
+    Raises GraphError for inputs that do not fit, BackendError without torch.
     """
-    place = usable_device(device)
+    place = usable_device("cpu")
     from iossim.backends.torch_cuda.program import input_tensors, torch_module
     from iossim.backends.torch_cuda.tensors import arithmetic, to_array
 
@@ -71,12 +67,12 @@ def outputs(network: Network, inputs: Mapping[str, Array], device: str | None = 
 
 def measure_baselines(
     network: Network,
-    names: Sequence[str] | None = None,
-    timing: Timing | None = None,
-    device: str | None = None,
+    names: Sequence[str],
+    timing: Timing,
+    device: str,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Samples]:
-    """Prepare each baseline, then time all in interleaved rounds; by default every one that runs on the device.
+    """Prepare each baseline, then time all in interleaved rounds.
 
     What is captured is timed by events and ends with its last kernel; all else by the host's clock, until it has
     waited. ``conditions`` of each say how many seconds its preparation took (``prepare_s``: compiling, cuDNN's
@@ -92,9 +88,7 @@ def measure_baselines(
     from iossim.backends.torch_cuda.tensors import arithmetic, as_channels_last
     from iossim.backends.torch_cuda.timing import Run, prepared, time_rounds
 
-    timing = timing or Timing()
-    chosen = baseline_names(place) if names is None else list(dict.fromkeys(names))
-    for name in chosen:
+    for name in names:
         if name not in BASELINES:
             raise OptionError(f"baseline {name!r} is not known; {did_you_mean(name, BASELINES)}")
         if name not in baseline_names(place):
@@ -111,7 +105,7 @@ def measure_baselines(
     prepare_s: dict[str, float] = {}
     with arithmetic(network.precision):
         compiled = cache(lambda: torch.compile(module, fullgraph=True, dynamic=False))
-        for name in chosen:
+        for name in names:
             baseline = BASELINES[name]
             start_s = time.perf_counter()
             body, given = module, inputs

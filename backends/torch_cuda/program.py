@@ -159,14 +159,13 @@ class TorchProgram:
         self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
         self._waits_inside = False
         self._segments = [[self._step(command, module_of) for command in segment] for segment in segments(plan)]
-        self._graphs: list[Any] = []
+        self._graph: Any = None
 
     def run(self) -> None:
         """Issue all commands, and wait where the plan does: at the end at least."""
-        if self._graphs:
-            for graph in self._graphs:
-                graph.replay()
-                torch.cuda.synchronize()
+        if self._graph is not None:
+            self._graph.replay()
+            torch.cuda.synchronize()
             return
         if self.on_cuda and self._waits_inside:  # no graph in the caller's stream, in which inputs are written
             torch.cuda.synchronize()
@@ -179,27 +178,25 @@ class TorchProgram:
     @property
     def timed(self) -> Run:
         """The run that is timed: where it is one CUDA graph a replay, without the host."""
-        return Run(self._graphs[0].replay, replay=True) if len(self._graphs) == 1 else Run(self.run)
+        return Run(self.run) if self._graph is None else Run(self._graph.replay, replay=True)
 
     def capture(self) -> None:
-        """From now on :meth:`run` replays a CUDA graph of what stands between two synchronises; not with host ops."""
+        """From now on :meth:`run` replays one CUDA graph, which a plan of the graph engine is; not with host ops."""
         self.run()  # lazy initialisation and cuDNN's search may not happen in a capture
         if self._waits_inside:
             return
-        graphs = []
-        for segment in self._segments:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                # All streams of the plan are part of the capture: they fork off its own, and join it at the end.
-                captured = torch.cuda.current_stream()
-                for stream in self._streams.values():
-                    stream.wait_stream(captured)
-                for step in segment:
-                    step()
-                for stream in self._streams.values():
-                    captured.wait_stream(stream)
-            graphs.append(graph)
-        self._graphs = graphs
+        (steps,) = self._segments
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            # All streams of the plan are part of the capture: they fork off its own, and join it at the end.
+            captured = torch.cuda.current_stream()
+            for stream in self._streams.values():
+                stream.wait_stream(captured)
+            for step in steps:
+                step()
+            for stream in self._streams.values():
+                captured.wait_stream(stream)
+        self._graph = graph
 
     def _step(self, command: Queued, module_of: Callable[[Launch], fx.GraphModule]) -> Step:
         match command:

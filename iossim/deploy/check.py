@@ -19,8 +19,8 @@ from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options
 from iossim.execution.backend import Timing
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import MeasuredRow, largest_error, measured_rows, ratio_of
-from iossim.execution.tolerance import tolerance
+from iossim.execution.measured_run import MeasuredRow, measured_rows, ratio_of
+from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -102,7 +102,7 @@ def check_deployment(
         samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
         profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
         expected = outputs.pop(DEFAULT)
-        errors = {name: largest_error(found, expected) for name, found in outputs.items()}
+        errors = {name: largest_difference(found, expected).relative for name, found in outputs.items()}
         if deployed.opened.others:
             way, other = list(sessions)[-1], deployed.opened.others[0]
             errors[f"{way}, {spelled(shapes_of(other))}"] = _error_at(other, sessions[way], deployed, timing.seed)
@@ -122,7 +122,7 @@ def _error_at(graph: Graph, session: Any, deployed: Deployment, seed: int) -> fl
         path = Path(folder) / "given.onnx"
         write_onnx(graph, path)
         expected = _outputs(open_session(path, session_options(), deployed.provider), inputs)
-    return largest_error(_outputs(session, inputs), expected)
+    return largest_difference(_outputs(session, inputs), expected).relative
 
 
 def _outputs(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:

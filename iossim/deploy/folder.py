@@ -2,7 +2,7 @@
 
 Streams are in a file of ONNX Runtime's own format (``DeviceBasedPartitioner``), which ignores unknown fields: an
 additional one records the model that the streams are for. ONNX Runtime also ignores names of no node, and repeated
-ones, and then runs something else than was meant; all of this is therefore checked here, and in the deployed program.
+ones, and then runs something else than was meant; the deployed program therefore checks all of this.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from iossim.base.errors import ScheduleError, did_you_mean
-from iossim.base.user_files import read_json, read_text
 from iossim.deploy.open_model import OpenDimensions, OpenModel, Shapes, shapes_of
 from iossim.deploy.runtime import (
     MODEL_FILE,
@@ -40,7 +37,6 @@ _FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, PIC
 #: Files that the runtime loads; the second exists if the model has large weights.
 _RUN_FILES = (MODEL_FILE, WEIGHTS_FILE)
 _PARTITIONER = "DeviceBasedPartitioner"
-_REMEDY = "deploy the model again"
 
 
 @dataclass(frozen=True)
@@ -66,11 +62,7 @@ class Deployment:
 
 
 def write_deployment(
-    folder: Path,
-    provider: Provider,
-    network: Network,
-    schedule: StreamSchedule,
-    dimensions: OpenDimensions | None = None,
+    folder: Path, provider: Provider, network: Network, schedule: StreamSchedule, dimensions: OpenDimensions
 ) -> Deployment:
     """Write the optimised model of a schedule, the streams of its nodes, and the program that runs both.
 
@@ -78,13 +70,12 @@ def write_deployment(
     refuses the model.
     """
     graph = deployed_graph(network, schedule)
-    opened = (dimensions or OpenDimensions.of(network)).opened(
-        network, lambda each: deployed_graph(each, schedule).graph
-    )
+    opened = dimensions.opened(network, lambda each: deployed_graph(each, schedule).graph)
     write_optimised(graph.graph, folder, provider, network.name, opened.shapes)
-    streams = streams_of_nodes(optimised_nodes(folder / MODEL_FILE), graph)
+    model = folder / MODEL_FILE
+    streams = streams_of_nodes(optimised_nodes(model), graph)
     _write_partition(folder, provider, streams, shapes_of(network.graph))
-    return replace(read_deployment(folder), opened=opened)
+    return Deployment(folder, provider, input_shapes(model), tuple(map(tuple, streams)), opened)
 
 
 def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]], scheduled: Shapes) -> None:
@@ -103,44 +94,6 @@ def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequenc
     program = resources.files("iossim.deploy").joinpath("program.py.txt").read_text(encoding="utf-8")
     oldest = ".".join(map(str, OLDEST))
     (folder / PROGRAM_FILE).write_text(program.replace("OLDEST", oldest), encoding="utf-8")
-
-
-def read_deployment(folder: Path) -> Deployment:
-    """Read a deployed folder; raises ScheduleError if its streams are for another model, or do not fit it."""
-    path = folder / PARTITION_FILE
-    text = read_text(path, "streams", "give a folder that deploy wrote", ScheduleError)
-    try:
-        document: dict[str, Any] = read_json(text)
-        provider = Provider(document["provider"], document["devices"][0])
-        streams = tuple(tuple(map(str, names)) for names in document["streams"])
-        told = dict(document["files_sha256"])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise ScheduleError(f"{path} holds no streams as deploy writes them; {_REMEDY}") from None
-    needed = [name for name in _RUN_FILES if (folder / name).exists()]
-    for name in dict.fromkeys((MODEL_FILE, *needed, *told)):
-        file = folder / name
-        if not file.is_file() or _digest(file) != told.get(name):
-            reason = f"differs from what {PARTITION_FILE} was made for" if file.is_file() else "is not there"
-            raise ScheduleError(f"{file} {reason}; {_REMEDY}")
-    model = folder / MODEL_FILE
-    _check_streams(path, streams, [node.name for node in optimised_nodes(model)])
-    return Deployment(folder, provider, input_shapes(model), streams)
-
-
-def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence[str]) -> None:
-    """Raise ScheduleError unless each node of the model is in one stream, once."""
-    names = set(known)
-    seen: set[str] = set()
-    for stream, own in enumerate(streams):
-        for name in own:
-            if name not in names:
-                raise ScheduleError(f"{path}: stream {stream} names {name!r}; {did_you_mean(name, known)}")
-            if name in seen:
-                raise ScheduleError(f"{path}: node {name!r} is in the streams twice; keep one of the two")
-            seen.add(name)
-    missing = [name for name in known if name not in seen]
-    if missing:
-        raise ScheduleError(f"{path}: node {missing[0]!r} is in no stream; add it, or {_REMEDY}")
 
 
 def deployed_files(folder: Path) -> Mapping[str, Callable[[Path], None]]:

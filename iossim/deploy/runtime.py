@@ -18,7 +18,7 @@ from typing import Any
 
 import onnx
 
-from iossim.base.errors import first_line
+from iossim.backends.onnxruntime_cpu.program import opened
 from iossim.base.solvers import silent
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import merged_graph
@@ -214,25 +214,14 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
 
     if optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        with silent():  # it prints buffer reuse for its developers while it plans streams
-            return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
-    except Exception as error:  # its exceptions have no common base class
-        raise BackendError(
-            f"ONNX Runtime cannot run {model.name}: {first_line(error)}; install a newer one, or export the model anew"
-        ) from error
+    with silent():  # it prints buffer reuse for its developers while it plans streams
+        return opened(str(model), options, model.name, provider.name, "; install a newer one, or export the model anew")
 
 
 def optimised_nodes(model: Path) -> list[OptimisedNode]:
-    """Nodes of a model file, in order; raises BackendError for a repeated or missing name."""
+    """Nodes of a model file that :func:`write_optimised` wrote, in order."""
     nodes = onnx.load(str(model), load_external_data=False).graph.node
-    found: dict[str, OptimisedNode] = {}
-    for node in nodes:
-        if not node.name or node.name in found:
-            what = f"two nodes named {node.name!r}" if node.name else f"a {node.op_type} without a name"
-            raise BackendError(f"{model} has {what}, and streams refer to names; deploy the model again")
-        found[node.name] = OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output))
-    return list(found.values())
+    return [OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output)) for node in nodes]
 
 
 def input_shapes(model: Path) -> dict[str, tuple[Dimension, ...]]:

@@ -28,7 +28,7 @@ from iossim.edge.simulator import execute
 from iossim.execution.backend import BackendError
 from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs, made_arrays
-from iossim.execution.measured_run import largest_error
+from iossim.execution.tolerance import largest_difference
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
 
@@ -191,6 +191,6 @@ def run(found: EdgePlan | Distributed, in_processes: bool = False, seed: int = 0
         else:
             outputs = run_devices(planned, inputs, range(devices))
     expected: Mapping[str, Array] = evaluate_graph(network.graph, inputs)
-    error = max(largest_error(each, expected) for each in outputs)
+    error = max(largest_difference(each, expected).relative for each in outputs)
     model = network.source.model or network.name
     return DataflowRun(model, found.device.name, devices, in_processes, error, planned_bytes, sent)

@@ -76,7 +76,7 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
             case Wait():
                 if command.event not in events:
                     raise ScheduleError(
-                        f"{command.queue} waits for event {command.event}, which is recorded nowhere before; "
+                        f"queue {command.queue} waits for event {command.event}, which is recorded nowhere before; "
                         "record it first"
                     )
                 clocks[command.queue] = _joined(clocks[command.queue], events[command.event])
@@ -94,10 +94,8 @@ def check_happens_before(plan: Plan) -> None:
     and nothing written to the same memory for another buffer; that two conflicting accesses are ordered;
     and that each wait is for an event recorded before, and once. Workspaces are ordinary memory, of which
     nothing is read by another command. A launch may update in place the buffer that it adds to, and no other input.
-    It accesses memory of its own device only; a copy may connect two, one of them its own. If a device is partitioned,
-    concurrent commands have separate SMs.
+    If the device is partitioned, concurrent commands have separate SMs.
     """
-    _check_devices(plan)
     if any(isinstance(command, Launch | Copy) and command.sms is not None for command in plan.commands):
         _check_division(plan)
     earlier: defaultdict[str, list[Access]] = defaultdict(list)
@@ -108,19 +106,6 @@ def check_happens_before(plan: Plan) -> None:
         earlier[storage].append(access)
 
 
-def _check_devices(plan: Plan) -> None:
-    for command in plan.commands:
-        names = [name for touched in accesses(command) for name in touched]
-        foreign = [
-            name for name in names if isinstance(command, Launch | Copy) and plan.device(name) != command.queue.device
-        ]
-        if foreign and (isinstance(command, Launch) or len(foreign) == len(names)):
-            raise ScheduleError(
-                f"{command} touches {foreign[0]!r}, which is on device {plan.device(foreign[0])}; copy it to its "
-                "own device first"
-            )
-
-
 def _check_division(plan: Plan) -> None:
     issued: defaultdict[Queue, list[Access]] = defaultdict(list)
     for access in timed_accesses(plan):
@@ -128,9 +113,7 @@ def _check_division(plan: Plan) -> None:
         if queue is None or (issued[queue] and issued[queue][-1].count == access.count):
             continue
         for other in (one for own in issued.values() for one in _not_before(own, access)):
-            if other.queue is None or other.queue.device != queue.device or other.queue == queue:
-                continue
-            if _share_sms(access.sms, other.sms):
+            if other.queue != queue and _share_sms(access.sms, other.sms):
                 raise ScheduleError(
                     f"{access.who} and {other.who} may run at once and share SMs; divide the device between them, "
                     "or put an event between them"
@@ -192,14 +175,14 @@ def _verb(access: Access) -> str:
 
 
 def _sharing(plan: Plan) -> dict[str, list[str]]:
-    """For each storage, the others that overlap its bytes on the same device."""
+    """For each storage, the others that overlap its bytes."""
     found: dict[str, list[str]] = {storage.name: [] for storage in plan.storages}
     if plan.offsets is None:
         return found
-    placed = sorted((one.device, plan.offsets[one.name], one.name, one.bytes) for one in plan.storages)
-    for index, (device, begin, name, size_bytes) in enumerate(placed):
-        for other_device, other_begin, other, _ in placed[index + 1 :]:
-            if other_device != device or other_begin >= begin + size_bytes:
+    placed = sorted((plan.offsets[one.name], one.name, one.bytes) for one in plan.storages)
+    for index, (begin, name, size_bytes) in enumerate(placed):
+        for other_begin, other, _ in placed[index + 1 :]:
+            if other_begin >= begin + size_bytes:
                 break
             found[name].append(other)
             found[other].append(name)

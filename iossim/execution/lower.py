@@ -21,6 +21,7 @@ from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.engine import Between, Engine
 from iossim.execution.in_place import Slot, in_place_buffers, starting
 from iossim.execution.plan import (
+    MAIN,
     Buffer,
     Command,
     Copy,
@@ -45,7 +46,6 @@ from iossim.schedule.streams import as_streams, issue_order, reduced_waits
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices, Divided
 
-MAIN = Queue(0, 0)
 _NO_VARIANTS: Mapping[str, str] = {}
 
 Work = Launch | Copy
@@ -152,7 +152,7 @@ class _Lowering:
         work: list[Work] = []
         for stream, group in enumerate(groups):
             # Groups on the same SMs share a stream: they run sequentially.
-            queue = Queue(MAIN.device, contexts.index(parts[stream]) if parts else stream)
+            queue = contexts.index(parts[stream]) if parts else stream
             for unit in group:
                 issued = self._unit(unit, queue, variants.get(self.network.units[unit].name, FASTEST))
                 work += [replace(one, sms=parts[stream]) for one in issued] if parts else issued
@@ -178,16 +178,15 @@ class _Lowering:
         forked = [stream for stream in sorted(last) if stream and not waits[first[stream]]] * engine.is_recorded
         if forked:
             yield Record(fork := next(event), MAIN)
-            yield from (Wait(fork, Queue(MAIN.device, stream)) for stream in forked)
+            yield from (Wait(fork, stream) for stream in forked)
         awaited = {number for own in waits for number in own}
         ended: dict[int, int] = {}
         for number, (stream, own) in enumerate(zip(stream_of, waits, strict=True)):
-            queue = Queue(MAIN.device, stream)
-            yield from (Wait(ended[before], queue) for before in sorted(own, key=lambda one: stream_of[one]))
+            yield from (Wait(ended[before], stream) for before in sorted(own, key=lambda one: stream_of[one]))
             if number < len(issued):
                 yield from issued[number][1]
             if number in awaited:
-                yield Record(end := next(event), queue)
+                yield Record(end := next(event), stream)
                 ended[number] = end
         yield Synchronize()
 
@@ -200,8 +199,7 @@ class _Lowering:
         ends: dict[int, set[int]] = {}  # for each unit the launches after which its outputs exist
         for stream, launch in issue_order(schedule):
             units = [network.unit_index[name] for name in launch.units]
-            queue = Queue(MAIN.device, stream)
-            work = self._merged(units, queue) if len(units) > 1 else self._unit(units[0], queue, launch.variant)
+            work = self._merged(units, stream) if len(units) > 1 else self._unit(units[0], stream, launch.variant)
             read = {before for unit in units for before in network.predecessors[unit]}
             named = {network.unit_index[name] for name in launch.after} - read
             ends |= dict.fromkeys(
@@ -316,7 +314,7 @@ class _Lowering:
         choice = self.choices(names, strategy, variant)
         if not choice.workspace_bytes:
             return replace(launch, algorithm=choice.algorithm)
-        workspace = workspace_buffer(names, queue, choice.workspace_bytes)
+        workspace = workspace_buffer(names, choice.workspace_bytes)
         self.buffers[workspace.name] = workspace
         return replace(launch, algorithm=choice.algorithm, workspace=workspace.name)
 

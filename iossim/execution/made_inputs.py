@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from iossim.base.errors import GraphError, PlanError, ScheduleError
+from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
@@ -22,15 +22,6 @@ def check_graph(plan: Plan, network: Network) -> None:
     """Raise ScheduleError, naming the network, if a plan is for another graph."""
     if plan.graph_hash != network.graph.hash:
         raise ScheduleError(f"the plan is for another graph than {network.name!r}; lower the schedule again")
-
-
-def check_one_device(plan: Plan, backend: str) -> None:
-    """Raise PlanError, naming the backend, if a plan uses devices other than the first."""
-    if any(plan.devices):
-        named = " and ".join(map(str, plan.devices))
-        raise PlanError(
-            f"the plan is of devices {named}, and backend {backend} runs device 0 alone; lower it for one device"
-        )
 
 
 def launch_graph(network: Network, launch: Launch) -> Graph:

@@ -115,11 +115,6 @@ def measured_rows(
     )
 
 
-def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Largest difference over the largest expected value; infinite if only one is not finite."""
-    return largest_difference(found, expected).relative
-
-
 def ratio_of(numerator: Samples, denominator: Samples, seed: int = 0) -> Ratio:
     """The ratio of two medians, with a bootstrap interval (5th and 95th percentile of resampled medians' ratios).
 

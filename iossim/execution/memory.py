@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from iossim.execution.happens_before import timed_accesses
 from iossim.execution.plan import Buffer, Plan, Queue, aligned
+from iossim.ir.op import Array
 
 
 def with_memory(plan: Plan) -> Plan:
@@ -25,7 +26,7 @@ def with_memory(plan: Plan) -> Plan:
 
 
 def plan_memory(plan: Plan) -> Plan:
-    """The plan with its storages at offsets of one arena (per device), each a multiple of 256 bytes.
+    """The plan with its storages at offsets of one arena, each a multiple of 256 bytes.
 
     Inputs keep their memory to the end, so that the plan can run again; outputs keep theirs from their first write.
     """
@@ -66,15 +67,13 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
     # [a, b]: all of a happens before all of b
     before = np.asarray((first[None, :, :] >= last[:, None, :]).all(axis=2))
     never = np.asarray((last == 0).all(axis=1))  # not accessed at all: never live
-    device = np.array([storage.device for storage in plan.storages])
-    apart = device[:, None] != device[None, :]
-    result: NDArray[np.bool_] = ~(before | before.T | never[:, None] | never[None, :] | apart)
+    result: NDArray[np.bool_] = ~(before | before.T | never[:, None] | never[None, :])
     np.fill_diagonal(result, False)
     return result
 
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
-    """Lower bound of any arena: the maximum of live bytes on a device, in the order of issue."""
+    """Lower bound of any arena: the maximum of live bytes, in the order of issue."""
     first: dict[str, int] = {}  # by storage the numbers of its first and last command in the order of issue
     last: dict[str, int] = {}
     number = 0
@@ -86,11 +85,11 @@ def memory_lower_bound_bytes(plan: Plan) -> int:
         last[access.region.storage] = number
     for name in plan.inputs:
         first[plan.region(name).storage], last[plan.region(name).storage] = 0, number
-    alive_bytes = {device: np.zeros(number + 1, dtype=np.int64) for device in plan.devices}
+    alive_bytes = np.zeros(number + 1, dtype=np.int64)
     for storage in plan.storages:
         if storage.name in first:
-            alive_bytes[storage.device][first[storage.name] : last[storage.name] + 1] += aligned(storage.bytes)
-    return max((int(alive.max()) for alive in alive_bytes.values()), default=0)
+            alive_bytes[first[storage.name] : last[storage.name] + 1] += aligned(storage.bytes)
+    return int(alive_bytes.max())
 
 
 def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:
@@ -112,7 +111,16 @@ def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.b
 
 
 def arena_of(plan: Plan, storage: Buffer) -> slice:
-    """The bytes of a storage in the arena of its device, in a plan whose memory is planned."""
+    """The bytes of a storage in the arena, in a plan whose memory is planned."""
     assert plan.offsets is not None, "plan the memory first"
     begin = plan.offsets[storage.name]
     return slice(begin, begin + storage.bytes)
+
+
+def arrays_in(plan: Plan, arena: NDArray[np.uint8]) -> dict[str, Array]:
+    """A view of the arena for each buffer of a plan whose memory is planned."""
+    whole = {
+        each.name: arena[arena_of(plan, each)].view(each.type.dtype.numpy).reshape(each.type.shape)
+        for each in plan.storages
+    }
+    return {name: whole[each.view_of or name][each.box.selection] for name, each in plan.buffers.items()}

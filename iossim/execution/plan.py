@@ -17,18 +17,13 @@ from iossim.execution.box import Box
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
 
+#: Number of a stream of the device, whose commands run in the order of issue.
+Queue = int
+#: The stream of the first group of every stage; that of a captured graph.
+MAIN: Queue = 0
+
 #: Alignment of storages, in bytes: that of CUDA's own allocator.
 ALIGNMENT_BYTES = 256
-
-
-class Queue(NamedTuple):
-    """A stream of a device, whose commands run in the order of issue."""
-
-    device: int
-    stream: int
-
-    def __str__(self) -> str:
-        return f"queue {self.device}:{self.stream}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +32,12 @@ class Buffer:
 
     A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is not a view itself (a
     *storage*), and has as many axes. It begins at ``starts``, one entry per axis, and has the shape of its ``type``.
-    A storage is on ``device``, as are its views.
     """
 
     name: str
     type: TensorType
     view_of: str | None = None
     starts: tuple[int, ...] = ()
-    device: int = 0
 
     @property
     def bytes(self) -> int:
@@ -93,15 +86,14 @@ class Launch:
     adds_to: str | None = None
 
     def __str__(self) -> str:
-        return f"{'+'.join(self.units)} on {self.queue}{sms_text(self.sms)}"
+        return f"{'+'.join(self.units)} on queue {self.queue}{sms_text(self.sms)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Copy a buffer to another of the same shape on a queue: data movement of a unit that views cannot replace.
 
-    ``unit`` is the unit that needs it; ``sms`` as for a launch. If the two are on different devices it
-    crosses the link between them (:meth:`Plan.transfer`), on a queue of either.
+    ``unit`` is the unit that needs it; ``sms`` as for a launch.
     """
 
     source: str
@@ -111,15 +103,7 @@ class Copy:
     sms: range | None = None
 
     def __str__(self) -> str:
-        return f"the copy of {self.source!r} to {self.target!r} on {self.queue}{sms_text(self.sms)}"
-
-
-class Transfer(NamedTuple):
-    """A copy's traffic from one device to another, in bytes over the link between the two."""
-
-    source: int
-    target: int
-    bytes: int
+        return f"the copy of {self.source!r} to {self.target!r} on queue {self.queue}{sms_text(self.sms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +140,7 @@ class Plan:
     last; ``buffers`` has every buffer by name. ``graph_hash`` is that of the graph.
 
     With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]``
-    of one arena of at most ``arena_bytes`` per device; without, each has separate memory.
+    of one arena of ``arena_bytes``; without, each has separate memory.
     """
 
     graph_hash: str
@@ -177,11 +161,6 @@ class Plan:
         return tuple(sorted({command.queue for command in self.commands if isinstance(command, Launch | Copy)}))
 
     @cached_property
-    def devices(self) -> tuple[int, ...]:
-        """The devices with storages or commands, in order."""
-        return tuple(sorted({storage.device for storage in self.storages} | {queue.device for queue in self.queues}))
-
-    @cached_property
     def storages(self) -> tuple[Buffer, ...]:
         """The buffers that have memory of their own."""
         return tuple(buffer for buffer in self.buffers.values() if buffer.view_of is None)
@@ -195,15 +174,6 @@ class Plan:
         """Location of a buffer's contents, views resolved."""
         buffer = self.buffers[name]
         return Region(buffer.view_of or name, buffer.box)
-
-    def device(self, name: str) -> int:
-        """The device of a buffer."""
-        return self.buffers[self.region(name).storage].device
-
-    def transfer(self, copy: Copy) -> Transfer | None:
-        """The traffic of a copy between devices; None within one."""
-        source, target = self.device(copy.source), self.device(copy.target)
-        return None if source == target else Transfer(source, target, self.buffers[copy.target].type.bytes)
 
 
 def sms_text(sms: range | None) -> str:
@@ -241,9 +211,9 @@ def aligned(size_bytes: int) -> int:
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
-def workspace_buffer(units: tuple[str, ...], queue: Queue, size_bytes: int) -> Buffer:
+def workspace_buffer(units: tuple[str, ...], size_bytes: int) -> Buffer:
     """The workspace of one launch: live while that runs, so that planned memory shares it with all that is not live."""
-    return Buffer(f"workspace:{'+'.join(units)}", TensorType((size_bytes,), DType.UINT8), device=queue.device)
+    return Buffer(f"workspace:{'+'.join(units)}", TensorType((size_bytes,), DType.UINT8))
 
 
 def repeat(plan: Plan, copies: int, synchronise: bool) -> Plan:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from iossim.execution.plan import Command, Copy, Launch, Plan, Record, Synchronize, Wait
+from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.schedule.batch import Strategy
 
-#: Version 1 had only views of channels, and one device.
+#: Version 1 had only views of channels, and queues without a device, of which there is one.
 FORMAT_VERSION = 2
 
 
@@ -17,9 +17,7 @@ def plan_to_json(plan: Plan) -> str:
     offsets = plan.offsets or {}
     buffers = [
         {"name": buffer.name, "shape": buffer.type.shape, "dtype": buffer.type.dtype}
-        | _given(
-            view_of=buffer.view_of, starts=buffer.starts, device=buffer.device or None, offset=offsets.get(buffer.name)
-        )
+        | _given(view_of=buffer.view_of, starts=buffer.starts, offset=offsets.get(buffer.name))
         for buffer in plan.buffers.values()
     ]
     document = {
@@ -38,7 +36,7 @@ def _command(command: Command) -> dict[str, Any]:
     match command:
         case Launch():
             return {"kind": "launch"} | _given(
-                queue=command.queue,
+                queue=_queue(command.queue),
                 units=command.units,
                 strategy=None if command.strategy is Strategy.CONCURRENT else command.strategy,
                 reads=command.reads,
@@ -50,12 +48,17 @@ def _command(command: Command) -> dict[str, Any]:
             )
         case Copy():
             moved = {"units": [command.unit], "reads": [command.source], "writes": [command.target]}
-            return {"kind": "copy", "queue": command.queue, **moved, **_given(sms=_ends(command.sms))}
+            return {"kind": "copy", "queue": _queue(command.queue), **moved, **_given(sms=_ends(command.sms))}
         case Record() | Wait():
             kind = "record" if isinstance(command, Record) else "wait"
-            return {"kind": kind, "queue": command.queue, "event": command.event}
+            return {"kind": kind, "queue": _queue(command.queue), "event": command.event}
         case Synchronize():
             return {"kind": "synchronise"}
+
+
+def _queue(queue: Queue) -> tuple[int, int]:
+    """A queue in the file: its device, which is the first, and its stream."""
+    return 0, queue
 
 
 def _ends(sms: range | None) -> tuple[int, int] | None:

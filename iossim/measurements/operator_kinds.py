@@ -1,27 +1,11 @@
 """The columns that name operators in tables, by kind, and the conversion in both directions.
 
-====================  ================================================================================================
-kind                  columns
-====================  ================================================================================================
-conv (or conv2d)      batch, in_channels, out_channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h,
-                      pad_w; optional: dilation_h, dilation_w, groups (1 where left out)
-conv_transpose        the same, and optional output_padding_h, output_padding_w (0 where left out)
-linear                batch, m, n, k: ``x [batch, m, n]`` by a weight of ``k`` rows of ``n``, to ``[batch, m, k]``
-bmm                   batch, m, n, k: ``x [batch, m, n]`` by ``y [batch, n, k]``, neither a weight
-gemm                  m, n, k, trans_a, trans_b (N or T): as BLAS has it, ``[m, k] x [k, n]``, stored by columns
-add, mul, relu,       rows, cols: of two operands or one, as the function has; of concat one term, copied to its place
-gelu, tanh, concat,
-... (any function)
-softmax, log_softmax, rows, cols: along cols
-layer_norm (or ln),
-rms_norm
-attention             batch, heads, queries, keys, features of a head; optional: kv_heads (heads where left out),
-                      causal (0 where left out)
-max_pool,             batch, channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w
-average_pool
-global_average_pool,  batch, channels, in_h, in_w
-global_max_pool
-====================  ================================================================================================
+:data:`iossim.measurements.kinds.KNOWN` has the columns of each kind, and ``iossim schema measurement`` prints them.
+Element-wise kinds take matrices of ``rows`` and ``cols``, two or one as the function has; a concat is one term, copied
+to its place. Softmaxes and norms are along ``cols``. ``linear`` is ``x [batch, m, n]`` by a weight of ``k`` rows of
+``n``, to ``[batch, m, k]``; ``bmm`` is ``x [batch, m, n]`` by ``y [batch, n, k]``, neither a weight; ``gemm`` is as
+BLAS has it, ``[m, k] x [k, n]``, stored by columns, each transposed or not (T or N). An attention's ``features`` are
+those of a head.
 
 A square size may be one column: ``in_size``, ``kernel``, ``stride``, ``padding``, ``dilation``. Height is the first
 spatial axis of the IR, width the second.

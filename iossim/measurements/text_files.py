@@ -122,6 +122,44 @@ def extent(cells: Row, name: str) -> Extent | None:
     return Extent(x, y, z)
 
 
+def _kernels(cells: Row, column: str) -> tuple[str, ...]:
+    """Names in a list, or in a text with ``;`` between them."""
+    names = cells.get(column) or ()
+    if isinstance(names, str):
+        names = names.split(";")
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise RowError(f"{column} are not names")
+    return tuple(names)
+
+
+#: Columns of measurements and of stages besides their operators, in the order of files, and how a cell is read. Each
+#: is a field of the value, which has its default where the cell is left out.
+MEASUREMENT: dict[str, Callable[[Row, str], Any]] = {
+    "latency_us": number,
+    "spread_us": optional_number,
+    "samples": optional_count,
+    "algorithm": lambda cells, column: str(cells.get(column) or ""),
+    "kernels": _kernels,
+    "grid": extent,
+    "block": extent,
+    "is_cold": lambda cells, column: cells.get(column) in (True, "true", "True", "1"),
+    "row": optional_count,
+}
+STAGE: dict[str, Callable[[Row, str], Any]] = {
+    "latency_us": number,
+    "serial_us": optional_number,
+    "spread_us": optional_number,
+    "samples": optional_count,
+    "row": optional_count,
+}
+
+
+def written(found: Measurement | StageMeasurement) -> dict[str, Any]:
+    """The cells of a measurement or a stage besides its operators, without unknown ones."""
+    cells = ((name, getattr(found, name)) for name in (MEASUREMENT if isinstance(found, Measurement) else STAGE))
+    return {name: cell for name, cell in cells if cell is not None and cell is not False and cell not in ("", ())}
+
+
 class RowReader:
     """Makes measurements from rows that name their operator in columns; ``kind`` is used if they have no ``op``."""
 
@@ -130,20 +168,7 @@ class RowReader:
 
     def measurement(self, cells: Row) -> Measurement:
         """The measurement in a row; raises RowError or RecordError."""
-        names = cells.get("kernels") or ()
-        if isinstance(names, str):
-            names = names.split(";")
-        if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-            raise RowError("kernels are not names")
-        return Measurement(
-            self._operator(cells),
-            *_timed(cells),
-            str(cells.get("algorithm") or ""),
-            tuple(names),
-            extent(cells, "grid"),
-            extent(cells, "block"),
-            cells.get("is_cold") in (True, "true", "True", "1"),
-        )
+        return Measurement(self._operator(cells), **{name: read(cells, name) for name, read in MEASUREMENT.items()})
 
     def stage(self, cells: Row) -> StageMeasurement:
         """The stage in a row: lists of records, or text with ``|`` and ``;``; raises RowError or RecordError."""
@@ -159,13 +184,8 @@ class RowReader:
             raise RowError("stage is not lists of operators")
         if not operators or not all(operators):
             raise RowError("a group of the stage is empty")
-        return StageMeasurement(tuple(map(tuple, operators)), *_timed(cells), optional_number(cells, "serial_us"))
-
-
-def _timed(cells: Row) -> tuple[float, int | None, float | None, int | None]:
-    """The latency of a row, its position in the recording, and the spread and number of samples."""
-    latency_us, row = number(cells, "latency_us"), optional_count(cells, "row")
-    return latency_us, row, optional_number(cells, "spread_us"), optional_count(cells, "samples")
+        groups = tuple(map(tuple, operators))
+        return StageMeasurement(groups, **{name: read(cells, name) for name, read in STAGE.items()})
 
 
 def read_file(path: Path) -> str:

@@ -87,7 +87,7 @@ def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[Any]], chosen: Ma
     for number, command in enumerate(plan.commands):
         size = max((chosen[kernel].workspace_bytes for kernel in _kernels_of(command, kernels)), default=0)
         if isinstance(command, Launch) and size:
-            workspace = workspace_buffer(command.units, command.queue, size)
+            workspace = workspace_buffer(command.units, size)
             buffers[workspace.name] = workspace
             commands[number] = replace(command, workspace=workspace.name)
     return replace(plan, buffers=buffers, commands=tuple(commands))

@@ -23,7 +23,6 @@ from iossim.base.display import Printed
 from iossim.base.errors import OptionError, public
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
-from iossim.execution.plan import Queue
 from iossim.hardware.profile import DeviceProfile
 from iossim.profiles.kernel_table import kernels_of, profile_for, read_rows
 
@@ -157,13 +156,11 @@ def corun_kernels(
         demand = BlockDemand.of(work, profile, _count(of))
         # The row serves as unit, to find its span again.
         kernel = IssuedKernel(demand, host_us, beside_us)
-        issued.append(IssueKernel(kernel, Queue(0, raw.stream), str(row), 0, of))
+        issued.append(IssueKernel(kernel, raw.stream, str(row), 0, of))
         inferred.append(phrases)
     losses = Losses()
     execution = execute(issued, profile, observer=losses)
-    by_themselves_us = [
-        _by_itself_us([one.kernel for one in issued if one.queue.stream == stream]) for stream in streams
-    ]
+    by_themselves_us = [_by_itself_us([one.kernel for one in issued if one.queue == stream]) for stream in streams]
     rows = []
     for run, raw, phrases in zip(losses.runs(), kernels, inferred, strict=True):
         slowed = [Slowed(other.number, through, us) for (other, through), us in losses.of(run).items()]

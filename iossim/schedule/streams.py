@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.base.errors import OptionError, ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
@@ -31,11 +31,8 @@ def as_streams(schedule: AnySchedule, network: Network, most: int | None = None)
 
     In a schedule that already has more streams they share in turn: the first with that of number ``most``, and so on.
 
-    Its latency is still that of the stages, whose boundaries may cost more than events do. Raises OptionError for
-    fewer than one stream.
+    Its latency is still that of the stages, whose boundaries may cost more than events do.
     """
-    if most is not None and most < 1:
-        raise OptionError(f"`streams` {most} is not possible; give 1 or more")
     if isinstance(schedule, StreamSchedule):
         return _sharing(schedule, network, most or len(schedule.streams))
     width = min(schedule.streams, most or schedule.streams)

@@ -1,4 +1,4 @@
-"""Requests for several models that arrive over time at one device: their waiting and service times, by SimPy.
+"""Requests for several models that arrive over time at one device: their waiting and service times.
 
 Each model answers its requests one by one, in the order of arrival. A policy chooses what runs next:
 
@@ -12,14 +12,14 @@ Each model answers its requests one by one, in the order of arrival. A policy ch
 from __future__ import annotations
 
 import csv
+import math
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simpy
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import NumberError, read_number, read_text
@@ -87,86 +87,80 @@ def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
     return sorted((Request((time_ms - first_ms) * 1e3, model) for time_ms, model in found), key=lambda one: one.time_us)
 
 
-def _arrive(
-    environment: simpy.Environment,
-    requests: Sequence[Request],
-    waiting: dict[str, deque[int]],
-    told: Sequence[simpy.Event],
-) -> Generator[simpy.Event, Any, None]:
-    """Let each request wait for its model from its time on; the one event in ``told`` succeeds with it."""
-    for number, request in enumerate(requests):
-        yield environment.timeout(max(0.0, request.time_us - environment.now))
-        waiting.setdefault(request.model, deque()).append(number)
-        if not told[0].triggered:
-            told[0].succeed()
+class _Queues:
+    """The requests that wait for each model, by number, and those to come, each with the time of its arrival."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.waiting: dict[str, deque[int]] = {}
+        self._models = [request.model for request in requests]
+        self._coming: deque[tuple[int, float]] = deque()
+        time_us = 0.0
+        for number, request in enumerate(requests):
+            time_us += max(0.0, request.time_us - time_us)
+            self._coming.append((number, time_us))
+
+    @property
+    def next_us(self) -> float:
+        """Time of the next arrival; infinite after the last."""
+        return self._coming[0][1] if self._coming else math.inf
+
+    def arrive(self) -> float:
+        """Let the next request wait for its model; returns the time."""
+        number, time_us = self._coming.popleft()
+        self.waiting.setdefault(self._models[number], deque()).append(number)
+        return time_us
 
 
 def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> list[float]:
     """Latency of each request if one set at a time occupies the device: of all models that have requests if
     ``together``, else of the earliest request alone.
     """
-    environment = simpy.Environment()
-    waiting: dict[str, deque[int]] = {}
-    latencies_us = [0.0] * len(requests)
-    arrived = [environment.event()]
-
-    def device() -> Generator[simpy.Event, Any, None]:
-        left = len(requests)
-        while left:
-            heads = sorted((own[0], model) for model, own in waiting.items() if own)
-            if not heads:
-                arrived[0] = environment.event()
-                yield arrived[0]
-                continue
-            taken = {model: waiting[model].popleft() for _, model in (heads if together else heads[:1])}
-            ends_us = ends(frozenset(taken))
-            for model, number in taken.items():
-                latencies_us[number] = environment.now + ends_us[model] - requests[number].time_us
-            left -= len(taken)
-            yield environment.timeout(max(ends_us.values()))
-
-    environment.process(_arrive(environment, requests, waiting, arrived))
-    environment.run(environment.process(device()))
+    queues, latencies_us = _Queues(requests), [0.0] * len(requests)
+    now_us, left = 0.0, len(requests)
+    while left:
+        while queues.next_us <= now_us:
+            queues.arrive()
+        if not any(queues.waiting.values()):
+            now_us = queues.arrive()
+        heads = sorted((own[0], model) for model, own in queues.waiting.items() if own)
+        taken = {model: queues.waiting[model].popleft() for _, model in (heads if together else heads[:1])}
+        ends_us = ends(frozenset(taken))
+        for model, number in taken.items():
+            latencies_us[number] = now_us + ends_us[model] - requests[number].time_us
+        left -= len(taken)
+        now_us += max(ends_us.values())
     return latencies_us
 
 
 def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
     """Latency of each request if all models that have one run concurrently."""
-    environment = simpy.Environment()
-    waiting: dict[str, deque[int]] = {}
-    left_us: dict[str, float] = {}
-    latencies_us = [0.0] * len(requests)
+    queues, latencies_us = _Queues(requests), [0.0] * len(requests)
     alone_us = {model: ends(frozenset([model]))[model] for model in {request.model for request in requests}}
-    changed = [environment.event()]
-
-    def device() -> Generator[simpy.Event, Any, None]:
-        done = 0
-        while done < len(requests):
-            for model, own in waiting.items():
-                if own and model not in left_us:
-                    left_us[model] = alone_us[model]
-            changed[0] = environment.event()
-            if not left_us:
-                yield changed[0]
-                continue
-            together = ends(frozenset(left_us))
-            speeds = {
-                model: alone_us[model] / max(alone_us[model], together[model]) if alone_us[model] else 1.0
-                for model in left_us
-            }
-            first_us = min(left / speeds[model] for model, left in left_us.items())
-            began_us, ended = environment.now, environment.timeout(first_us)
-            yield changed[0] | ended
-            # A late clock has too few digits to determine the duration.
-            went_us = first_us if ended.processed else environment.now - began_us
-            for model in list(left_us):
-                left_us[model] -= went_us * speeds[model]
-                if left_us[model] <= _ROUNDING * alone_us[model]:
-                    del left_us[model]
-                    number = waiting[model].popleft()
-                    latencies_us[number] = environment.now - requests[number].time_us
-                    done += 1
-
-    environment.process(_arrive(environment, requests, waiting, changed))
-    environment.run(environment.process(device()))
+    left_us: dict[str, float] = {}
+    now_us, done = 0.0, 0
+    while done < len(requests):
+        for model, own in queues.waiting.items():
+            if own and model not in left_us:
+                left_us[model] = alone_us[model]
+        if not left_us:
+            now_us = queues.arrive()
+            continue
+        together = ends(frozenset(left_us))
+        speeds = {
+            model: alone_us[model] / max(alone_us[model], together[model]) if alone_us[model] else 1.0
+            for model in left_us
+        }
+        went_us = min(left / speeds[model] for model, left in left_us.items())
+        if queues.next_us < now_us + went_us:
+            began_us, now_us = now_us, queues.arrive()
+            went_us = now_us - began_us
+        else:
+            now_us += went_us
+        for model in list(left_us):
+            left_us[model] -= went_us * speeds[model]
+            if left_us[model] <= _ROUNDING * alone_us[model]:
+                del left_us[model]
+                number = queues.waiting[model].popleft()
+                latencies_us[number] = now_us - requests[number].time_us
+                done += 1
     return latencies_us

@@ -120,17 +120,14 @@ def coschedule(
     """Run networks (by label) concurrently, in each way; ``progress`` reports each network, and the search.
 
     Streams are searched for the ``objective``, by default the makespan. The options' limit in seconds covers all of it;
-    KeyboardInterrupt ends it with the ways known so far (:mod:`iossim.search.anytime`). Raises OptionError for prices
-    without streams, a label with a slash, or an objective of other models; GraphError for networks of different
+    KeyboardInterrupt ends it with the ways known so far (:mod:`iossim.search.anytime`). Labels have no slash. Raises
+    OptionError for prices without streams, or an objective of other models; GraphError for networks of different
     precisions.
     """
     options, objective = options or SearchOptions(), objective or Objective()
     objective.check(networks)
     if not isinstance(prices, StreamCostModel):
         raise OptionError(f"cost model {prices.identity.name!r} prices no streams; give `cost_model` simulator")
-    for label in networks:
-        if BEHIND in label:
-            raise OptionError(f"label {label!r} has a {BEHIND}; give one without")
     try:
         steps = Steps(Clock(options.seconds))
         return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)

@@ -15,10 +15,8 @@ BEHIND = "/"
 def union(networks: Mapping[str, Network]) -> Network:
     """The disjoint union of networks by label, with one block: the name ``x`` of network ``a`` is ``a/x``.
 
-    Raises GraphError if there are none, or if they compute in different precisions.
+    Raises GraphError if they compute in different precisions.
     """
-    if not networks:
-        raise GraphError("a union of no networks is none; give one or more")
     precisions = {network.precision for network in networks.values()}
     if len(precisions) > 1:
         named = ", ".join(f"{label!r} in {network.precision}" for label, network in networks.items())

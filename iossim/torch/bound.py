@@ -19,9 +19,9 @@ from iossim.backends.torch_cuda.tensors import arithmetic, one_thread, to_array,
 from iossim.base.errors import GraphError, ModelError, OptionError
 from iossim.execution.backend import BackendError, Choice, Choices, DeviceLostError
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import largest_error, plan_for
+from iossim.execution.measured_run import plan_for
 from iossim.execution.plan import Launch
-from iossim.execution.tolerance import SWAPPED, ranked, tolerance
+from iossim.execution.tolerance import SWAPPED, largest_difference, ranked, tolerance
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -179,7 +179,7 @@ class Bound:
                     f"output {number} of module {self._name} is {told(form(one))}, and by its schedule "
                     f"{told(form(other))}; convert the module and its inputs"
                 )
-            error = largest_error({"output": to_array(other)}, {"output": to_array(one)})
+            error = largest_difference({"output": to_array(other)}, {"output": to_array(one)}).relative
             if error > tolerance(self.network):
                 if self.network.graph.outputs[number] not in ordered:
                     raise ModelError(

@@ -254,7 +254,7 @@ def test_stages_become_streams_without_barriers(diamond: Network) -> None:
     assert sum(isinstance(command, Wait) for command in plan.commands) == 2
     assert sum(isinstance(command, Record) for command in plan.commands) == 2
     assert [type(command) for command in plan.commands].index(Synchronize) == len(plan.commands) - 1
-    issued = instructions(plan, diamond, [KernelLibrary(cpu_of(4), SESSION)])
+    issued = instructions(plan, diamond, KernelLibrary(cpu_of(4), SESSION))
     assert [one.stream_us for one in issued if isinstance(one, IssueWait)] == [NOTIFICATION_US] * 2
     assert sum(isinstance(one, AwaitDevice) for one in issued) == 1
 

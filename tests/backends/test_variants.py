@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, random_inputs, random_network, random_schedule, unscheduled
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.structured_error import StructuredError

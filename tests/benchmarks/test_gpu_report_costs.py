@@ -19,7 +19,6 @@ from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.plan import Queue
 from iossim.ir.types import Precision
 
 #: What the double's host takes for a call, by its verb.
@@ -98,7 +97,7 @@ def test_forked_chains_wait_for_each_other(costs: ModuleType) -> None:
     driver = OneByOne()
     backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
     machine = backend.machine
-    probe = Probe(driver, machine.library, lambda lane: machine.lane(Queue(0, lane)), 2)
+    probe = Probe(driver, machine.library, machine.lane, 2)
     assert probe.fork_and_join_us(4, 5) == pytest.approx(3 * 5 * KERNEL_US)
     assert probe.fork_and_join_us(2, 1) == pytest.approx(KERNEL_US)
 

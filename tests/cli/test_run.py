@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
-from plan_reading import plan_from_json
+from other_plans import plan_from_json
 
 import iossim
 

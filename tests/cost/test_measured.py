@@ -279,10 +279,10 @@ def test_equal_signatures_are_equal_work(seed: int) -> None:
         for command in plan.commands:
             if isinstance(command, Launch):
                 names = [network.signatures[network.unit_index[unit]] for unit in command.units]
-                work.setdefault(command.queue.stream, []).append("+".join(names))
+                work.setdefault(command.queue, []).append("+".join(names))
             elif isinstance(command, Copy):
                 source = plan.buffers[command.source].type
-                work.setdefault(command.queue.stream, []).append(f"copy {source}")
+                work.setdefault(command.queue, []).append(f"copy {source}")
         assert found.setdefault(signature, sorted(work.values())) == sorted(work.values())
         assert (signature == "free") == (not work)
 

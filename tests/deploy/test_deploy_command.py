@@ -13,6 +13,7 @@ import iossim
 from iossim.base.user_files import write_atomically
 from iossim.cli.main import main
 from iossim.cli.outputs import wants_plot
+from iossim.execution.tolerance import Difference
 
 CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 QUICK = "--rounds 2 --warm-up 0"
@@ -195,7 +196,7 @@ def test_outputs_that_differ(
     """Exit code 1, and nothing is written."""
     from iossim.deploy import check
 
-    monkeypatch.setattr(check, "largest_error", lambda found, expected: 0.5)
+    monkeypatch.setattr(check, "largest_difference", lambda found, expected: Difference(relative=0.5))
     line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out"
     assert main(line.split()) == 1
     assert "Outputs DIFFER" in capsys.readouterr().out

@@ -22,9 +22,9 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 import onnxruntime
 
 import iossim
-from iossim.base.errors import ScheduleError
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
-from iossim.deploy.folder import Deployment, read_deployment, write_deployment
+from iossim.deploy.folder import Deployment, write_deployment
+from iossim.deploy.open_model import OpenDimensions
 from iossim.deploy.runtime import (
     DeployedGraph,
     OptimisedNode,
@@ -46,7 +46,8 @@ from iossim.schedule.streams import as_streams
 
 
 def deployed(folder: Path, network: Network, saved: Schedule, most: int = 2) -> Deployment:
-    return write_deployment(folder, provider_of(cpu()), network, as_streams(saved, network, most))
+    streams = as_streams(saved, network, most)
+    return write_deployment(folder, provider_of(cpu()), network, streams, OpenDimensions.of(network))
 
 
 @pytest.fixture(scope="module")
@@ -149,24 +150,14 @@ def test_a_model_that_changed_or_is_gone(name: str, copied: Path) -> None:
     for changed in (bytes([kept[0] ^ 1]) + kept[1:], kept[:-1], b"", None):
         file.unlink() if changed is None else file.write_bytes(changed)
         refused_by_program(copied, f"{name} {differs}")
-        with pytest.raises(ScheduleError, match=f"{name} {'is not there' if changed is None else differs}; deploy the"):
-            read_deployment(copied)
-    file.write_bytes(kept)
-    assert read_deployment(copied).folder == copied
 
 
 def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
     path = copied / "partition.json"
     document = json.loads(path.read_text())
     first, second = document["streams"]
-    for streams, reason in (
-        ([first, [*second, first[0]]], f"node '{first[0]}' is in the streams twice"),
-        ([first[1:], second], f"node '{first[0]}' is in no stream"),
-        ([first, [*second, "nobody"]], "stream 1 names 'nobody'"),
-    ):
+    for streams in ([first, [*second, first[0]]], [first[1:], second], [first, [*second, "nobody"]]):
         path.write_text(json.dumps({**document, "streams": streams}))
-        with pytest.raises(ScheduleError, match=reason):
-            read_deployment(copied)
         refused_by_program(copied, "partition.json does not name each node once")
     path.write_text(json.dumps({**document, "provider": "NoExecutionProvider"}))
     refused_by_program(copied, "no NoExecutionProvider in this ONNX Runtime")
@@ -175,10 +166,6 @@ def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
         copied,
         "partition.json cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
     )
-    for text in ("{", "[]", "{}", '{"provider": "x", "devices": []}'):
-        path.write_text(text)
-        with pytest.raises(ScheduleError, match="holds no streams"):
-            read_deployment(copied)
 
 
 @pytest.mark.parametrize(
@@ -201,9 +188,6 @@ def test_a_partition_of_another_make(copied: Path, change: dict[str, Any]) -> No
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | change))
     assert refused_by_program(copied)
-    if "shapes" not in change and "provider" not in change and "nodes_sha256" not in change:
-        with pytest.raises(ScheduleError, match=r"partition\.json"):
-            read_deployment(copied)
     if list(change.values()) == [None]:  # and without it at all
         path.write_text(json.dumps({key: value for key, value in document.items() if key not in change}))
         assert refused_by_program(copied) == "partition.json is not as iossim deploy wrote it; deploy the model again"
@@ -238,14 +222,6 @@ def refused_by_program(folder: Path, reason: str | None = None, *arguments: str)
     assert (ended.value.code, errors.getvalue()) == (2, f"error: {reason or said}\n")
     assert "\n" not in said
     return said
-
-
-def test_two_nodes_of_one_name(copied: Path) -> None:
-    model = onnx.load(str(copied / "model.onnx"), load_external_data=False)
-    model.graph.node[1].name = model.graph.node[0].name
-    (copied / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(BackendError, match="has two nodes named"):
-        optimised_nodes(copied / "model.onnx")
 
 
 def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

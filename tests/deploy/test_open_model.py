@@ -15,6 +15,7 @@ import onnxruntime
 
 import iossim
 from iossim.deploy.folder import Deployment, write_deployment
+from iossim.deploy.open_model import OpenDimensions
 from iossim.deploy.runtime import open_session, provider_of, session_options
 from iossim.execution.made_inputs import made_arrays
 from iossim.schedule.streams import as_streams
@@ -34,7 +35,9 @@ def deployed(folder: Path, path: Path, scheduler: str = "sequential", **bound: i
     found = iossim.optimize(network, "v100-sxm2", scheduler=scheduler)
     made = folder / "deployed"
     made.mkdir()
-    return write_deployment(made, provider_of(cpu()), network, as_streams(found, network, 2))
+    return write_deployment(
+        made, provider_of(cpu()), network, as_streams(found, network, 2), OpenDimensions.of(network)
+    )
 
 
 def check_equal(read: Deployment, path: Path, **bound: int) -> None:
@@ -133,6 +136,8 @@ def test_what_depends_on_a_size_is_for_that_alone(
 def test_a_network_of_no_file_is_for_its_own_batch(tmp_path: Path) -> None:
     network = iossim.load("ios_sample", batch=2)
     found = iossim.optimize(network, "v100-sxm2", scheduler="sequential")
-    read = write_deployment(tmp_path, provider_of(cpu()), network, as_streams(found, network, 1))
+    read = write_deployment(
+        tmp_path, provider_of(cpu()), network, as_streams(found, network, 1), OpenDimensions.of(network)
+    )
     assert read.shapes == {name: network.graph.types[name].shape for name in network.graph.inputs}
     assert read.opened.reason == ""

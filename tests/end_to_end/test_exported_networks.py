@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from checked_execution import execute
 from command_line import printed, printed_json, refused
 from exported_networks import NETWORKS, Writer, assert_equal_outputs
 from onnx import TensorProto
@@ -19,7 +20,6 @@ from test_compare import check_comparison
 
 import iossim
 from iossim.api import compare, optimize, search_options
-from iossim.backends.numpy_reference.execute import execute
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
@@ -229,6 +229,6 @@ def test_a_scheduled_plan_computes_what_onnxruntime_does(model: str, merges: boo
         for engine in ("paper", "graph"):
             plan = lower_schedule(schedule, network, engine)
             check_happens_before(plan)
-            (output,) = execute(plan, network, {name: image}, seed=6).values()
+            (output,) = execute(plan, network, {name: image}, 6).values()
             assert np.abs(output - expected).max() <= 1e-4 * np.abs(expected).max()
     assert bool(merged) == merges

@@ -7,12 +7,13 @@ from functools import cache
 from importlib.util import find_spec
 
 import pytest
+from checked_execution import execute
 from command_line import printed, printed_json
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend
@@ -20,9 +21,9 @@ from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import Plan
+from iossim.execution.tolerance import largest_difference
 from iossim.ir.constants import SeededConstant
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -170,9 +171,9 @@ def prove(network: Network, chosen: Schedule, inputs: dict[str, Array], expected
         plan = plan_memory(lowered)
         check_happens_before(plan)
         assert memory_lower_bound_bytes(plan) <= plan.arena_bytes <= plan.storage_bytes
-        assert largest_error(execute(plan, network, inputs, seed), expected) <= 1e-4
+        assert largest_difference(execute(plan, network, inputs, seed), expected).relative <= 1e-4
         if (backend := threads(engine)) is not None:
-            assert largest_error(backend.execute(network, plan, inputs), expected) <= 1e-4
+            assert largest_difference(backend.execute(network, plan, inputs), expected).relative <= 1e-4
         for mutilated, is_race in Races(lowered).mutations():
             assert rejected(mutilated) == is_race
             caught += is_race

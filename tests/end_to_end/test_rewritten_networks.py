@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from command_line import printed, printed_everywhere, refused
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.constants import AbsentConstant
@@ -58,7 +59,7 @@ def test_a_rewritten_network_computes_the_same(name: str, tmp_path: Path) -> Non
         write_onnx(each.graph, path)
     (expected,), (made,) = (run_onnxruntime(str(path), given) for path in paths)
     schedule = iossim.optimize(found.network, "v100-sxm2", scheduler="greedy")
-    (planned,) = execute(lower_schedule(schedule, found.network, "graph"), found.network, given, seed=8).values()
+    (planned,) = execute(lower_schedule(schedule, found.network, "graph"), found.network, given, 8).values()
     bound = 1e-4 * np.abs(expected).max()
     assert bound > 0
     assert np.abs(made - expected).max() <= bound

@@ -8,14 +8,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from boxed_plans import boxed
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import boxed
 from plan_contents import accepted
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
@@ -69,7 +69,7 @@ def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
     generator = random.Random(seed)
     whole = Buffer("whole", TensorType((3, 2, 4, 4)))
     buffers, commands = {"whole": whole}, list[Command]()
-    queues = [Queue(0, stream) for stream in range(3)]
+    queues = list(range(3))
     commands += [launch("first", queues[0], writes=["whole"]), Synchronize()]
     events = 0
     for number in range(generator.randint(2, 8)):
@@ -112,7 +112,7 @@ def test_a_race_that_the_checker_reports_is_one_that_execution_can_run_into() ->
     assert found >= 3
 
 
-A, B = Queue(0, 0), Queue(0, 1)
+A, B = 0, 1
 WHOLE = Buffer("whole", TensorType((1, 4, 2, 2)))
 LEFT, RIGHT = (Buffer(n, TensorType((1, 2, 2, 2)), "whole", (0, c, 0, 0)) for n, c in (("left", 0), ("right", 2)))
 OTHER, SCRATCH = Buffer("other", TensorType((1, 1, 2, 2))), Buffer("scratch", TensorType((64,), DType.UINT8))
@@ -140,28 +140,28 @@ COPY = Copy("left", "right", "g", B)
     [
         (
             [launch("f", A, writes=["whole"]), launch("g", B, reads=["right"])],
-            "^g on queue 0:1 reads 'right', f on queue 0:0 writes 'whole', and nothing orders the two; put an event",
+            "^g on queue 1 reads 'right', f on queue 0 writes 'whole', and nothing orders the two; put an event",
         ),
         ([F, launch("g", B, writes=["right"])], ""),
-        ([F, launch("g", B, writes=["whole"])], "g on queue 0:1 writes 'whole', f on queue 0:0 writes 'left'"),
-        ([F, Synchronize(), H, WRITE_LEFT], "w on queue 0:1 writes 'left', h on queue 0:0 reads 'left'"),
+        ([F, launch("g", B, writes=["whole"])], "g on queue 1 writes 'whole', f on queue 0 writes 'left'"),
+        ([F, Synchronize(), H, WRITE_LEFT], "w on queue 1 writes 'left', h on queue 0 reads 'left'"),
         ([F, Synchronize(), H, *EVENT, WRITE_LEFT], ""),
-        ([F, launch("g", A, reads=["whole"])], "g on queue 0:0 reads 'whole', which nothing has written before"),
+        ([F, launch("g", A, reads=["whole"])], "g on queue 0 reads 'whole', which nothing has written before"),
         ([F, G, launch("h", A, reads=["whole"])], ""),
         # An event orders what came before it, and no more; events order transitively.
         ([F, Record(0, A), G, Wait(0, B), READ_LEFT], ""),
         (
             [F, Record(0, A), G, Wait(0, B), launch("r", B, reads=["right"])],
-            "r .* reads 'right', g on queue 0:0 writes 'right'",
+            "r .* reads 'right', g on queue 0 writes 'right'",
         ),
-        ([F, *EVENT, Record(1, B), Wait(1, Queue(0, 2)), launch("h", Queue(0, 2), reads=["left"])], ""),
-        ([Wait(7, B), Record(7, A)], "queue 0:1 waits for event 7, which is recorded nowhere before"),
+        ([F, *EVENT, Record(1, B), Wait(1, 2), launch("h", 2, reads=["left"])], ""),
+        ([Wait(7, B), Record(7, A)], "queue 1 waits for event 7, which is recorded nowhere before"),
         ([Record(7, A), Record(7, A)], "event 7 is recorded twice"),
         ([F, *EVENT, COPY], ""),
-        ([F, COPY], "the copy of 'left' to 'right' on queue 0:1 reads 'left', f on queue 0:0"),
+        ([F, COPY], "the copy of 'left' to 'right' on queue 1 reads 'left', f on queue 0"),
         (
             [replace(F, workspace="scratch"), replace(G, queue=B, workspace="scratch")],
-            "g on queue 0:1 writes 'scratch', f on queue 0:0 writes 'scratch'",
+            "g on queue 1 writes 'scratch', f on queue 0 writes 'scratch'",
         ),
     ],
 )
@@ -177,7 +177,7 @@ def refused(plan: Plan, message: str) -> None:
 
 def test_the_host_reads_outputs_after_a_synchronise_only() -> None:
     refused(plan_of(F, Synchronize(), outputs=["left"]), "")
-    refused(plan_of(F, outputs=["left"]), "the host reads 'left', f on queue 0:0 writes 'left'")
+    refused(plan_of(F, outputs=["left"]), "the host reads 'left', f on queue 0 writes 'left'")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_host_reads_outputs_after_a_synchronise_only() -> None:
     [
         (None, ""),
         ({"whole": 0, "other": 256}, ""),
-        ({"whole": 0, "other": 0}, "h on queue 0:0 reads 'left', to whose memory g on queue 0:0 writes 'other'"),
+        ({"whole": 0, "other": 0}, "h on queue 0 reads 'left', to whose memory g on queue 0 writes 'other'"),
     ],
 )
 def test_memory_that_another_storage_has_overwritten(offsets: dict[str, int] | None, message: str) -> None:

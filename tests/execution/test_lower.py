@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import plan_from_json
 from plan_contents import accepted
 from plan_races import Races
-from plan_reading import plan_from_json
 from random_networks import (
     make_schedule,
     make_stage,
@@ -27,7 +28,7 @@ from random_networks import (
 )
 
 import iossim
-from iossim.backends.numpy_reference.execute import execute, numpy_outputs
+from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.backends import backend_from, create_backend
@@ -37,7 +38,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_difference
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
+from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait
 from iossim.execution.plan_json import plan_to_json
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
@@ -70,11 +71,11 @@ def spelled(plan: Plan) -> list[str]:
     for command in plan.commands:
         match command:
             case Launch():
-                words.append(f"{'+'.join(command.units)}@{command.queue.stream}")
+                words.append(f"{'+'.join(command.units)}@{command.queue}")
             case Record():
-                words.append(f"record{command.event}@{command.queue.stream}")
+                words.append(f"record{command.event}@{command.queue}")
             case Wait():
-                words.append(f"wait{command.event}@{command.queue.stream}")
+                words.append(f"wait{command.event}@{command.queue}")
             case Synchronize():
                 words.append("sync")
     return words
@@ -128,7 +129,7 @@ def test_merged_outputs_are_slices_of_one_buffer(diamond: Network) -> None:
 def test_what_a_plan_says_of_itself(diamond: Network) -> None:
     plan = lower_schedule(parallel(diamond), diamond)
     assert (plan.inputs, plan.outputs, plan.graph_hash) == (("x",), ("d",), diamond.graph.hash)
-    assert plan.queues == (Queue(0, 0), Queue(0, 1))
+    assert plan.queues == (0, 1)
     assert [launch.reads for launch in plan.launches] == [("x",), ("a",), ("a",), ("b", "c")]
     assert plan.region("x") == Region("x", Box.whole(diamond.graph.types["x"].shape))
 
@@ -149,7 +150,7 @@ def test_groups_of_a_divided_stage_have_sms_of_their_own(diamond: Network) -> No
     plan = lower_schedule(schedule, diamond, "partition", divided=divided)
     assert asked == [([[1], [2]], {})]
     assert [launch.sms for launch in plan.launches] == [None, range(4), range(4, 10), None]
-    assert str(plan.launches[1]) == "b on queue 0:0 (SMs 0-3)"
+    assert str(plan.launches[1]) == "b on queue 0 (SMs 0-3)"
     check_happens_before(plan)
     assert plan_from_json(plan_to_json(plan)).commands == plan.commands
     left_open = lower_schedule(schedule, diamond, "partition")
@@ -160,7 +161,7 @@ def test_groups_of_a_divided_stage_have_sms_of_their_own(diamond: Network) -> No
 def test_groups_on_the_same_sms_run_one_after_another(diamond: Network) -> None:
     both = range(4), range(4)
     plan = lower_schedule(parallel(diamond), diamond, "partition", divided=lambda groups, variants: both)
-    assert {launch.queue for launch in plan.launches} == {Queue(0, 0)}
+    assert {launch.queue for launch in plan.launches} == {0}
     check_happens_before(plan)
 
 
@@ -172,7 +173,7 @@ def test_what_may_run_at_once_shares_no_sms(diamond: Network, sms: tuple[range |
         replace(command, sms=of_unit.get(command.units[0])) if isinstance(command, Launch) else command
         for command in plan.commands
     )
-    with pytest.raises(ScheduleError, match=r"c on queue 0:1.* and b on queue 0:0.* may run at once and share SMs"):
+    with pytest.raises(ScheduleError, match=r"c on queue 1.* and b on queue 0.* may run at once and share SMs"):
         check_happens_before(replace(plan, commands=commands))
 
 

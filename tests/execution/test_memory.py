@@ -7,11 +7,11 @@ from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule, sequential_schedule
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.box import Box

@@ -24,7 +24,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import check_inputs, made_inputs
-from iossim.execution.measured_run import largest_error, measure_schedules, output_difference, plan_for, ratio_of
+from iossim.execution.measured_run import measure_schedules, output_difference, plan_for, ratio_of
 from iossim.execution.plan import Copy
 from iossim.execution.tolerance import LEAST, Difference, largest_difference, tolerance
 from iossim.hardware.load import device
@@ -162,7 +162,7 @@ def test_the_largest_difference_says_where_and_how_much(
     found, outputs = ({name: np.array(own, np.float32) for name, own in each.items()} for each in (got, wanted))
     difference = largest_difference(found, outputs)
     assert (difference, str(difference)) == (expected, words)
-    assert largest_error(found, outputs) == expected.relative
+    assert largest_difference(found, outputs).relative == expected.relative
 
 
 def test_what_is_not_finite_differs_most() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest
+from checked_execution import execute
 from command_line import printed, printed_json, refused
 from divided import divided
 from hypothesis import assume, given, settings
@@ -20,7 +21,6 @@ from random_networks import random_inputs, random_network, unscheduled
 import iossim
 from benchmarks.scheduled_first import scheduled_first
 from iossim import api
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.execution.happens_before import check_happens_before

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from divided import divided
 from plan_contents import check_contents
 from random_networks import random_inputs
@@ -13,14 +14,15 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
 from iossim import api, related
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute, numpy_outputs
+from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.measured_run import largest_error, output_difference, plan_for
+from iossim.execution.measured_run import output_difference, plan_for
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
+from iossim.execution.tolerance import largest_difference
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter
@@ -114,7 +116,7 @@ def error_of(schedule: Schedule, divided: Network, whole: Network, backend: str)
     plain, _ = for_backend(schedule, divided, runner)
     inputs = random_inputs(whole)
     outputs = runner.execute(divided, plan_for(plain, divided, runner), inputs)
-    return largest_error(outputs, evaluate_graph(whole.graph, inputs))
+    return largest_difference(outputs, evaluate_graph(whole.graph, inputs)).relative
 
 
 def unequal(network: Network, training: bool) -> Schedule:

@@ -9,14 +9,15 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from other_plans import plan_from_json
 from plan_contents import accepted, check_contents
 from plan_races import Races
-from plan_reading import plan_from_json
 from random_networks import make_stage, one_block, random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice, Choices
 from iossim.execution.backends import create_backend

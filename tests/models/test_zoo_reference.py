@@ -159,7 +159,7 @@ def network_of(tokens: int, past: int, heads: int, kv_heads: int) -> Network:
 def run(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every value of a network, its weights included."""
     values = {name: one.load() for name, one in network.graph.constants.items()}
-    return values | evaluate_graph(network.graph, inputs, list(network.graph.producer))
+    return values | evaluate_graph(replace(network.graph, outputs=tuple(network.graph.producer)), inputs)
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.sampled_from([(2, 1), (4, 2), (4, 4)]), st.integers(0, 99))

@@ -10,8 +10,7 @@ from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import ScheduleError
 from iossim.execution.happens_before import check_happens_before
-from iossim.execution.lower import MAIN
-from iossim.execution.plan import Plan, Wait, segments
+from iossim.execution.plan import MAIN, Plan, Wait, segments
 from iossim.ir.network import Network
 
 #: What the device says of work that no fork brought into a capture, or that ends outside.

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from checked_execution import execute
 from onnx import numpy_helper
 from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import IossimError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.execution.plan import Plan, Record, Synchronize, Wait, accesses
+from iossim.execution.plan import Plan, Queue, Record, Synchronize, Wait, accesses
 
 Ranges = list[tuple[int, int]]
 
@@ -28,17 +28,13 @@ class Races:
         for number, parts in enumerate(touched):
             for storage, ranges, writes in parts:
                 by_storage.setdefault(storage, []).append((number, ranges, writes))
-        groups = [by_storage]
+        groups = [*by_storage.values()]
         if plan.offsets is not None:
-            of_device: dict[str, list[tuple[int, Ranges, bool]]] = {}
-            for storage, found in by_storage.items():
-                of_device.setdefault(str(plan.buffers[storage].device), []).extend(found)
-            groups = [of_device]
+            groups = [[one for found in groups for one in found]]
         self.pairs = sorted(
             {
                 (min(left, right), max(left, right))
-                for group in groups
-                for found in group.values()
+                for found in groups
                 for left, ranges, writes in found
                 for right, others, writes_too in found
                 if left < right and (writes or writes_too) and _meet(ranges, others)
@@ -61,7 +57,8 @@ class Races:
     def _before(self, without: int | None) -> list[int]:
         """For each command the set of those with a path to it."""
         commands = [*self.plan.commands, None]
-        last_of: dict[object, int] = {}  # the last command of each queue, and of each event its record
+        last_of: dict[Queue, int] = {}
+        record_of: dict[int, int] = {}
         everything = synchronised = 0
         before: list[int] = []
         for number, command in enumerate(commands):
@@ -73,11 +70,11 @@ class Races:
             else:
                 if command.queue in last_of:
                     found |= before[last_of[command.queue]] | 1 << last_of[command.queue]
-                if isinstance(command, Wait) and command.event in last_of:
-                    found |= before[last_of[command.event]] | 1 << last_of[command.event]
+                if isinstance(command, Wait) and command.event in record_of:
+                    found |= before[record_of[command.event]] | 1 << record_of[command.event]
                 last_of[command.queue] = number
                 if isinstance(command, Record):
-                    last_of[command.event] = number
+                    record_of[command.event] = number
             before.append(found)
             everything |= 1 << number
         return before

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.program import Instruction, IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.execution.plan import Queue
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
 
@@ -87,9 +86,7 @@ def works(draw: st.DrawFn, most_blocks: int = 60) -> KernelWork:
 
 
 def issue(kernel: KernelWork, profile: DeviceProfile, stream: int = 0, host_us: float = 0.0) -> IssueKernel:
-    return IssueKernel(
-        IssuedKernel(BlockDemand.of(kernel, profile), host_us), Queue(0, stream), f"unit of {kernel.name}", 0
-    )
+    return IssueKernel(IssuedKernel(BlockDemand.of(kernel, profile), host_us), stream, f"unit of {kernel.name}", 0)
 
 
 @st.composite

@@ -9,7 +9,6 @@ from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time,
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.unit_prices import UnitKey, UnitPrice, UnitPrices
-from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
@@ -66,32 +65,11 @@ class AwaitDevice:
     host_us: float
 
 
-@dataclass(frozen=True, slots=True)
-class IssueTransfer:
-    """The host issues a copy from one device to another: ``link_us`` on the link, then ``latency_us``."""
-
-    link: tuple[int, int]
-    queue: Queue
-    host_us: float
-    link_us: float
-    latency_us: float
-    unit: str
-    stage: int
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Link between any two devices, in each direction: GB/s, and latency of the first byte (Hockney, 1994)."""
-
-    bandwidth_gbps: float
-    latency_us: float
-
-
-Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevice
+Instruction = IssueKernel | IssueRecord | IssueWait | AwaitDevice
 
 
 class KernelLibrary:
-    """The kernels that units run as on one device, block by block: each step's fastest candidate, or a variant's.
+    """The kernels that units run as on a device, block by block: each step's fastest candidate, or a variant's.
 
     Equal units are lowered once, in whatever network they come. Values lie ``in_place`` by default where they do under
     the engine.
@@ -143,36 +121,21 @@ class KernelLibrary:
 
 
 def instructions(
-    plan: Plan,
-    network: Network,
-    libraries: Sequence[KernelLibrary],
-    stages: Mapping[str, int] | None = None,
-    link: Link | None = None,
+    plan: Plan, network: Network, library: KernelLibrary, stages: Mapping[str, int] | None = None
 ) -> list[Instruction]:
-    """Instructions of the host for a plan; ``libraries`` are those of devices 0, 1 and so on, all under one engine.
+    """Instructions of the host for a plan.
 
-    ``stages`` are the stage numbers of units, 0 where left out; ``link`` is what copies between devices cross. Raises
-    ScheduleError for a plan of another network, OptionError for one of more devices, or whose devices have no link.
+    ``stages`` are the stage numbers of units, 0 where left out. Raises ScheduleError for a plan of another network.
     """
     check_graph(plan, network)
-    devices = {command.queue.device for command in plan.commands if not isinstance(command, Synchronize)}
-    if devices and max(devices) >= len(libraries):
-        raise OptionError(
-            f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
-        )
-    graph = libraries[0].engine.is_recorded
     copied = {command.unit for command in plan.commands if isinstance(command, Copy)}
-    forks, joins = forks_and_joins(plan.commands) if graph else (set(), set())
+    forks, joins = forks_and_joins(plan.commands) if library.engine.is_recorded else (set(), set())
+    cores, costs = _cores(library), library.costs
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
-        if isinstance(command, Synchronize):
-            waits_us = (libraries[device].profile.engine.synchronise_us for device in devices or {0})
-            found.append(AwaitDevice(max(waits_us)))
-            continue
-        library = libraries[command.queue.device]
-        cores = _cores(library)
-        costs = library.costs
         match command:
+            case Synchronize():
+                found.append(AwaitDevice(library.profile.engine.synchronise_us))
             case Launch():
                 unit = "+".join(command.units)
                 stage = (stages or {}).get(command.units[0], 0)
@@ -183,15 +146,6 @@ def instructions(
             case Copy():
                 stage = (stages or {}).get(command.unit, 0)
                 moved = plan.buffers[command.target].type
-                crossing = plan.transfer(command)
-                if crossing is not None:
-                    if link is None:
-                        raise OptionError(f"{command} crosses devices, and nothing joins them; give a link")
-                    times_us = crossing.bytes / (link.bandwidth_gbps * 1e3), link.latency_us
-                    host_us = 0.0 if graph else library.profile.engine.bare_launch_us
-                    transfer = IssueTransfer(crossing[:2], command.queue, host_us, *times_us, command.unit, stage)
-                    found.append(transfer)
-                    continue
                 sms = None if command.sms is None else len(command.sms)
                 found += [
                     IssueKernel(kernel, command.queue, command.unit, stage, command.sms or cores)

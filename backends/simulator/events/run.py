@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from iossim.backends.simulator.events.device import Observer
-from iossim.backends.simulator.events.engine import execute, execute_on_all
-from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary, Link, instructions
+from iossim.backends.simulator.events.engine import execute
+from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary, instructions
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.stage_runs import divided_as_priced
 from iossim.backends.simulator.unit_prices import UnitPrices
@@ -14,7 +14,7 @@ from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
-from iossim.execution.plan import Plan, Queue
+from iossim.execution.plan import Plan
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -36,7 +36,7 @@ def stage_us(
         parts = divided([[problem.units[unit] for unit in group] for group in groups], {})
     streams = list(range(len(groups))) if divided is None else [parts.index(sms) for sms in parts]
     issued: list[Instruction] = [
-        IssueKernel(kernel, Queue(0, stream), problem.unit_names[unit], 0, sms)
+        IssueKernel(kernel, stream, problem.unit_names[unit], 0, sms)
         for stream, group, sms in zip(streams, groups, parts, strict=True)
         for unit in group
         for kernel in library.unit(network, problem.units[unit], sms=None if sms is None else len(sms))
@@ -58,30 +58,10 @@ def run_plan(
 
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
     ``observer`` is called at each change. Concats and splits that the plan launches lie ``in_place``, by default as the
-    engine says. Raises ScheduleError for another network's plan or a kernel that fits no SM, OptionError for several
-    devices.
+    engine says. Raises ScheduleError for another network's plan or a kernel that fits no SM.
     """
-    (found,) = run_plan_on(plan, network, (profile,), engine, stages, observer=observer, in_place=in_place)
-    return found
-
-
-def run_plan_on(
-    plan: Plan,
-    network: Network,
-    profiles: Sequence[DeviceProfile],
-    engine: str = Engine.PAPER,
-    stages: Mapping[str, int] | None = None,
-    link: Link | None = None,
-    observer: Observer | None = None,
-    in_place: bool | None = None,
-) -> tuple[Execution, ...]:
-    """Run a plan on several devices, numbered as ``profiles``: what each of them did, until all had ended.
-
-    Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host
-    issues to all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
-    """
-    libraries = [KernelLibrary(profile, Engine.named(engine), in_place) for profile in profiles]
-    return execute_on_all(instructions(plan, network, libraries, stages, link), profiles, observer=observer)
+    library = KernelLibrary(profile, Engine.named(engine), in_place)
+    return execute(instructions(plan, network, library, stages), profile, observer=observer)
 
 
 def run_schedule(

@@ -19,14 +19,11 @@ from iossim.measurements.formats.json_lines import (
 )
 from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet, unusable
 from iossim.measurements.operator_kinds import KINDS, describe
-from iossim.measurements.text_files import parse_table, read_file
+from iossim.measurements.text_files import MEASUREMENT, STAGE, parse_table, read_file
 
-_EXTENTS = ("grid", "block")
-_OF_STAGES = ("stage", "precision", "latency_us", "serial_us", "spread_us", "samples", "row")
-_OWN_COLUMNS = (
-    *_OF_STAGES[:-1], "algorithm", "kernels", *(f"{name}_{axis}" for name in _EXTENTS for axis in "xyz"), "is_cold",
-    "row",
-)  # fmt: skip
+_EXTENTS = {name: [f"{name}_{axis}" for axis in "xyz"] for name in ("grid", "block")}
+_OF_STAGES = ("stage", "precision", *STAGE)
+_OWN_COLUMNS = (*_OF_STAGES[:-1], *(column for name in MEASUREMENT for column in _EXTENTS.get(name, [name])))
 
 
 def _recognises(path: Path, head: str) -> bool:
@@ -59,8 +56,8 @@ def to_csv(measured: MeasurementSet) -> str:
             raise MeasurementError(
                 f"kernel {measurement.kernels[0]!r} has ';' in its name, which CSV cannot hold; write JSON lines"
             )
-        for name in _EXTENTS:
-            record |= {f"{name}_{axis}": size for axis, size in zip("xyz", record.pop(name, ()), strict=False)}
+        for name, columns in _EXTENTS.items():
+            record |= dict(zip(columns, record.pop(name, ()), strict=False))
         if measurement.kernels:
             record["kernels"] = ";".join(measurement.kernels)
         rows.append(record)

@@ -25,7 +25,7 @@ from iossim.measurements.measurement import (
     unusable,
 )
 from iossim.measurements.operator_kinds import record_of
-from iossim.measurements.text_files import NumberedRow, RowReader, Sieve, read_file
+from iossim.measurements.text_files import NumberedRow, RowReader, Sieve, read_file, written
 
 #: Header fields with the number of following lines of each sort: fewer lines mean that the file was truncated.
 COUNTS = ("measurements", "stages")
@@ -97,24 +97,9 @@ def header_record(measured: MeasurementSet) -> dict[str, Any]:
 
 def measurement_record(measurement: Measurement, precision: Precision) -> dict[str, Any]:
     """A measurement as JSON values, without unknown values and without the set's own precision."""
-    record: dict[str, Any] = dict(record_of(measurement.operator))
-    if measurement.operator.precision is not precision:
-        record["precision"] = str(measurement.operator.precision)
-    return record | _known(
-        latency_us=measurement.latency_us,
-        spread_us=measurement.spread_us,
-        samples=measurement.samples,
-        algorithm=measurement.algorithm or None,
-        kernels=list(measurement.kernels) or None,
-        grid=measurement.grid,
-        block=measurement.block,
-        is_cold=measurement.is_cold or None,
-        row=measurement.row,
-    )
-
-
-def _known(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    own = measurement.operator.precision
+    other = {} if own is precision else {"precision": str(own)}
+    return {**record_of(measurement.operator), **other, **written(measurement)}
 
 
 def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
@@ -122,14 +107,7 @@ def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any
     own, *others = {operator.precision for group in stage.groups for operator in group}
     if others:
         raise MeasurementError("a stage of several precisions cannot be written; write operators of one precision")
-    return _known(
-        precision=str(own) if own is not precision else None,
-        latency_us=stage.latency_us,
-        serial_us=stage.serial_us,
-        spread_us=stage.spread_us,
-        samples=stage.samples,
-        row=stage.row,
-    )
+    return ({} if own is precision else {"precision": str(own)}) | written(stage)
 
 
 def to_json_lines(measured: MeasurementSet) -> str:

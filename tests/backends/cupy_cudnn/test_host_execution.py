@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from host_backend import HostBackend, programs
 from host_device import HostDriver
 from hypothesis import given, settings
@@ -20,7 +21,6 @@ from torch_op_cases import MORE_CASES
 from iossim.backends.cupy_cudnn.backend import fallbacks
 from iossim.backends.cupy_cudnn.convolution import FusedAttention
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import say_once
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine

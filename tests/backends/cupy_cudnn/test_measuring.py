@@ -22,8 +22,8 @@ from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.stored_measurements import measurement_set
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.execution.lower import MAIN, lower_stage
-from iossim.execution.plan import Plan, Record, Wait, repeat
+from iossim.execution.lower import lower_stage
+from iossim.execution.plan import MAIN, Plan, Record, Wait, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy

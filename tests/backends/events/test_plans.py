@@ -27,14 +27,12 @@ from iossim.backends.simulator.kernel_work import KernelWork
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
-from iossim.execution.plan import Launch, Plan, Queue
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
 from iossim.search.scheduler import schedule
 
 V100 = device("v100-sxm2")
@@ -68,7 +66,7 @@ def test_one_stream_waits_for_its_host(issued: list[tuple[KernelWork, float]], s
 def test_events_and_synchronisations() -> None:
     profile = small_device(4)
     kernel = work(least_us=10.0, gap_us=1.0)
-    left, right = Queue(0, 0), Queue(0, 1)
+    left, right = 0, 1
     program: list[Instruction] = [
         issue(kernel, profile, 0),
         IssueRecord(0, left, host_us=0.0, stream_us=2.0),
@@ -90,8 +88,8 @@ def test_a_wait_may_be_issued_before_its_event_fires_or_after() -> None:
     for host_us in (0.0, 30.0):
         program: list[Instruction] = [
             issue(kernel, profile, 0),
-            IssueRecord(7, Queue(0, 0), 0.0, 0.0),
-            IssueWait(7, Queue(0, 1), host_us, 0.0),
+            IssueRecord(7, 0, 0.0, 0.0),
+            IssueWait(7, 1, host_us, 0.0),
             issue(kernel, profile, 1),
         ]
         assert execute(program, profile).spans[1].start_us == max(10.0, host_us)
@@ -113,7 +111,7 @@ def test_forks_and_joins_of_a_graph_are_where_streams_part_and_meet() -> None:
     found = one_block(network, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
     costs = V100.engine
     plan = lower_schedule(found, network, Engine.GRAPH)
-    program = instructions(plan, network, [KernelLibrary(V100, Engine.GRAPH)])
+    program = instructions(plan, network, KernelLibrary(V100, Engine.GRAPH))
     records = [step.stream_us for step in program if isinstance(step, IssueRecord)]
     waits = [step.stream_us for step in program if isinstance(step, IssueWait)]
     assert records == [costs.fork_us, 0.0]
@@ -142,7 +140,7 @@ def test_the_paper_engine_pays_for_synchronisations_and_issue() -> None:
     network = four_units()
     found = one_block(network, make_stage([["a"]]), make_stage([["b"], ["c"]]), make_stage([["d"]]))
     plan = lower_schedule(found, network)
-    program = instructions(plan, network, [KernelLibrary(V100)])
+    program = instructions(plan, network, KernelLibrary(V100))
     # Around the stage of two groups, and at the end.
     assert [type(step).__name__ for step in program].count("AwaitDevice") == 3
     kernels = [step.kernel for step in program if isinstance(step, IssueKernel)]
@@ -216,9 +214,5 @@ def test_plans_that_are_refused() -> None:
     plan = lower_schedule(sequential_schedule(network), network)
     with pytest.raises(ScheduleError, match="another graph than 'ios_sample'"):
         run_plan(plan, other, V100)
-    launches = [Launch((name,), Strategy.CONCURRENT, (), (), Queue(index, 0)) for index, name in enumerate("ab")]
-    two = Plan(network.graph.hash, {}, (), (), tuple(launches))
-    with pytest.raises(OptionError, match="2 devices"):
-        run_plan(two, network, V100)
     with pytest.raises(OptionError, match="unknown engine"):
         run_plan(plan, network, V100, "papers")

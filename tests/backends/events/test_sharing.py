@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_reading import plan_from_json
+from other_plans import plan_from_json
 from small_devices import issue, programs, small_cpu, small_device, work
 
 import iossim
@@ -23,7 +23,6 @@ from iossim.backends.simulator.kernel_work import KernelWork
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
-from iossim.execution.plan import Queue
 from iossim.execution.plan_json import plan_to_json
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -84,7 +83,7 @@ def test_a_kernel_runs_on_the_sms_that_it_may_use_and_draws_what_these_reach() -
     profile = small_device(4)
     half = work(blocks=8, issue_us=1.0, least_us=1.0, dram_us=3.0, reach=0.6)
     issued = [
-        IssueKernel(IssuedKernel(BlockDemand.of(half, profile, 2), 0.0), Queue(0, stream), "", 0, sms)
+        IssueKernel(IssuedKernel(BlockDemand.of(half, profile, 2), 0.0), stream, "", 0, sms)
         for stream, sms in enumerate([range(0, 2), range(2, 4)])
     ]
     seen: list[set[int]] = []

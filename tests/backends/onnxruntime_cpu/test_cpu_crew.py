@@ -22,7 +22,7 @@ from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
 from iossim.execution.memory import with_memory
-from iossim.execution.plan import Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -102,11 +102,8 @@ def test_an_error_in_any_stream_wakes_those_that_wait_for_it(lane: int) -> None:
     lanes: list[list[Step]] = [[waiting[stream].acquire, noting(log, "went on")] for stream in range(3)]
     step = failing(RuntimeError("no such kernel\nat line 7"))
     lanes[lane][0] = step
-    run = program(lanes, locks=waiting, labels={step: "conv7 on queue 0:1"})
-    with (
-        pytest.raises(BackendError, match=r"^conv7 on queue 0:1 failed: no such kernel$"),
-        WorkerPool(3, CORES) as pool,
-    ):
+    run = program(lanes, locks=waiting, labels={step: "conv7 on queue 1"})
+    with pytest.raises(BackendError, match=r"^conv7 on queue 1 failed: no such kernel$"), WorkerPool(3, CORES) as pool:
         pool.run(run)
     assert log == []
 
@@ -184,7 +181,7 @@ def test_an_op_that_fails_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Sessions, "session", session)
     for _ in range(3):
-        with pytest.raises(BackendError, match=r"^right on queue 0:1 failed: \[ONNXRuntimeError\] : 6"):
+        with pytest.raises(BackendError, match=r"^right on queue 1 failed: \[ONNXRuntimeError\] : 6"):
             by.execute(network, plan, inputs)
     monkeypatch.undo()
     assert set(by.execute(network, plan, inputs)) == {"left", "right"}
@@ -200,18 +197,10 @@ def test_events_pass_through_a_stream_that_launches_nothing() -> None:
     network = b.network([z])
     alone = lower_stage(network, [[0, 1]], Strategy.CONCURRENT)
     first, second = (
-        Launch(launch.units, launch.strategy, launch.reads, launch.writes, Queue(0, stream))
+        Launch(launch.units, launch.strategy, launch.reads, launch.writes, stream)
         for stream, launch in enumerate(alone.launches, start=1)
     )
-    commands = (
-        first,
-        Record(0, Queue(0, 1)),
-        Wait(0, Queue(0, 0)),
-        Record(1, Queue(0, 0)),
-        Wait(1, Queue(0, 2)),
-        second,
-        Synchronize(),
-    )
+    commands = (first, Record(0, 1), Wait(0, 0), Record(1, 0), Wait(1, 2), second, Synchronize())
     plan = Plan(alone.graph_hash, alone.buffers, alone.inputs, alone.outputs, commands)
     by = cpu.OnnxRuntimeCpu(Engine.GRAPH, 1)
     inputs = random_inputs(network)
@@ -224,6 +213,6 @@ def test_events_pass_through_a_stream_that_launches_nothing() -> None:
 def test_a_wait_for_what_is_never_recorded() -> None:
     network, plan = two_convolutions()
     planned = with_memory(plan)
-    unordered = replace(planned, commands=(Wait(99, Queue(0, 0)), *plan.commands))
+    unordered = replace(planned, commands=(Wait(99, 0), *plan.commands))
     with pytest.raises(ScheduleError, match="waits for event 99, which is recorded nowhere before"):
         bind(unordered, network, Sessions(1), make_arena(planned.arena_bytes))

@@ -45,9 +45,7 @@ def check(found: dict[str, Samples], names: list[str]) -> None:
 def test_only_eager_and_compiled_run_without_cuda() -> None:
     assert baseline_names("cpu") == ["torch-eager", "torch-compile"]
     if torch.cuda.is_available():
-        assert baseline_names() == list(BASELINES)
-    else:
-        assert baseline_names() == ["torch-eager", "torch-compile"]
+        assert baseline_names("cuda") == list(BASELINES)
 
 
 def test_eager_is_timed() -> None:
@@ -59,7 +57,8 @@ def test_eager_is_timed() -> None:
 
 @pytest.mark.slow
 def test_compiled_is_timed() -> None:
-    check(measure_baselines(tiny_network(), timing=TIMING, device="cpu"), ["torch-eager", "torch-compile"])
+    names = ["torch-eager", "torch-compile"]
+    check(measure_baselines(tiny_network(), names, TIMING, "cpu"), names)
 
 
 def test_compiled_ones_of_one_call_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +82,11 @@ def test_compiled_ones_of_one_call_are_compiled_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "compile", compile_)
     monkeypatch.setattr(timing, "prepared", prepared)
     monkeypatch.setattr(baselines, "usable_device", lambda device: "cuda")
-    monkeypatch.setattr(baselines, "baseline_names", lambda device=None: list(BASELINES))
+    monkeypatch.setattr(baselines, "baseline_names", lambda device: list(BASELINES))
     monkeypatch.setattr(program, "input_tensors", lambda graph, inputs, place: input_tensors(graph, inputs, "cpu"))
     monkeypatch.setattr(program, "torch_module", lambda graph, place: torch_module(graph, "cpu"))
     monkeypatch.setattr(timing, "time_rounds", lambda runs, *rest: [Samples((1.0,))] * len(runs))
-    found = measure_baselines(tiny_network(), device="cuda")
+    found = measure_baselines(tiny_network(), list(BASELINES), TIMING, "cuda")
     assert list(found) == list(BASELINES)
     (plain, plain_last), (tuned, tuned_last) = compiled
     assert (plain.get("mode"), plain_last) == (None, False)
@@ -97,7 +96,7 @@ def test_compiled_ones_of_one_call_are_compiled_once(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.gpu
 def test_all_are_timed_on_cuda() -> None:
-    check(measure_baselines(tiny_network(), timing=TIMING, device="cuda"), list(BASELINES))
+    check(measure_baselines(tiny_network(), list(BASELINES), TIMING, "cuda"), list(BASELINES))
 
 
 def test_what_cannot_be_measured_is_refused() -> None:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from checked_execution import execute
 from divided import divided
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.memory import plan_memory
@@ -65,4 +66,4 @@ def test_a_plan_in_micro_batches_makes_the_gradients_of_torch(model: str) -> Non
     assert sum(launch.adds_to is not None for launch in plan.launches) == len(filters)
     inputs = made_arrays(network.graph.inputs, network.graph.types)
     assert_gradients_of_torch(model, inputs, execute(plan, parts, inputs))
-    assert_gradients_of_torch(model, inputs, outputs(parts, inputs, "cpu"))
+    assert_gradients_of_torch(model, inputs, outputs(parts, inputs))
