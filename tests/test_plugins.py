@@ -226,6 +226,8 @@ OPTIMIZE = "optimize ios_sample --device t4"
         ),
         (f"{OPTIMIZE} --cost-model raising-costs", "RuntimeError: the licence server is down; update"),
         (f"{OPTIMIZE} --cost-model per-unit:fast", "give microseconds"),
+        (f"{OPTIMIZE} --cost-model misnamed-costs", "creates a cost model whose identity is called 'per-unit'; update"),
+        (f"{OPTIMIZE} --cost-model no-costs", "AttributeError: 'int' object has no attribute 'identity'; update"),
         (f"{OPTIMIZE} --scheduler raising-scheduler", "RuntimeError: the licence server is down; update"),
         ("broken-command", "RuntimeError: the licence server is down; update"),
         ("devices show broken-gpu", f"of plugin 'broken-gpu' {OF_EXAMPLE.format('devices')} is not valid: field"),
@@ -237,6 +239,17 @@ OPTIMIZE = "optimize ios_sample --device t4"
 )
 def test_what_is_broken_is_one_line_where_it_is_asked_for(installed: None, line: str, words: str, relus: Path) -> None:
     assert words in refused(line.format(relus=relus))
+
+
+def test_a_broken_scheduler_is_left_out_of_a_comparison(installed: None, caplog: pytest.LogCaptureFixture) -> None:
+    found = printed_json("compare ios_sample --device t4 --json")
+    names = [row["scheduler"] for row in found["schedules"]]
+    assert names == ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "pairs"]
+    (said,) = caplog.messages
+    assert said.startswith(
+        "warning: scheduler 'raising-scheduler' is left out: plugin 'raising-scheduler' of iossim-ex"
+    )
+    assert "licence" in refused("compare ios_sample --device t4 --schedulers raising-scheduler")
 
 
 def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path) -> None:
@@ -251,8 +264,8 @@ def test_doctor_names_each_problem(installed: None) -> None:
     rows = [row for row in printed_json("doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
     problems = {row["name"]: row["problem"] for row in rows}
     works = {name for name, problem in problems.items() if problem is None}
-    # Those four are broken only once they are called.
-    works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command"}
+    # Those are broken only once they are called.
+    works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command", "misnamed-costs", "no-costs"}
     assert " ".join(sorted(works)) == (
         "csv determinant example example-gpu example-rules hello no-double-relu pairs per-unit"
     )
