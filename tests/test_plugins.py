@@ -204,8 +204,7 @@ def test_what_is_broken_is_one_line_where_it_is_asked_for(installed: None, line:
 
 
 def test_a_broken_scheduler_is_left_out_of_a_comparison(installed: None, caplog: pytest.LogCaptureFixture) -> None:
-    found = printed_json("compare ios_sample --device t4 --json")
-    names = [row["scheduler"] for row in found["schedules"]]
+    names = [row["scheduler"] for row in printed_json("compare ios_sample --device t4 --json")["schedules"]]
     assert names == ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "pairs"]
     (said,) = caplog.messages
     assert said.startswith(

@@ -155,8 +155,7 @@ def explain(
         remedy = "give replay:STORE, which knows what was measured, or `device` for the simulator"
         raise OptionError(f"{reason}; {remedy}")
     name = schedule.cost_model["name"] if prices is None else prices.identity.name
-    limits = f"what limits a stage, which cost model {name!r} does not say"
-    unknown = [] if isinstance(prices, DeviceCostModel) else [limits]
+    unknown = [] if isinstance(prices, DeviceCostModel) else [f"what limits a stage, which prices by {name!r} lack"]
     if prices is None:
         unknown.append(f"what alternatives would cost, since cost model {name!r} is not given")
         told = [

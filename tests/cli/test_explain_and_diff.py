@@ -115,7 +115,7 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path) -> None:
     printed(f"optimize ios_sample {table} --out {tmp_path} --no-plot --no-trace")
     path = f"{tmp_path}/schedule.json"
     text = printed(f"explain {path}")
-    assert "Unknown: what limits a stage, which cost model 'table' does not say" in text
+    assert "Unknown: what limits a stage, which prices by 'table' lack" in text
     assert "Unknown: what alternatives would cost, since cost model 'table' is not given" in text
     assert "there is no alternative" not in text
     text = printed(f"explain {path} {table}")
