@@ -207,9 +207,7 @@ def test_a_broken_scheduler_is_left_out_of_a_comparison(installed: None, caplog:
     names = [row["scheduler"] for row in printed_json("compare ios_sample --device t4 --json")["schedules"]]
     assert names == ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "pairs"]
     (said,) = caplog.messages
-    assert said.startswith(
-        "warning: scheduler 'raising-scheduler' is left out: plugin 'raising-scheduler' of iossim-ex"
-    )
+    assert said.startswith("warning: scheduler 'raising-scheduler' is left out: plugin 'raising-scheduler' of ")
     assert "licence" in refused("compare ios_sample --device t4 --schedulers raising-scheduler")
 
 

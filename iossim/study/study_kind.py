@@ -114,6 +114,7 @@ class StudyKind:
     #: Values of the axis by name alone, for editors and remedies; the last but one asks for a study of the kind.
     examples: tuple[str, ...]
     is_asked: Callable[[Any], bool]
+    #: Names of its devices; those of GPUs and processors are of other studies, too.
     device_names: Callable[[], Collection[str]]
     #: The device of a name with values replaced; raises DeviceError.
     device: Callable[[str, Mapping[str, float]], Device]

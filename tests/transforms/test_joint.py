@@ -223,8 +223,7 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
 
 def test_steps_that_take_all_the_time_leave_a_quarter_to_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proven schedule counts within whatever seconds."""
-    asked: list[float | None] = []
-    now = [0.0]
+    asked, now = [], [0.0]
     network, prices = residual_network(), RandomCostModel()
     memo = SearchMemo(prices)
     proven = schedule(network, prices, "ios-both", SearchOptions(), memo=memo)
