@@ -102,7 +102,7 @@ DEVICES = ["a100-pcie-40gb", "a100-sxm-40gb", "h100-sxm", "t4", "v100-sxm2"]
     [
         ("v100-sxm3", "v100-sxm2"),
         ("V100", "v100-sxm2"),
-        ("a100", "a100-pcie-40gb"),  # the beginning of a name, though more letters are those of h100-sxm
+        ("a100", "a100-sxm-40gb"),  # the shortest that begins so, though more letters are those of h100-sxm
         *(("", None), ("zzz", None), ("a device", None)),
     ],
 )

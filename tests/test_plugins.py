@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import shutil
@@ -11,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,73 +20,38 @@ from onnx_models import write_onnx
 from random_networks import random_inputs, random_network, unscheduled
 
 from iossim.base.errors import say_once
-from iossim.base.registry import Group, PluginError
-from iossim.cli.main import commands_of
-from iossim.cost.create import COST_MODELS, cost_model_names
-from iossim.execution.backends import BACKENDS, backend_names, create_backend, missing_for, offers_of
+from iossim.base.registry import PluginError
+from iossim.cost.create import cost_model_names
+from iossim.execution.backends import backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
-from iossim.hardware.load import DEVICES, device
+from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin
 from iossim.ir.op import OPS, Op, op_class
-from iossim.models.passes.pipeline import PASSES
 from iossim.report.schedule_formats import OUTPUTS
-from iossim.search.scheduler import SCHEDULERS, schedule, scheduler_names
-from iossim.transforms.rewriting.rule_sets import RULE_SETS, rule_set
+from iossim.search.scheduler import schedule, scheduler_names
+from iossim.transforms.rewriting.rule_sets import rule_set
 
-
-def plugin_wheel(template: Path, broken: Path, folder: Path) -> Path:
-    """Writes the wheel of ``template`` into a folder; modules and entry points of ``broken`` come along."""
-    project = tomllib.loads((template / "pyproject.toml").read_text())["project"]
-    further = tomllib.loads((broken / "entry_points.toml").read_text())
-    stem = f"{project['name'].replace('-', '_')}-{project['version']}"
-    sources = template / "src"
-    files = {path.relative_to(sources).as_posix(): path.read_bytes() for path in sorted(sources.rglob("*.py"))}
-    files |= {f"iossim_example/{path.name}": path.read_bytes() for path in sorted(broken.glob("*.py"))}
-    entry_points = "".join(
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in (named | further.get(group, {})).items())
-        for group, named in project["entry-points"].items()
-    )
-    metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    wheel = "Wheel-Version: 1.0\nGenerator: plugin_wheel\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    for name, text in (("METADATA", metadata), ("WHEEL", wheel), ("entry_points.txt", entry_points)):
-        files[f"{stem}.dist-info/{name}"] = text.encode()
-    record = f"{stem}.dist-info/RECORD"
-    rows = [f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items()]
-    files[record] = "".join([*rows, f"{record},,\n"]).encode()
-    path = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return path
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
-GROUPS: tuple[Group[Any], ...] = (
-    OPS,
-    SCHEDULERS,
-    COST_MODELS,
-    DEVICES,
-    PASSES,
-    RULE_SETS,
-    BACKENDS,
-    OUTPUTS,
-    commands_of("iossim.cli"),
-)
 PROJECT = Path(__file__).parents[1] / "examples" / "plugin"
 BROKEN = Path(__file__).parent / "broken_plugins"
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that the template is installed into, with what is broken."""
-    work = tmp_path_factory.mktemp("plugin")
-    wheel = plugin_wheel(PROJECT, BROKEN, work)
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*install, "--target", str(work / "site"), str(wheel)], check=True, cwd=work)
-    return work / "site"
+    """A folder that has what ``pip install`` of the template writes, and modules and entry points that are broken."""
+    site = tmp_path_factory.mktemp("plugin") / "site"
+    shutil.copytree(PROJECT / "src", site)
+    shutil.copytree(BROKEN, site / "iossim_example", dirs_exist_ok=True)
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    further = tomllib.loads((BROKEN / "entry_points.toml").read_text())
+    info = site / f"iossim_example-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    entry_points = "".join(
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in (named | further.get(group, {})).items())
+        for group, named in project["entry-points"].items()
+    )
+    (info / "entry_points.txt").write_text(entry_points)
+    return site
 
 
 @pytest.fixture
@@ -112,7 +74,7 @@ def test_a_plugin_that_ends_the_program_is_broken_as_any_other(installed: None) 
 
 
 def test_nothing_is_found_that_is_not_installed() -> None:
-    assert not any(each.package.startswith("iossim-example") for group in GROUPS for each in group.plugins().values())
+    assert not [row for row in printed_json("doctor --json")["plugins"] if row["package"].startswith("iossim-example")]
 
 
 def test_all_are_found_by_name(installed: None) -> None:
@@ -226,6 +188,8 @@ OPTIMIZE = "optimize ios_sample --device t4"
         ),
         (f"{OPTIMIZE} --cost-model raising-costs", "RuntimeError: the licence server is down; update"),
         (f"{OPTIMIZE} --cost-model per-unit:fast", "give microseconds"),
+        (f"{OPTIMIZE} --cost-model misnamed-costs", "creates a cost model whose identity is called 'per-unit'; update"),
+        (f"{OPTIMIZE} --cost-model no-costs", "AttributeError: 'int' object has no attribute 'identity'; update"),
         (f"{OPTIMIZE} --scheduler raising-scheduler", "RuntimeError: the licence server is down; update"),
         ("broken-command", "RuntimeError: the licence server is down; update"),
         ("devices show broken-gpu", f"of plugin 'broken-gpu' {OF_EXAMPLE.format('devices')} is not valid: field"),
@@ -237,6 +201,14 @@ OPTIMIZE = "optimize ios_sample --device t4"
 )
 def test_what_is_broken_is_one_line_where_it_is_asked_for(installed: None, line: str, words: str, relus: Path) -> None:
     assert words in refused(line.format(relus=relus))
+
+
+def test_a_broken_scheduler_is_left_out_of_a_comparison(installed: None, caplog: pytest.LogCaptureFixture) -> None:
+    names = [row["scheduler"] for row in printed_json("compare ios_sample --device t4 --json")["schedules"]]
+    assert names == ["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "pairs"]
+    (said,) = caplog.messages
+    assert said.startswith("warning: scheduler 'raising-scheduler' is left out: plugin 'raising-scheduler' of ")
+    assert "licence" in refused("compare ios_sample --device t4 --schedulers raising-scheduler")
 
 
 def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path) -> None:
@@ -251,8 +223,8 @@ def test_doctor_names_each_problem(installed: None) -> None:
     rows = [row for row in printed_json("doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
     problems = {row["name"]: row["problem"] for row in rows}
     works = {name for name, problem in problems.items() if problem is None}
-    # Those four are broken only once they are called.
-    works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command"}
+    # Those are broken only once they are called.
+    works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command", "misnamed-costs", "no-costs"}
     assert " ".join(sorted(works)) == (
         "csv determinant example example-gpu example-rules hello no-double-relu pairs per-unit"
     )

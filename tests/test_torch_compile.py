@@ -23,7 +23,7 @@ from torch_cuda_double import Double, TorchWithDouble
 import iossim.torch
 from iossim.backends.cupy_cudnn import backend as cupy_cudnn
 from iossim.backends.torch_cuda import program
-from iossim.base.errors import ModelError
+from iossim.base.errors import ModelError, OptionError
 from iossim.execution.backends import missing_for
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
@@ -36,6 +36,12 @@ pytestmark = pytest.mark.torch
 def compiled() -> Any:
     module, image = branches()
     return iossim.torch.compile(module, image, "v100-sxm2", scheduler="greedy")
+
+
+def test_a_misspelt_keyword_is_one_line_and_a_compiled_module_says_what_it_runs(compiled: Any) -> None:
+    with pytest.raises(OptionError, match=r"compile takes no `devcie`; did you mean 'device'\? known: "):
+        iossim.torch.compile(compiled.module, X, devcie="t4")
+    assert repr(compiled).startswith("<CompiledModule Branches: <StreamSchedule greedy of Branches on v100-sxm2")
 
 
 def test_outputs_are_the_modules_and_the_callers_own(compiled: Any) -> None:

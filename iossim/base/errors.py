@@ -59,11 +59,11 @@ class OptionError(IossimError):
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """A remedy for a misspelt name: the nearest known one, and all of them; a non-string has no nearest name."""
+    """A remedy for a misspelt name: the nearest known one (of those that begin so the shortest), and all of them."""
     names = sorted(known)
     wanted = name.lower() if isinstance(name, str) else ""
     begun = [known_name for known_name in names if wanted and known_name.startswith(wanted)]
-    near = begun or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    near = sorted(begun, key=len) or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}known: {', '.join(names)}"
 

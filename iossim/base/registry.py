@@ -88,10 +88,6 @@ class Extension(Generic[T]):
     adapt: Callable[[Plugin, Any], T]
     fits: Callable[[Any], bool] = callable
 
-    def plugins(self) -> dict[str, Plugin]:
-        """See :func:`plugins_of`."""
-        return plugins_of(self.entry_points)
-
     def load(self, plugin: Plugin) -> T:
         """The entry of a plugin; raises PluginError in one line."""
         found = plugin.guarded(plugin.entry_point.load)()
@@ -122,7 +118,7 @@ class Group(Generic[T]):
 
     def plugins(self) -> dict[str, Plugin]:
         """The plugins by name, including those whose name iossim has itself."""
-        return {} if self.extension is None else self.extension.plugins()
+        return {} if self.extension is None else plugins_of(self.extension.entry_points)
 
     def get(self, name: str) -> T | None:
         """The thing of that name, None if there is none; raises PluginError for a plugin that does not work."""

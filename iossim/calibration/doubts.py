@@ -145,7 +145,7 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     for one in recordings:
         for key, rows in sorted(Counter(one.keys_where(one.seen)).items()):
             if rows < FEW_ROWS:
-                told = f"{one.measured.name}: only {rows} rows of {key} to fit"
+                told = f"{one.measured.name}: only {rows} row{'s' * (rows > 1)} of {key} to fit"
                 notes.append(f"{told}: too few to determine parameters, or their errors")
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 def _own_names() -> list[str]:
     """The names of iossim's own cost models."""
-    found = [name for name in module_names("iossim.cost") if _own(name) is not None]
-    return sorted({*found, *(name for name in module_names("iossim.backends") if _has_model(name)), *_backends().own()})
+    found = {name for name in module_names("iossim.cost") if _own(name) is not None}
+    found |= {name for name in module_names("iossim.backends") if find_spec(f"iossim.backends.{name}.cost_model")}
+    return sorted(found | {*_backends().own()})
 
 
 def _own(name: str) -> CreateCostModel | None:
@@ -42,11 +43,15 @@ def _own(name: str) -> CreateCostModel | None:
 
 
 def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]) -> CreateCostModel:
-    """The ``create`` of a plugin, which has no store of measurements."""
-    guarded = plugin.guarded(create)
-    return lambda device, precision, engine, argument, store: guarded(
-        device, precision, str(Engine.named(engine, device)), argument
-    )
+    """The ``create`` of a plugin, which has no store; schedules record the name, so that it must be the plugin's."""
+
+    def created(device: DeviceProfile | None, precision: Precision, engine: str, argument: str, _: object) -> CostModel:
+        found = plugin.guarded(create)(device, precision, str(Engine.named(engine, device)), argument)
+        if (name := plugin.guarded(lambda: found.identity.name)()) != plugin.name:
+            raise plugin.error(f"creates a cost model whose identity is called {name!r}")
+        return found
+
+    return created
 
 
 COST_MODELS: Group[CreateCostModel] = Group(
@@ -93,7 +98,3 @@ def _backends() -> Group[BackendModule]:
     from iossim.execution.backends import BACKENDS  # most prices take none
 
     return BACKENDS
-
-
-def _has_model(backend: str) -> bool:
-    return find_spec(f"iossim.backends.{backend}.cost_model") is not None

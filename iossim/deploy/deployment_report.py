@@ -99,10 +99,11 @@ def page(
     counts = " and ".join(str(len(names)) for names in deployed.streams)
     stages = f", {len(schedule.stages)} stages" if isinstance(schedule, Schedule) else ""
     weights = f" Its weights are in `{WEIGHTS_FILE}`." if (deployed.folder / WEIGHTS_FILE).exists() else ""
+    others = "" if deployed.opened.shapes is None else ", `python run.py NAME=4x3x224x224` at other sizes"
     lines = [
         f"# {schedule.network} on ONNX Runtime, {width} stream{'s' if width > 1 else ''}",
         "",
-        "`python run.py` runs it, `python run.py NAME=4x3x224x224` at other shapes; copy `session()` from there.",
+        f"`python run.py` runs it{others}; copy `session()` from there.",
         f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}: load it with",
         f"optimisation off, on a machine like the one that wrote it.{weights}",
         f"`partition.json` has the names of its nodes by stream ({counts} nodes).",
@@ -114,7 +115,7 @@ def page(
         lines.append(predicted_sentence(predicted_us))
     else:
         busy = disturbance(check.rows)
-        lines += [outputs_sentence(check), verdict(check, len(deployed.streams)) + (f" ({busy})" if busy else "")]
+        lines += [outputs_sentence(check), verdict(check, width), *([f"Note: {busy}."] if busy else [])]
     return "\n".join(lines) + "\n"
 
 

@@ -182,12 +182,14 @@ def read_measurements(
     return _checked(_format_of(path, others).read(path, device), path, fewest)
 
 
-def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[MeasurementSet, ...]:
+def read_measurement_sets(
+    path: Path, others: Sequence[Format] = (), device: str | None = None
+) -> tuple[MeasurementSet, ...]:
     """The same for a file that may have several devices; sets of too few rows are left out if others remain."""
     path = Path(path)
     known = _format_of(path, others)
     if known.read_sets is None:
-        return (read_measurements(path, others=others),)
+        return (read_measurements(path, device, others=others),)
     sets = known.read_sets(path)
     enough = [one for one in sets if len(one.measurements) >= FEWEST_ROWS]
     return tuple(_checked(one, path, FEWEST_ROWS) for one in enough or sets[:1])
@@ -197,9 +199,8 @@ def _format_of(path: Path, others: Sequence[Format]) -> Format:
     if path.is_dir():
         raise unusable(path, "a folder; give the files in it")
     text = read_file(path)
-    for known in (*others, *formats()):
-        if known.recognises(path, text[:_HEAD_CHARACTERS]):
-            return known
+    if (known := _recognised(path, text, others)) is not None:
+        return known
     titles = f"give one of: {'; '.join(known.title for known in formats())}; 'iossim profile-report' reads profiles"
     other, begin = text_export(text, titles), text.lstrip().partition("\n")[0][:40]
     raise unusable(path, f"it is {other}" if other else f"{begin!r} begins no format that is known; {titles}")
@@ -235,18 +236,19 @@ def read_data_sets(
 ) -> DataSets:
     """All sets in files and folders, including subfolders, of the known formats; ``others`` are tried first.
 
-    Only sets of ``profiles`` are kept, if given; otherwise each set belongs to the shipped device named in its header.
-    Other files of a folder are skipped. Raises MeasurementError for measurements that cannot be read or cannot be
-    of their device, and OptionError for a missing file or folder.
+    Only sets of ``profiles`` are kept, if given, a single one being the default of files that name no device; otherwise
+    each set belongs to the shipped device in its header. Other files of a folder are skipped. Raises MeasurementError
+    for measurements that cannot be read or be of their device, and OptionError for a missing file or folder.
     """
     notes: list[str] = []
     sets: list[tuple[MeasurementSet, DeviceProfile]] = []
+    default = profiles[0].name if profiles and len(profiles) == 1 else None
     for place in places:
         if not place.exists():
             raise OptionError(f"`data` {place}: there is no such file or folder; give one with measurements")
         files = _files(place, others)
         for path in files:
-            several = read_measurement_sets(path, others)
+            several = read_measurement_sets(path, others, default)
             if not several:
                 notes.append(f"{path}: passed over: its rows are of no operators that could be predicted")
             for recorded in several:
@@ -276,9 +278,8 @@ def _files(place: Path, others: Sequence[Format]) -> list[Path]:
     if not place.is_dir():
         return [] if measured_network_files([place]) else [place]
     files = [path for path in sorted(place.rglob("*")) if path.is_file() and path.name.endswith(_SUFFIXES)]
-    return [path for path in files if _is_measurements(path, others)]
+    return [path for path in files if _recognised(path, read_file(path), others)]
 
 
-def _is_measurements(path: Path, others: Sequence[Format]) -> bool:
-    head = read_file(path)[:_HEAD_CHARACTERS]
-    return any(known.recognises(path, head) for known in (*others, *formats()))
+def _recognised(path: Path, text: str, others: Sequence[Format]) -> Format | None:
+    return next((known for known in (*others, *formats()) if known.recognises(path, text[:_HEAD_CHARACTERS])), None)

@@ -33,11 +33,16 @@ class Clock:
     """Time limit of a search, in seconds from now; None for no limit."""
 
     def __init__(self, seconds: float | None = None) -> None:
+        self._quarter_s = (seconds or 0.0) / 4
         self._ends_s = inf if seconds is None else perf_counter() + seconds
 
     @property
     def is_limited(self) -> bool:
         return self._ends_s < inf
+
+    def rest_s(self) -> float | None:
+        """Seconds for the last step: those left, or a quarter of all if earlier ones took more; None if unlimited."""
+        return None if (left_s := self.part_s()) is None else max(left_s, self._quarter_s)
 
     def part_s(self, part: float = 1.0) -> float | None:
         """Seconds of this part of the time left, never quite 0; None without a limit."""

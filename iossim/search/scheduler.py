@@ -184,7 +184,7 @@ def _scheduled(
             replace(options, company=False),
             lambda prices, own: schedule(network, prices, name, own, progress, memo),
         )
-    key = network, name, replace(options, limits=SearchLimits())
+    key = network, name, replace(options, limits=SearchLimits(), seconds=None)
     memo = SearchMemo.of(memo, cost_model)
     if key in memo.schedules:
         return memo.schedules[key]

@@ -91,7 +91,7 @@ def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], 
     count, failing = len(cases), [case.failing for case in cases if case.failing]
     ties = sum(case.is_noise for case in cases)
     held = "Within the noise" if ties == count else "Holds"
-    words = f"{held} in all {count} cases" if count > 1 else held
+    words = held if count == 1 else f"{held} in {'both' if count == 2 else f'all {count}'} cases"
     if failing:
         words = f"Holds in {count - len(failing)} of {count} cases, not {listed(failing)}"
     values = [case.value for case in cases if case.value is not None]

@@ -12,6 +12,7 @@ from iossim.base.errors import DeviceError, IossimError, ModelError, OptionError
 from iossim.base.located_yaml import Location
 from iossim.cost.create import cost_model_names
 from iossim.execution.engine import Engine
+from iossim.hardware.names import device_names
 from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
@@ -35,7 +36,8 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     kind = scenario.kind
-    checks: dict[str, _Checks] = {**_CHECKS, "device": {"device": partial(_device, kind), "set": partial(_set, kind)}}
+    of_devices: _Checks = {"device": partial(_device, kind), "set": partial(device_of_kind, kind)}
+    checks: dict[str, _Checks] = {**_CHECKS, "device": of_devices}
     for name, axis in AXES.items():
         listed: Sequence[Any] = getattr(scenario, axis.field)
         labels = list(map(label_of, listed))
@@ -158,14 +160,10 @@ def _model(model: Model) -> None:
 
 def _device(kind: StudyKind | None, device: Device) -> None:
     other = next((each for each in KINDS if device.device in each.device_names()), None)
-    if kind is None and other is not None:
+    if kind is None and other is not None and device.device not in device_names():
         asks = f"write '{other.axis.field}: [{other.examples[1]}]' besides"
         raise DeviceError(f"device {device.device!r} is {other.noun}; {asks}")
     device_of_kind(kind, Device(device=device.device))
-
-
-def _set(kind: StudyKind | None, device: Device) -> None:
-    device_of_kind(kind, device)
 
 
 def _cost_model(spec: str) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import model_validator
 
-from iossim.base.registry import Extension, Group, guest_modules, guest_part
+from iossim.base.registry import Extension, Group, Plugin, guest_modules, guest_part
 from iossim.base.tables import Column
 from iossim.base.values import Value
 from iossim.hardware.profile import Device
@@ -114,6 +114,7 @@ class StudyKind:
     #: Values of the axis by name alone, for editors and remedies; the last but one asks for a study of the kind.
     examples: tuple[str, ...]
     is_asked: Callable[[Any], bool]
+    #: Names of its devices; those of GPUs and processors are of other studies, too.
     device_names: Callable[[], Collection[str]]
     #: The device of a name with values replaced; raises DeviceError.
     device: Callable[[str, Mapping[str, float]], Device]
@@ -142,12 +143,16 @@ def guest_parts(attribute: str) -> dict[str, Any]:
     return {name: each for name, each in found.items() if each is not None}
 
 
+def _guarded(plugin: Plugin, kind: StudyKind) -> StudyKind:
+    return replace(kind, device=plugin.guarded(kind.device), rows=plugin.guarded(kind.rows))
+
+
 #: Kinds by name, for ``iossim doctor`` as well.
 GROUP: Group[StudyKind] = Group(
     "no kind of study {!r}",
     lambda: guest_parts("KIND"),
     lambda name: guest_part("study", name, "KIND"),
-    Extension("iossim.study_kinds", "a StudyKind", lambda _, kind: kind, lambda kind: isinstance(kind, StudyKind)),
+    Extension("iossim.study_kinds", "a StudyKind", _guarded, lambda kind: isinstance(kind, StudyKind)),
 )
 
 

@@ -84,7 +84,7 @@ class DeviceComparison:
         if not within or not all(device in self.board_power_w for device in within):
             return said
         least = min(within, key=lambda device: self.board_power_w[device])
-        return f"{said}; the least power has {least} ({self.board_power_w[least]:g} W)"
+        return f"{said}; the least power is that of {least} ({self.board_power_w[least]:g} W)"
 
     def to_json(self) -> dict[str, Any]:
         """The comparisons as JSON values, and the fastest device."""

@@ -65,8 +65,8 @@ class StageExplanation:
 
     ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise and
     all other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its units runs
-    beside others. ``exact`` is False where the block was too wide to be solved for each of its stages: then
-    ``next_best`` and ``beside`` are unknown.
+    beside others. ``exact`` is False where the block has no prices, or was too wide to be solved for each of its
+    stages: then ``next_best`` and ``beside`` are unknown.
     """
 
     number: int
@@ -78,7 +78,7 @@ class StageExplanation:
     next_best: Choice | None = None
     own: Choice | None = None
     beside: Choice | None = None
-    exact: bool = True
+    exact: bool = False
 
     @property
     def cost_us(self) -> float:
@@ -154,11 +154,10 @@ def explain(
         reason = f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been"
         remedy = "give replay:STORE, which knows what was measured, or `device` for the simulator"
         raise OptionError(f"{reason}; {remedy}")
-    unknown = (
-        [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator determines"]
-    )
+    name = schedule.cost_model["name"] if prices is None else prices.identity.name
+    unknown = [] if isinstance(prices, DeviceCostModel) else [f"what limits a stage, which prices by {name!r} lack"]
     if prices is None:
-        unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")
+        unknown.append(f"what alternatives would cost, since cost model {name!r} is not given")
         told = [
             StageExplanation(number, block, stage, _share(stage, schedule))
             for number, (block, stage) in enumerate(schedule.named_stages)
@@ -232,8 +231,7 @@ class _Explainer:
         self, way: str, context: BlockContext, block: BlockSchedule, plan: Plan | None, first: int
     ) -> Choice | None:
         """A plan of the block as what it changes; None for the plan itself, and for one without a price."""
-        if plan is None:
-            return None
+        plan = plan or context.plan
         was, now = set(context.plan), set(plan)
         if was == now:
             return None
@@ -267,8 +265,7 @@ class _Explainer:
         return [head.model_copy(update={"boundary_us": boundary_us}), *priced.stages[1:]]
 
     def _saved_us(self, context: BlockContext) -> float | None:
-        best = self.ask.best(context)
-        if best is None:
+        if (best := self.ask.best(context)) is None:
             return None
         saved_us = context.cost_us(context.plan, self.prices) - context.cost_us(best, self.prices)
         return saved_us if saved_us > _ROUNDING * self.schedule.latency_us else 0.0

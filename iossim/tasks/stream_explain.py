@@ -246,7 +246,7 @@ def run_streams(task: Task, scheduler: str, progress: StartProgress = silent) ->
     joint = next((one for one in changed.outcomes if isinstance(one, JointlyFound)), None)
     found = None if joint is None else joint.best.schedule
     if found is None:
-        options = replace(task.options, seconds=clock.part_s())
+        options = replace(task.options, seconds=clock.rest_s())
         options = soon(options) if changed.interrupted else options
         by = scheduler
         if joint is not None and not joint.ended:  # what is best of all are stages, with their fastest kernels

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import IossimError, OptionError, warn_once
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
@@ -30,6 +30,7 @@ from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.scheduler import (
+    SCHEDULERS,
     MeasuredProgress,
     Progress,
     StartProgress,
@@ -69,11 +70,9 @@ def under_other_engine(
     engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
     there = prices.at(engine=engine)
     given = (options or SearchOptions()).space
-    space = replace(
-        given,
-        max_group_size=min(given.max_group_size or PAPER_GROUP_SIZE, PAPER_GROUP_SIZE),
-        max_groups=min(given.max_groups or PAPER_GROUPS, PAPER_GROUPS),
-    )
+    size = min(given.max_group_size or PAPER_GROUP_SIZE, PAPER_GROUP_SIZE)
+    groups = min(given.max_groups or PAPER_GROUPS, PAPER_GROUPS)
+    space = replace(given, max_group_size=size, max_groups=groups)
     of_streams = isinstance(found, StreamSchedule)
     searching = found.scheduler if found.scheduler in STRATEGIES else "ios-both"
     try:
@@ -89,14 +88,7 @@ def under_other_engine(
         plan_us(one, network, there) if of_streams and isinstance(there, StreamCostModel) else one.latency_us
         for one in (best, sequential)
     ]
-    return OtherEngine(
-        engine,
-        same_us,
-        both_us[1],
-        min(*both_us, same_us),
-        space.max_group_size or PAPER_GROUP_SIZE,
-        space.max_groups or PAPER_GROUPS,
-    )
+    return OtherEngine(engine, same_us, both_us[1], min(*both_us, same_us), size, groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,22 +158,20 @@ class Task:
         memo = SearchMemo(self.prices)
         clock = Clock(self.options.seconds)
         changed = self.change(progress, memo)
-        options = replace(self.options, seconds=clock.part_s()) if self.transforms else self.options
+        options = replace(self.options, seconds=clock.rest_s()) if self.transforms else self.options
         task = replace(self, network=changed.network, transforms=(), options=options)
         if changed.interrupted and self.budget is None:
             task = replace(task, options=soon(options))
         made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)
-        ended = {"complete": False, "proven": False} if changed.interrupted else {}
-        alone = [made.model_copy(update=ended)]
+        alone = [made.model_copy(update={"complete": False, "proven": False} if changed.interrupted else {})]
         beside = "sequential" if alone[0].complete and self.scheduler != "sequential" else ""
-        measured = self._is_measured
-        (found,) = alone if measured else steps.take(lambda: judged(changed.network, alone, self.prices, beside), alone)
-        found = changed.remarked(found)
-        there = None
-        if found.complete and not steps.interrupted:
-            there = under_other_engine(changed.network, found, self.prices, self.options)
+        if not self._is_measured:
+            alone = steps.take(lambda: judged(task.network, alone, task.prices, beside), alone)
+        found = changed.remarked(alone[0])
+        ended = not found.complete or steps.interrupted
+        there = None if ended else under_other_engine(changed.network, found, self.prices, self.options)
         if there is not None:
             found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
         return Scheduled(found, changed)
@@ -235,8 +225,14 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
     memo, errors = SearchMemo(task.prices), schedule_errors(task.network, task.prices)
     found: list[Schedule] = []
     for name in schedulers:
-        search = replace(given, scheduler=name).search
-        made = steps.take(lambda search=search, name=name: search(progress(name), memo=memo), None)  # type: ignore[misc]
+        try:
+            search = replace(given, scheduler=name).search
+            made = steps.take(lambda search=search, name=name: search(progress(name), memo=memo), None)  # type: ignore[misc]
+        except IossimError as error:
+            if name not in SCHEDULERS.plugins() or len(schedulers) == 1:
+                raise
+            warn_once(f"scheduler {name!r} is left out: {error}")
+            continue
         if made is None and not found:
             made = without_search(task.network, task.prices, name, task.options)
         found += [] if made is None else [made]
@@ -277,13 +273,10 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, m
     interrupted = any(outcome.interrupted for outcome in outcomes)
     options = soon(task.options) if interrupted else task.options
     shown: list[tuple[Outcome, str, Network, str]] = []
+    beside = task.scheduler != "sequential" and any(each.scheduler == "sequential" for each in comparison.schedules)
     for outcome in outcomes:
         own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]
-        if (
-            own
-            and task.scheduler != "sequential"
-            and any(each.scheduler == "sequential" for each in comparison.schedules)
-        ):
+        if own and beside:
             shown.append((*own[0][:3], "sequential"))
         shown += own
     schedules: list[Entry[Schedule]] = []

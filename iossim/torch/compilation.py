@@ -18,7 +18,7 @@ import torch
 
 from iossim import api
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.base.errors import ModelError
+from iossim.base.errors import ModelError, public
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.engine import Engine
@@ -36,15 +36,14 @@ from iossim.torch.compiled_module import CompiledModule, read_compiled
 from iossim.torch.forms import leaves
 from iossim.torch.state import unchanged
 
-_DEFAULT_SCHEDULER = "ios-both"
 
-
+@public
 def compile(
     module: Any,
     example_inputs: Any,
     device: str | None = None,
     *,
-    scheduler: str = _DEFAULT_SCHEDULER,
+    scheduler: str = "ios-both",
     tune: float = 0.0,
     dynamic: bool | None = None,
 ) -> CompiledModule:
@@ -76,6 +75,7 @@ def compile(
     return CompiledModule(module, [compiled(given)], place, None if dynamic is False else compiled)
 
 
+@public
 def load(path: str | Path, module: Any) -> CompiledModule:
     """Load the file of :meth:`CompiledModule.save` for the same module: nothing is traced, searched or timed.
 

@@ -87,6 +87,9 @@ class CompiledModule:
             return self.module(*arguments, **keywords)
         return bound.run(here)
 
+    def __repr__(self) -> str:
+        return f"<CompiledModule {self._name}: {self.schedule!r}>"
+
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise ModelError(
             f"compiled module {self._name} holds memory of its own and cannot be copied or pickled; .save(path) what "
@@ -181,7 +184,7 @@ def read_compiled(path: Path, name: str, weights: Mapping[str, torch.Tensor]) ->
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror}; compile the module and save it") from None
     except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
-        reason = " ".join(str(error).split())[:80]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:80]
         raise ModelError(
             f"{str(path)!r} is no compiled module that fits this {name} ({reason}); compile it and save it again"
         ) from None

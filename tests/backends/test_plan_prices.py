@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import small_networks
 from command_line import printed
 from cpus import cpu
 from hypothesis import given, settings
@@ -33,7 +34,6 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.slice import Concat
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
@@ -209,15 +209,7 @@ def cpu_of(cores: int) -> DeviceProfile:
 
 @pytest.fixture(scope="module")
 def diamond() -> Network:
-    """a, then b (1x1) and c (3x3) of a, then their concat d."""
-    b = GraphBuilder("diamond")
-    x = b.input("x", (1, 16, 32, 32))
-    with b.block("only"):
-        a = b.conv(x, 16, name="a")
-        left = b.conv(a, 16, name="b")
-        right = b.conv(a, 32, kernel=3, padding=1, name="c")
-        b.add(Concat(), left, right, name="d")
-    return b.network(["d"])
+    return small_networks.diamond(16, 32, 16, 16, 32)
 
 
 def schedules(network: Network) -> tuple[Schedule, dict[str, float]]:

@@ -66,7 +66,7 @@ def test_devices_are_held_against_a_limit(tmp_path: Path) -> None:
     limit_ms = high_us / 1e3
     text = printed(f"{line} --max-latency-ms {limit_ms}")
     within = [device for device, (us, _) in best.items() if us <= 1e3 * limit_ms]
-    assert f"Within {limit_ms:g} ms: {', '.join(within)}; the least power has " in " ".join(text.split())
+    assert f"Within {limit_ms:g} ms: {', '.join(within)}; the least power is that of " in " ".join(text.split())
     said = {row.split()[0]: row.split() for row in text.splitlines() if row.startswith(("t4", "v100"))}
     assert "yes" in said[fastest]
     assert "no" in said[slowest]

@@ -127,10 +127,9 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path) -> None:
     printed(f"optimize ios_sample {table} --out {tmp_path} --no-plot --no-trace")
     path = f"{tmp_path}/schedule.json"
     text = printed(f"explain {path}")
-    assert "Unknown: what limits a stage, which only the simulator determines" in text
-    assert (
-        "Unknown: what alternatives would cost, since the cost model that priced the schedule is not available" in text
-    )
+    assert "Unknown: what limits a stage, which prices by 'table' lack" in text
+    assert "Unknown: what alternatives would cost, since cost model 'table' is not given" in text
+    assert "there is no alternative" not in text
     text = printed(f"explain {path} {table}")
     assert "1.19x over sequential" in text
     assert "saves 8.0 us over sequential" in text

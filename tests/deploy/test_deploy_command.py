@@ -52,6 +52,7 @@ def test_a_model_is_scheduled_written_and_checked(checked: tuple[Any, Path]) -> 
     assert partition["streams"] == document["streams"]
     assert partition["devices"] == ["0", "0"]
     page = (out / "README.md").read_text()
+    assert "`python run.py` runs it; copy" in page
     assert page.startswith("# ios_sample on ONNX Runtime, 2 streams\n")
     assert "Fastest: " in page
 
@@ -117,7 +118,8 @@ def test_a_batch_that_the_file_leaves_open_is_open_in_what_is_deployed(tmp_path:
     onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> open {text}'), path)
     said = printed(f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out")
     assert "The deployed model takes x Nx8; it is scheduled for x 1x8." in said
-    assert "The deployed model takes x Nx8;" in (tmp_path / "out" / "README.md").read_text()
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert page.index("runs it, `python run.py NAME=4x3x224x224` at") < page.index("The deployed model takes x Nx8;")
     document = printed_json(f"deploy {path} --device {CPU} {QUICK} --out {tmp_path}/out --json")
     assert document["shapes"] == {"x": ["N", 8]}
     assert document["check"]["output_errors"]["deployed, one thread, x 2x8"] == 0

@@ -144,6 +144,8 @@ def test_chosen_devices(folder: Path) -> None:
     assert [profile for _, profile in read_data_sets([folder], [mine]).sets] == [mine]
     assert read_data_sets([folder], [device("t4")]).sets == ()
     assert read_data_sets([folder], [device("t4")]).notes == ()
+    (folder / "README.md").write_text("op,rows,cols,latency_us\n" + "relu,64,64,3\n" * 9)  # it names no device
+    assert [profile for _, profile in read_data_sets([folder / "README.md"], [mine]).sets] == [mine]
 
 
 def test_a_profile_given_stands_for_the_shipped_one(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checked_execution import execute
+import small_networks
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,7 +45,6 @@ from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
-from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
@@ -54,15 +54,7 @@ from iossim.schedule.streams import with_barriers
 
 @pytest.fixture
 def diamond() -> Network:
-    """a, then b (1x1) and c (3x3) of a, then their concat d."""
-    b = GraphBuilder("diamond")
-    x = b.input("x", (1, 3, 4, 4))
-    with b.block("only"):
-        a = b.conv(x, 2, name="a")
-        left = b.conv(a, 2, name="b")
-        right = b.conv(a, 3, kernel=3, padding=1, name="c")
-        b.add(Concat(), left, right, name="d")
-    return b.network(["d"])
+    return small_networks.diamond(3, 4, 2, 2, 3)
 
 
 def spelled(plan: Plan) -> list[str]:

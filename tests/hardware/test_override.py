@@ -147,6 +147,7 @@ def test_changes_are_given_behind_a_name_or_a_file(tmp_path: Path) -> None:
         ("v100-sxm2+sms=many", "'sms=many' is not NAME=NUMBER; give changes as in v100-sxm2+sms=160"),
         ("v100-sxm2+sms=4,", "'' is not NAME=NUMBER"),
         ("v100-sxm2+sms=1e999", "1e999 is no value"),
+        ("v100-sxm2+sm=3", "did you mean 'sms'"),
         ("v100-sxm2+sm_coun=3", "'sm_coun' is nothing that a device has; did you mean 'sm_count'"),
         ("v101+sms=3", "unknown device 'v101'"),
     ],

@@ -324,6 +324,7 @@ EDGES, TRIL = Returning(lambda x: torch.ops.aten._histogramdd_bin_edges(x, [2, 2
         (refused(TRIL, X, strict=True), "does not know: Trilu"),
         (refused(3), "3 is no name: .* or a PyTorch module"),
         (refused(3, (X,)), "3 is not a PyTorch module"),
+        (refused(nn.Linear(64, 64).state_dict()), r"^model .{,80} is no name: .*state_dict, the module"),
         (refused("squeezenet", (X,)), "are for PyTorch modules; leave them out for 'squeezenet'"),
         (refused(RELU, X, shapes={"x": (1, 2)}), "shapes of its example inputs"),
         (refused(RELU, X, onnx_file="x.json"), "'x.json' does not end in .onnx"),

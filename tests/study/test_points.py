@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.base.errors import ScenarioError
-from iossim.study import axes
+from iossim.base.registry import PluginError
+from iossim.study import axes, scenario_checks
 from iossim.study.axes import AXES, METRICS, ROW_AXES, Quantity, where_in_words
 from iossim.study.points import Point, count_points, labels_of, network_of, points_of
 from iossim.study.report.report import ROW_COLUMNS
@@ -260,5 +261,11 @@ def test_a_kind_of_another_package_is_found_and_a_broken_one_is_one_line(
     kinds = "[iossim.study_kinds]\nboards = iossim.edge.dataflow_study:KIND\nbroken = iossim.study.axes:AXES\n"
     (tmp_path / "boards-1.0.dist-info" / "entry_points.txt").write_text(kinds)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert list(axes.find_kinds()) == [GROUP.find("dataflow"), GROUP.find("boards")]
+    own, boards = axes.find_kinds()
+    assert own is GROUP.find("dataflow")
+    assert (boards.noun, boards.device("c6678", {})) == (own.noun, own.device("c6678", {}))
+    monkeypatch.setattr(scenario_checks, "KINDS", (dataclasses.replace(own, device_names=lambda: ["t4"]),))
+    assert not [*scenario_checks.faults_of(Scenario.model_validate(BASE))], "a GPU is of other studies, too"
+    with pytest.raises(PluginError, match=r"plugin 'boards' of boards 1.0 .* does not work: AttributeError"):
+        boards.rows(None, None, None, ())  # type: ignore[arg-type]
     assert "plugin 'broken' of boards 1.0 (iossim.study_kinds)" in caplog.text

@@ -61,6 +61,18 @@ def _after_convolution(op: Op, bias: bool) -> Network:
     return b.network([y])
 
 
+def diamond(channels: int, size: int, *widths: int) -> Network:
+    """a, then b (1x1) and c (3x3) of a, then their concat d; a, b and c are of these widths."""
+    b = GraphBuilder("diamond")
+    x = b.input("x", (1, channels, size, size))
+    with b.block("only"):
+        a = b.conv(x, widths[0], name="a")
+        left = b.conv(a, widths[1], name="b")
+        right = b.conv(a, widths[2], kernel=3, padding=1, name="c")
+        b.add(Concat(), left, right, name="d")
+    return b.network(["d"])
+
+
 def _residual() -> Network:
     """A sum with what is there already, before the activation; one with what broadcasts is none."""
     b = GraphBuilder("residual")

@@ -112,7 +112,7 @@ def test_the_search_of_the_schedule_is_that_of_its_alternatives(fork: Network) -
 
 def test_tables_tell_no_limits_and_no_noise_and_no_prices_nothing(fork: Network) -> None:
     found = explained(fork, table())
-    assert found.unknown == ("what limits a stage, which only the simulator determines",)
+    assert found.unknown == ("what limits a stage, which prices by 'table' lack",)
     assert found.limits_us == {}
     assert all(stage.facts is None for stage in found.stages)
     assert all(stage.next_best is None or stage.next_best.tie is None for stage in found.stages)

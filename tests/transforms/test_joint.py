@@ -40,13 +40,14 @@ from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.schedule_file import read_stages
+from iossim.search import anytime
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
 from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import run_streams
-from iossim.tasks.task import Scheduled
+from iossim.tasks.task import Scheduled, Task
 from iossim.transforms.choices import BySchedule, GraphCost
 from iossim.transforms.fused_joins import ChooseJoins, JoinChoices
 from iossim.transforms.joint import JointlyFound, JointSearch
@@ -57,7 +58,7 @@ from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.scheduled import Rewrite
-from iossim.transforms.transform import Setting
+from iossim.transforms.transform import Changed, Setting
 
 #: Graphs that are all looked at.
 MOST_GRAPHS = 60
@@ -218,6 +219,21 @@ def test_it_ends_in_time_with_the_best_so_far() -> None:
     assert cut.interrupted
     assert cut.us <= cut.tried[frozenset()].us
     assert json.loads(json.dumps(cut.to_json()))["seen"] > 0
+
+
+def test_steps_that_take_all_the_time_leave_a_quarter_to_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proven schedule counts within whatever seconds."""
+    asked, now = [], [0.0]
+    network, prices = residual_network(), RandomCostModel()
+    memo = SearchMemo(prices)
+    proven = schedule(network, prices, "ios-both", SearchOptions(), memo=memo)
+    assert schedule(network, prices, "ios-both", SearchOptions(seconds=1e-3), memo=memo) is proven
+    monkeypatch.setattr(anytime, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Task, "change", lambda task, *given: now.append(now.pop() + 60) or Changed(task.network))
+    monkeypatch.setattr(Task, "search", lambda task, *given: asked.append(task.options.seconds) or proven)
+    for seconds in (4.0, 80.0):
+        Task(network, prices, options=SearchOptions(seconds=seconds), transforms=(JointSearch(None),)).run()
+    assert asked == [1.0, 20.0]
 
 
 def test_a_block_that_takes_too_long_is_left_in_time() -> None:

@@ -79,7 +79,7 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
     if lower is None:
         raise DeviceError(
             f"op kind {step.op.kind!r} has no lowering for devices of kind {profile.kind!r}; list it in a family of "
-            f"iossim.hardware.lowering.{profile.kind}"
+            f"iossim.hardware.lowering.{profile.kind}, or give its class priced_as, a kind that has one"
         )
     return tuple(one for one in _lowered(lower, step) if one.runs_on(profile.architecture))
 

@@ -43,7 +43,8 @@ def load(module: Any, options: LoadOptions) -> Network:
         )
     if options.example_inputs is None and not _is_module(module):
         raise ModelError(
-            f"model {module!r} is no name: give a model of the zoo, the path of an ONNX file, or a PyTorch module"
+            f"model {shortened(module)} is no name: give a model of the zoo, the path of an ONNX file, or a PyTorch "
+            "module (of a state_dict, the module that it is loaded into)"
         )
     if options.shapes or options.dimensions or options.graphs is not None:
         raise OptionError(

@@ -18,7 +18,7 @@ Record = Mapping[str, Cell]
 #: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
 ROWS = "rows"
 #: Titles of the columns that a reader chooses by; others are titled by their key.
-TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", "batch": "batch size"}
+TITLES = {"cost_model": "cost model", "micro_batch": "micro-batches", "dtype": "data type", "batch": "batch size"}
 
 
 def title_of(key: str) -> str:
