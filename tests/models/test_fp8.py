@@ -135,6 +135,9 @@ SPELT = {
     "q = QuantizeLinear(x, s, z); o = QLinearMatMul(q, s, z, w, t, z, t, z); y = DequantizeLinear(o, t, z)": (
         "quantize scaled_matmul quantize dequantize", (3, 8),
     ),
+    f"{Q} h = Cast <to=10> (a); d = DequantizeLinear <axis=1> (w, each, nought); e = Cast <to=10> (d); c = MatMul(h, e); y = Cast <to=1> (c)": (
+        "quantize scaled_matmul cast", (3, 8),
+    ),
     "q = Cast <to=17> (x); p = Cast <to=1> (q); y = MatMul(p, v)": ("cast cast matmul", (3, 8)),
     "d = DequantizeLinear <axis=1> (w, each, nought); y = MatMul(x, d)": ("dequantized_matmul", (3, 8)),
     f"{Q} y = MatMul(a, v)": ("quantize dequantize matmul", (3, 8)),
@@ -178,7 +181,7 @@ def test_a_file_is_read_computed_and_written_again(nodes: str, tmp_path: Path) -
     ]:  # after a quantisation a step apart where sums end between two numbers
         (wanted,) = run_onnxruntime(str(file), feeds)
         off = np.abs(made - wanted)
-        assert (off <= 1e-4 * np.abs(wanted).max()).mean() > 0.98
+        assert (off <= (1e-3 if "to=10" in nodes else 1e-4) * np.abs(wanted).max()).mean() > 0.98
         assert off.max() <= 2.0**-3 * np.abs(wanted).max()
 
 

@@ -192,15 +192,11 @@ def _scaled_matmul(
         return _dequantised(op, types, a, a_scale, b, b_scale)
     rows, is_single = torch.reshape(a, (-1, sizes[0])).contiguous(), types[3].elements == 1
     one, other = (torch.reshape(each, (-1,)).to(torch.float32) for each in (a_scale, b_scale))
-    y = torch._scaled_mm(
-        rows,
-        torch.t(torch.t(b).contiguous()),
-        scale_a=torch.reshape(one, ()),
-        scale_b=torch.reshape(other, ()) if is_single else torch.ones_like(torch.select(other, 0, 0)),
-        out_dtype=dtype if is_single else torch.float32,
+    by, sums = (
+        (torch.reshape(other, ()), dtype) if is_single else (constant(np.ones(()), b, DType.FLOAT32), torch.float32)
     )
-    y = y if is_single else torch.mul(y, other).to(dtype)
-    return torch.reshape(y, op.infer(types)[0].shape)
+    y = torch._scaled_mm(rows, torch.t(torch.t(b).contiguous()), torch.reshape(one, ()), by, out_dtype=sums)
+    return torch.reshape(y if is_single else torch.mul(y, other).to(dtype), op.infer(types)[0].shape)
 
 
 def multiplies_fp8(weight: Operand) -> bool:
@@ -235,12 +231,10 @@ def _requantised(op: StoredProduct, types: Types, *operands: Operand) -> Operand
 
 @computes("integer_conv", "integer_matmul")
 def _integer_product(op: StoredProduct, types: Types, x: Operand, weight: Operand, *zeros: Operand) -> Operand:
-    return _exact(op, [x, weight], zeros, types[:2], types[3:]).to(torch.int32)
+    return _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
 
 
-def _exact(
-    op: StoredProduct, operands: Sequence[Operand], zeros: Sequence[Operand], types: Types, w_zero: Types
-) -> Operand:
+def _exact(op: StoredProduct, operands: list[Operand], zeros: list[Operand], types: Types, w_zero: Types) -> Operand:
     """A product around the zero points of its first two operands, in fp64; ``w_zero`` is the type of the second."""
     centred = [each.to(torch.float64) for each in operands]
     around = [*(torch.reshape(zero, ()) for zero in zeros[:1]), *_along(0, zeros[1:], [types[1], *w_zero])]

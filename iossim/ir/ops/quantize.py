@@ -341,9 +341,8 @@ class DequantizedMatMul(Dequantised, kind="dequantized_matmul"):
 
 
 class _Scaled(Dequantised, flops_per_element=1):
-    """Base of products of fp8: inputs ``x, x scale, w, w scale``, for a convolution maybe a ``bias``.
-
-    The scale of ``x`` is one number, that of ``w`` one or one for each column or filter.
+    """Base of products of fp8: inputs ``x, x scale, w, w scale``, and maybe a convolution's ``bias``; ``w`` may have a
+    scale for each column or filter.
     """
 
     #: The axis of the second factor along which it may have several scales.

@@ -9,7 +9,7 @@ column.
 from __future__ import annotations
 
 from iossim.ir.constants import FilledConstant
-from iossim.ir.onnx_spelling import dtype_of_onnx
+from iossim.ir.onnx_spelling import dtype_of_onnx, onnx_code
 from iossim.ir.types import FP8, DType, TensorType
 from iossim.models.onnx.bodies import Call, Written
 
@@ -79,16 +79,15 @@ def _product(dynamic: bool) -> Written:
 
 
 def _of_onnx(call: Call) -> str:
-    """An operator of ONNX: before operator set 21 that had no other integers than bytes."""
+    """An operator of ONNX: before operator set 21 that had no other integers than bytes, before 19 no fp8."""
     names = ", ".join(name for name in ("x", "scale", "zero") if call.has(name))
-    return f"y = {call.node.op_type} {call.attributes('axis')} ({names})"
+    return f"y = {call.node.op_type.removeprefix('TRT_FP8')} {call.attributes('axis')} ({names})"
 
 
 def _to_fp8(call: Call) -> str:
     """A quantisation to fp8, which it says by an attribute or by its name, in place of a zero point."""
-    dtype = DType.FLOAT8_E4M3FN
-    if call.node.op_type == "QuantizeLinear":
-        dtype = dtype_of_onnx(call.get("output_dtype", 2), f"QuantizeLinear {call.node.name!r}")
+    usual = DType.UINT8 if call.node.op_type == "QuantizeLinear" else DType.FLOAT8_E4M3FN
+    dtype = dtype_of_onnx(call.get("output_dtype") or onnx_code(usual), f"QuantizeLinear {call.node.name!r}")
     if dtype not in FP8 or call.has("zero"):
         return ""
     call.hold("nought", FilledConstant(TensorType((), dtype)))
@@ -114,8 +113,5 @@ STANDARD: dict[str, Written] = {
 #: TensorRT's operators of fp8, which its Model Optimizer writes where a file's operator set has none.
 TENSORRT: dict[str, Written] = {
     "TRT_FP8QuantizeLinear": ("x scale -> y", _to_fp8),
-    "TRT_FP8DequantizeLinear": (
-        "x scale -> y",
-        lambda call: f"y = DequantizeLinear {call.attributes('axis')} (x, scale)",
-    ),
+    "TRT_FP8DequantizeLinear": ("x scale -> y", _of_onnx),
 }

@@ -100,11 +100,8 @@ def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
     weights of a few bits with the bytes of these, as sentences.
     """
     remarks = list[str]()
-    for dtype, kinds in (
-        ("int8", ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")),
-        ("fp8", ("scaled_conv", "scaled_matmul")),
-    ):
-        count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
+    for dtype, forms in (("int8", ("quantized", "integer")), ("fp8", ("scaled",))):
+        count = sum(len(scheduled.of_kind.get(f"{form}_{kind}", ())) for form in forms for kind in ("conv", "matmul"))
         what = "products run" if count > 1 else "product runs"
         remarks += [f"{count} {what} in {dtype}: the operands are quantised."] * bool(count)
     scales = [scheduled.number(node.inputs[1]) for node in scheduled.of_kind.get("quantize", ())]
@@ -148,11 +145,7 @@ class _Rewriting:
             a = None
         bias = inputs[2] if len(inputs) > 2 else None
         match self.node.op:
-            case Conv() as op if a is not None and types is FP8 and b.axis in (None, 0):
-                return self._and_bias(ScaledConv(*astuple(op)), [*self._numbers(a, b), *inputs[2:]], None)
-            case Conv() as op if (
-                a is not None and types is _BYTES and b.axis in (None, 0) and is_constant(self.graph, b.value)
-            ):
+            case Conv() as op if a is not None and b.axis in (None, 0) and is_constant(self.graph, b.value):
                 return self._convolution(op, a, b, bias)
             case MatMul() | Gemm(alpha=1.0, beta=1.0, trans_a=False) as op:
                 b = self._transposed(b) if isinstance(op, Gemm) and op.trans_b else b
@@ -161,6 +154,9 @@ class _Rewriting:
         return {}
 
     def _convolution(self, op: Conv, x: _Whole, w: _Whole, bias: str | None) -> dict[str, list[Node]]:
+        if x.dtype in FP8:
+            operands = [*self._numbers(x, w), *([] if bias is None else [bias])]
+            return self._and_bias(ScaledConv(*astuple(op)), operands, None)
         end = self._quantised_after()
         if end is None:
             return self._scaled(IntegerConv(*astuple(op)), x, w, bias, 1)
@@ -285,19 +281,19 @@ class _Rewriting:
     # Producers and consumers
 
     def _whole(self, value: str) -> _Whole | None:
-        """The integers that a value is dequantised from; maybe transposed or rounded after it, if it is constant."""
+        """What a value is dequantised from; maybe transposed or rounded after it, if that is fp8 or constant."""
         node, types, is_turned = self.graph.producer.get(value), self.graph.types, False
         while node is not None and (node.op == Transpose((1, 0)) or _rounds(node.op)):
             is_turned ^= isinstance(node.op, Transpose)
             node = self.graph.producer.get(node.inputs[0])
         if node is None or not isinstance(node.op, Dequantize) or types[node.inputs[0]].dtype not in OF_FEW_BITS:
             return None
-        if value not in node.outputs and not is_constant(self.graph, value):
+        dtype, number = (types[each].dtype for each in node.inputs[:2])
+        if value not in node.outputs and dtype not in FP8 and not is_constant(self.graph, value):
             return None
         (whole, scale), zero = node.inputs[:2], (*node.inputs, None)[2]
         is_single = types[scale].elements == 1 and not node.op.block
         axis = None if is_single else node.op.axis % len(types[whole].shape)
-        dtype, number = types[whole].dtype, types[scale].dtype
         found = _Whole(whole, dtype, scale, None if dtype in FP8 else zero, axis, node.op.block, number)
         return self._transposed(found) if is_turned else found
 
