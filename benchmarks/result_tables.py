@@ -22,8 +22,8 @@ import typer
 import iossim
 from benchmarks.kept_runs import ROOT, Rows, Runs
 from benchmarks.study_tables import STUDIES
-from evidence.commands.rules import PRUNINGS
 from evidence.data.data_sets import shared_data
+from evidence.rule_generation.generate import STAGES
 from iossim.related import dataflow, distribute
 
 TABLES = ROOT / "evidence" / "quoted" / "tables"
@@ -114,7 +114,7 @@ def generated_rules(runs: Runs) -> Rows:
     made = [json.loads(runs.output("-m", "evidence", "rules", "--size", str(size), "--against", taso, "--json"))
             for size in (2, 3)]  # fmt: skip
     rows = [["left after", *(f"{each['size']} ops" for each in made)]]
-    rows += [[title, *(f"{each['counts'][name]:,}" for each in made)] for name, title in PRUNINGS.items()]
+    rows += [[title, *(f"{each['counts'][name]:,}" for each in made)] for name, title in STAGES.items()]
     rows.append(["CPU seconds, GB", *(f"{each['cpu_seconds']:.1f}, {each['memory_gb']:.2f}" for each in made)])
     counts = [Counter(each["against"].values()) for each in made]
     states = ["found", "identity", "derived", "missing"]

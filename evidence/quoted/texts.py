@@ -130,6 +130,14 @@ def hopper_families(results: Results) -> str:
     return _table(["ran", *(f"`{name}` predicted" for name in ran)], rows)
 
 
+def hopper_units(results: Results) -> str:
+    rows = [
+        [job.partition(":")[0], str(own["rows"]), f"{own['mean']:.0f}", f"{own['bias']:+.0f}"]
+        for job, own in results["hopper-sets"]["units"].items()
+    ]
+    return _table(["network", "units", "mean error, %", "bias, %"], rows)
+
+
 def hopper_sets(results: Results) -> str:
     rows = [
         [
@@ -396,6 +404,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "hopper-kinds": hopper_kinds,
     "hopper-families": hopper_families,
     "hopper-sets": hopper_sets,
+    "hopper-units": hopper_units,
     "transfer-table": transfer_table,
     "measured-search-table": measured_search_table,
     "transformer-blocks": transformer_blocks,

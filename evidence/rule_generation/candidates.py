@@ -152,39 +152,17 @@ def _apart(terms: Terms, graphs: Indices, smallest: _Smallest) -> Iterator[tuple
                 yield graph.astype(np.int64), tuple(map(int, makers))
 
 
-# --- names of inputs --------------------------------------------------------------------------------------------------
-
-
 def _named_in_order(terms: Terms) -> NDArray[np.bool_]:
     """Mask of the tensors whose graph reads the first inputs of their shapes, in order."""
-    vocabulary = terms.vocabulary
-    reads = _inputs(terms)
-    shape = np.array([vocabulary.inputs.index(each) for each in vocabulary.inputs])
-    rank = np.array(vocabulary.rank_in_shape)
-    in_order = np.ones(len(reads), np.bool_)
-    for place in range(reads.shape[1]):
-        here = reads[:, place]
-        before = sum(
-            ((reads[:, earlier] != _NOTHING) & (shape[reads[:, earlier]] == shape[here])).astype(np.int8)
-            for earlier in range(place)
+    shapes, ranks = terms.vocabulary.inputs, terms.vocabulary.rank_in_shape
+    reads: list[tuple[int, ...]] = [(each,) for each in range(len(shapes))]
+    for one, other in terms.operands[terms.node[len(shapes) :]].tolist():
+        reads.append(reads[one] if other == _NOTHING else tuple(dict.fromkeys((*reads[one], *reads[other]))))
+    in_order = {
+        each: all(
+            ranks[read] == sum(shapes[earlier] == shapes[read] for earlier in each[:place])
+            for place, read in enumerate(each)
         )
-        in_order &= (here == _NOTHING) | (rank[here] == before)
-    return in_order
-
-
-def _inputs(terms: Terms) -> NDArray[np.int8]:
-    """Inputs that each tensor reads, in the order of first use; followed by -1."""
-    width = terms.size + 1
-    count = len(terms.vocabulary.inputs)
-    reads = np.full((len(terms.node) + 1, width), _NOTHING, np.int8)  # the last is that of no operand
-    reads[:count, 0] = np.arange(count)
-    for (first, last), (start, end) in zip(terms.node_levels[1:], terms.tensor_levels[1:], strict=True):
-        operands = terms.operands[first:last]
-        both = np.concatenate([reads[operands[:, 0]], reads[operands[:, 1]]], axis=1)
-        again = both == _NOTHING
-        for place in range(1, both.shape[1]):
-            again[:, place] |= (both[:, :place] == both[:, place : place + 1]).any(axis=1)
-        both[again] = _NOTHING
-        both = np.take_along_axis(both, np.argsort(again, axis=1, kind="stable"), axis=1)
-        reads[start:end] = both[terms.node[start:end] - first, :width]
-    return reads[:-1]
+        for each in set(reads)
+    }
+    return np.array([in_order[each] for each in reads], np.bool_)

@@ -6,7 +6,6 @@ Rules of another origin are covered if they are among the generated ones, or fol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
@@ -27,26 +26,19 @@ from iossim.transforms.rewriting.expression import Literal
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 
-@dataclass(frozen=True)
-class _Direction:
-    """An equation read one way."""
-
-    source: Outputs
-    target: Outputs
-
-
 class Derivations:
     """Known equations, and their consequences for graphs."""
 
     def __init__(self) -> None:
-        self._by_root: dict[tuple[str, int], list[_Direction]] = {}
+        #: The directions of equations, each a source and a target, by what the first output of the source is.
+        self._by_root: dict[tuple[str, int], list[tuple[tuple[Apply, ...], Outputs]]] = {}
 
     def add(self, equation: Equation) -> None:
         """Add one more equation, read in each direction in which no input appears from nowhere."""
         for source, target in (equation.sides, equation.sides[::-1]):
-            root = source[0]
-            if isinstance(root, Apply) and set(inputs(target)) <= set(inputs(source)) and all(map(_is_op, source)):
-                self._by_root.setdefault((root.template, root.output), []).append(_Direction(source, target))
+            made = tuple(term for term in source if isinstance(term, Apply))
+            if made == source and set(inputs(target)) <= set(inputs(source)):
+                self._by_root.setdefault(_root(made[0]), []).append((made, target))
 
     def follows(self, left: Outputs, right: Outputs, shapes: Mapping[str, Shape]) -> bool:
         """True where at most two steps lead from one graph to the other."""
@@ -65,44 +57,23 @@ class Derivations:
         terms = [op._replace(output=output) for op in ops(graph) for output in range(TEMPLATE[op.template].outputs)]
         by_root: dict[tuple[str, int], list[Apply]] = {}
         for term in terms:
-            by_root.setdefault((term.template, term.output), []).append(term)
+            by_root.setdefault(_root(term), []).append(term)
         for root in by_root:
-            for direction in self._by_root.get(root, ()):
-                for places, bound in _matches(direction.source, by_root, (), {}):
-                    made = substitute(direction.target, bound)
-                    yield substitute(graph, dict(zip(places, made, strict=True)))
+            for source, target in self._by_root.get(root, ()):
+                for places in product(*(by_root.get(_root(each), ()) for each in source)):
+                    for bound in _match_all(source, places, {}) if len({*places}) == len(places) else ():
+                        yield substitute(graph, dict(zip(places, substitute(target, bound), strict=True)))
 
 
-def _is_op(term: Term) -> bool:
-    return isinstance(term, Apply)
-
-
-def _matches(
-    patterns: Outputs,
-    by_root: Mapping[tuple[str, int], list[Apply]],
-    places: tuple[Apply, ...],
-    bound: Mapping[Term, Term],
-) -> Iterator[tuple[tuple[Apply, ...], Mapping[Term, Term]]]:
-    """Terms for the outputs of a source, with the bindings of its inputs."""
-    if len(places) == len(patterns):
-        yield places, bound
-        return
-    pattern = patterns[len(places)]
-    assert isinstance(pattern, Apply)
-    for term in by_root.get((pattern.template, pattern.output), ()):
-        if term not in places:
-            for more in _match(pattern, term, bound):
-                yield from _matches(patterns, by_root, (*places, term), more)
+def _root(term: Apply) -> tuple[str, int]:
+    return term.template, term.output
 
 
 def _match(pattern: Term, term: Term, bound: Mapping[Term, Term]) -> Iterator[Mapping[Term, Term]]:
     """Bindings of a pattern's inputs for which it is a term."""
     if isinstance(pattern, str):
-        known = bound.get(pattern)
-        if known is None:
+        if bound.get(pattern, term) == term:
             yield {**bound, pattern: term}
-        elif known == term:
-            yield bound
         return
     if isinstance(term, str) or (term.template, term.output) != (pattern.template, pattern.output):
         return

@@ -40,7 +40,6 @@ class Terms:
     template: NDArray[np.int16] = field(default_factory=lambda: np.empty(0, np.int16))
     operands: Indices = field(default_factory=lambda: np.empty((0, 2), np.int32))
     closure: Indices = field(default_factory=lambda: np.empty((0, 0), np.int32))  # ascending, with -1 in front
-    first_tensor: Indices = field(default_factory=lambda: np.empty(0, np.int32))
     # The following arrays have one entry per tensor.
     node: Indices = field(default_factory=lambda: np.empty(0, np.int32))
     output: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
@@ -49,6 +48,11 @@ class Terms:
     #: Ranges of the levels; the inputs are level 0 of the tensors.
     node_levels: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     tensor_levels: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def first_tensor(self) -> Indices:
+        """The first output of each node."""
+        return np.flatnonzero((self.node != _NOTHING) & (self.output == 0)).astype(np.int32)
 
     def level_of_nodes(self) -> NDArray[np.int8]:
         """The level of each node."""
@@ -82,7 +86,6 @@ class _Enumeration:
         self._type_ids: dict[Type, int] = {}
         self._shape_ids: dict[Shape, int] = {}
         self._shape_of_type: list[int] = []
-        self._takes: dict[tuple[int, int], bool] = {}
         self._values: dict[int, Array] = {}
         random = np.random.default_rng(seed)
         # Each shape has its own array, so that adding an input of another shape leaves these unchanged.
@@ -127,8 +130,7 @@ class _Enumeration:
         kept: dict[int, list[Array]] = {}
         made_node, made_output, made_type, made_print, made_row = [], [], [], [], []
         rows: dict[int, int] = {kind: len(values) for kind, values in self._values.items()}
-        next_node, next_tensor = len(terms.template), len(terms.node)
-        first_tensors = []
+        next_node = len(terms.template)
         for batch in batches:
             count, width = len(batch.operands), len(batch.outputs)
             prints = np.empty((count, width), np.uint64)
@@ -143,7 +145,6 @@ class _Enumeration:
             made_type.append(np.tile(np.array(batch.outputs, np.int32), count))
             made_node.append(np.repeat(np.arange(next_node, next_node + count, dtype=np.int32), width))
             made_output.append(np.tile(np.arange(width, dtype=np.int8), count))
-            first_tensors.append(np.arange(next_tensor, next_tensor + count * width, width, dtype=np.int32))
             row = np.zeros((count, width), np.int32)
             if keep:
                 for place, kind in enumerate(batch.outputs):
@@ -151,7 +152,7 @@ class _Enumeration:
                     row[:, place] = rows.get(kind, 0) + np.arange(count)
                     rows[kind] = rows.get(kind, 0) + count
             made_row.append(row.ravel())
-            next_node, next_tensor, done = next_node + count, next_tensor + count * width, done + count
+            next_node, done = next_node + count, done + count
             progress(done, total)
         operands = np.concatenate([np.empty((0, 2), np.int32), *(batch.operands for batch in batches)])
         template = [np.full(len(batch.operands), batch.template, np.int16) for batch in batches]
@@ -159,10 +160,10 @@ class _Enumeration:
         terms.template = np.concatenate([terms.template, *template])
         terms.operands = np.concatenate([terms.operands, operands])
         terms.closure = np.concatenate([terms.closure, closure])
-        terms.first_tensor = np.concatenate([terms.first_tensor, *first_tensors])
         terms.node_levels.append((terms.node_levels[-1][1], next_node))
-        terms.tensor_levels.append((len(terms.node), next_tensor))
+        first_tensor = len(terms.node)
         terms.node = np.concatenate([terms.node, *made_node])
+        terms.tensor_levels.append((first_tensor, len(terms.node)))
         terms.output = np.concatenate([terms.output, *made_output])
         terms.type = np.concatenate([terms.type, *made_type])
         terms.fingerprint = np.concatenate([terms.fingerprint, *made_print])

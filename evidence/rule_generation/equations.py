@@ -6,10 +6,10 @@ of terms is a graph. Commuting operands are in the order of their texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice, permutations, product
+from itertools import count, islice, permutations, product
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -271,19 +271,15 @@ def _without_common_ops(equation: Equation) -> Equation:
     return equation
 
 
-#: A place where an input is read: the op of an output, and the operand indices that lead there from it.
-_Path: TypeAlias = tuple[Apply, tuple[int, ...]]
-
-
 def _with_inputs_apart(equation: Equation) -> Equation:
     evaluation = Evaluation(equation.shapes)
     for name in equation.inputs:
-        left, right = (_paths(side, name) for side in equation.sides)
+        left, right = (range(1, 1 << sum(_reads(op, name) for op in _makers(side))) for side in equation.sides)
         fresh = f"z{len(equation.shapes)}"
         evaluation.add(fresh, equation.shapes[name])
-        tries = ((some, others) for some in _some(left) if len(some) < len(left) for others in _some(right))
+        tries = ((some, others) for some in _fewest_first(left[:-1]) for others in _fewest_first(right))
         for some, others in islice(tries, _MOST_TRIES):
-            apart = _with_fresh(equation.left, some, fresh), _with_fresh(equation.right, others, fresh)
+            apart = _with_fresh(equation.left, name, some, fresh), _with_fresh(equation.right, name, others, fresh)
             if evaluation.agree(*apart):
                 found = Equation(*apart, {**equation.shapes, fresh: equation.shapes[name]})
                 return _with_inputs_apart(_trimmed(found))
@@ -294,34 +290,32 @@ def _trimmed(equation: Equation) -> Equation:
     return Equation(equation.left, equation.right, {name: equation.shapes[name] for name in equation.inputs})
 
 
-def _paths(outputs: Outputs, name: str) -> list[_Path]:
-    """Places where an input is read, distinguishing those of an op that is read twice."""
-    found: list[_Path] = []
-
-    def visit(root: Apply, term: Term, places: tuple[int, ...]) -> None:
-        if isinstance(term, Apply):
-            for place, operand in enumerate(term.operands):
-                visit(root, operand, (*places, place))
-        elif term == name:
-            found.append((root, places))
-
-    for root in dict.fromkeys(term._replace(output=0) for term in outputs if isinstance(term, Apply)):
-        visit(root, root, ())
-    return found
+def _makers(outputs: Outputs) -> dict[Apply, None]:
+    """The ops that make the outputs, each once."""
+    return dict.fromkeys(term._replace(output=0) for term in outputs if isinstance(term, Apply))
 
 
-def _some(paths: Sequence[_Path]) -> Iterator[frozenset[_Path]]:
-    for bits in sorted(range(1, 1 << len(paths)), key=lambda bits: (bits.bit_count(), bits)):
-        yield frozenset(path for place, path in enumerate(paths) if bits >> place & 1)
+def _reads(term: Term, name: str) -> int:
+    """Number of places where an input is read, those of an op that is read twice counted twice."""
+    return int(term == name) if isinstance(term, str) else sum(_reads(operand, name) for operand in term.operands)
 
 
-def _with_fresh(outputs: Outputs, paths: frozenset[_Path], fresh: str) -> Outputs:
-    """A graph that reads another input in some places."""
+def _fewest_first(places: range) -> list[int]:
+    """Sets of places, as bits."""
+    return sorted(places, key=lambda bits: (bits.bit_count(), bits))
 
-    def visit(root: Apply, term: Term, places: tuple[int, ...]) -> Term:
+
+def _with_fresh(outputs: Outputs, name: str, places: int, fresh: str) -> Outputs:
+    """A graph that reads another input in some of the places where it reads ``name``, numbered in order, as bits."""
+    numbers = count()
+
+    def visit(term: Term) -> Term:
         if isinstance(term, str):
-            return fresh if (root, places) in paths else term
-        operands = (visit(root, operand, (*places, place)) for place, operand in enumerate(term.operands))
-        return apply(term.template, operands, term.output)
+            return fresh if term == name and places >> next(numbers) & 1 else term
+        return apply(term.template, map(visit, term.operands), term.output)
 
-    return tuple(term if isinstance(term, str) else visit(term._replace(output=0), term, ()) for term in outputs)
+    made = {op: apply(op.template, map(visit, op.operands)) for op in _makers(outputs)}
+    return tuple(
+        term if isinstance(term, str) else made[term._replace(output=0)]._replace(output=term.output)
+        for term in outputs
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from evidence.rule_generation.candidates import equation, match
@@ -10,7 +11,7 @@ from evidence.rule_generation.enumeration import enumerate_terms
 from evidence.rule_generation.equations import Equation, generalised, holds
 from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, describe
-from iossim.search.scheduler import StartProgress, silent
+from iossim.search.scheduler import Progress, StartProgress, silent
 from iossim.transforms.rewriting.rule import Rule
 
 #: The stages of generation, by the name of the count of candidates that each leaves.
@@ -39,23 +40,14 @@ def generate(vocabulary: Vocabulary, size: int, seed: int = 0, stages: StartProg
     """Rules between graphs of up to ``size`` ops; ``seed`` draws the inputs that distinguish graphs."""
     terms = enumerate_terms(vocabulary, size, seed, stages("enumerate"))
     matched = match(terms)
-    progress = stages("compare")
-    named: dict[str, Equation] = {}
-    for done, pair in enumerate(matched.all_pairs()):
-        found = equation(terms, pair).named_by_appearance()
-        named.setdefault(str(found), found)
-        progress(done + 1, matched.renamed)
-    progress = stages("name")
-    canonical: dict[str, Equation] = {}
-    for done, each in enumerate(named.values()):
-        found = each.canonical()
-        canonical.setdefault(str(found), found)
-        progress(done + 1, len(named))
+    found = (equation(terms, pair).named_by_appearance() for pair in matched.all_pairs())
+    named = _each_once(found, matched.renamed, stages("compare"))
+    canonical = _each_once((each.canonical() for each in named), len(named), stages("name"))
     progress = stages("prune")
     known = Derivations()
     kept: list[Equation] = []
     equal = len(canonical)
-    for done, each in enumerate(sorted(canonical.values(), key=lambda each: each.order)):
+    for done, each in enumerate(sorted(canonical, key=lambda each: each.order)):
         progress(done + 1, len(canonical))
         if known.follows(each.left, each.right, each.shapes):
             continue
@@ -72,3 +64,12 @@ def generate(vocabulary: Vocabulary, size: int, seed: int = 0, stages: StartProg
     rules = to_rules(kept, f"generated from {describe(vocabulary.inputs)}")
     left = matched.graphs, matched.hits, matched.renamed, len(named), len(canonical), equal, len(kept), len(rules)
     return Generated(rules, tuple(kept), dict(zip(STAGES, left, strict=True)))
+
+
+def _each_once(equations: Iterable[Equation], count: int, progress: Progress) -> list[Equation]:
+    """The first of the equations with each text."""
+    found: dict[str, Equation] = {}
+    for done, each in enumerate(equations):
+        found.setdefault(str(each), each)
+        progress(done + 1, count)
+    return list(found.values())

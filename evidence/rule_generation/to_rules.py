@@ -13,14 +13,12 @@ from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from evidence.rule_generation.equations import TEMPLATE, Apply, Equation, Outputs, Term, inputs, ops, text
 from evidence.rule_generation.vocabulary import OPERANDS
-from iossim.proving.refute import evaluate_exact, random_elements
+from iossim.proving.refute import compare
 from iossim.transforms.rewriting.expression import Expression, Item, Literal, Shape, Variable
 from iossim.transforms.rewriting.expression import Sequence as TupleOf
-from iossim.transforms.rewriting.instance import NotMadeError, Placed, place
+from iossim.transforms.rewriting.instance import NotMadeError, place
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 #: Attributes of a convolution that may become variables, and the tested values.
@@ -90,7 +88,9 @@ class _Writer:
         shapes = dict(self.equation.shapes)
         first = next(shape for shape in shapes.values() if shape)
         alike = {name: first if shape else () for name, shape in shapes.items()}
-        groups = [name for name in _bound(rule) if name.startswith(_GROUPS)]
+        values_of = (value for op in rule.source for _, value in op.attributes)
+        bound = dict.fromkeys(value.name for value in values_of if isinstance(value, Variable))
+        groups = [name for name in bound if name.startswith(_GROUPS)]
         taken = set()
         for number, value in enumerate(values):
             for counts in product((1, 2, 4), repeat=len(groups)):
@@ -100,7 +100,7 @@ class _Writer:
                         placed = place(rule, attributes, {name: at[name] for name in rule.inputs})
                     except NotMadeError:
                         continue
-                    if not _computes_the_same(placed):
+                    if compare(placed, 0) is not None:
                         return False
                     taken.add(number)
         return len(taken) > 1
@@ -154,24 +154,6 @@ class _Writer:
             if template.kind in _MATRICES:
                 implied |= {f"len({name}.shape) == 2" for name in made}
             yield PatternOp(template.kind, operands, made, tuple(attributes.items()))
-
-
-def _computes_the_same(placed: Placed) -> bool:
-    try:
-        target = placed.target()
-    except NotMadeError:
-        return False
-    source = placed.source
-    random = np.random.default_rng(0)
-    given = {name: random_elements(random, source.types[name].shape) for name in source.inputs}
-    one, other = evaluate_exact(source, given), evaluate_exact(target, given)
-    pairs = zip(source.outputs, target.outputs, strict=True)
-    return all(np.array_equal(one[made], other[by]) for made, by in pairs)
-
-
-def _bound(rule: Rule) -> list[str]:
-    values = (value for op in rule.source for _, value in op.attributes)
-    return list(dict.fromkeys(value.name for value in values if isinstance(value, Variable)))
 
 
 def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[str, str]) -> Expression | None:

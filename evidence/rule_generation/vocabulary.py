@@ -196,19 +196,16 @@ def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabular
 def _read_inputs(text: str) -> Iterator[Shape]:
     for part in (part.strip() for part in text.split(",") if part.strip()):
         found = re.fullmatch(r"(scalar|\d+(?:x\d+)*)(?:\*(\d+))?", part)
-        if found is None or 0 in (shape := _sizes(found[1])) or not 1 <= int(found[2] or 1) <= _MOST_INPUTS:
+        sizes = () if found is None or found[1] == "scalar" else tuple(map(int, found[1].split("x")))
+        if found is None or 0 in sizes or not 1 <= int(found[2] or 1) <= _MOST_INPUTS:
             raise OptionError(
                 f"input {part!r} is no shape; give sizes and how many there are of it, at most {_MOST_INPUTS}, as in "
                 "2x4*3, or scalar"
             )
-        yield from [shape] * int(found[2] or 1)
+        yield from [sizes] * int(found[2] or 1)
 
 
 _MOST_INPUTS = 8
-
-
-def _sizes(text: str) -> Shape:
-    return () if text == "scalar" else tuple(map(int, text.split("x")))
 
 
 def describe(shapes: Iterable[Shape]) -> str:

@@ -12,20 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import compress, product
-from typing import Any
 
-from iossim.transforms.rewriting.expression import (
-    Expression,
-    Literal,
-    Part,
-    Sequence,
-    Shape,
-    Spread,
-    Variable,
-    shapes_in,
-)
+from iossim.transforms.rewriting.expression import Expression, Part, Sequence, Shape, Spread, Variable, shapes_in
 from iossim.transforms.rewriting.instance import Zeros, operands
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.transforms.rewriting.rule_file import read_rules
 
 
@@ -95,8 +85,7 @@ def _tensors(
         if reads is None:
             continue
         arguments = [_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each] for each in reads]
-        given, defaults = dict(op.attributes), attribute_defaults(op.kind)
-        attributes = tuple(given[name] if name in given else literal(value) for name, value in defaults.items())
+        attributes = tuple(op.all_attributes.values())
         for index, name in enumerate(op.outputs):
             found[name] = Pattern(name, op.kind, attributes, tuple(arguments), index, len(op.outputs))
     return found
@@ -114,11 +103,6 @@ def _zeros(axiom: Rule, tensor: str) -> Filled:
     """Zeros that a bias which is left out stands for."""
     reader = next(op for op in axiom.source if tensor in map(tensor_of, op.inputs))
     return Filled(Part(Shape(tensor_of(reader.inputs[1])), 0, 1))
-
-
-def literal(value: Any) -> Expression:
-    """A value as an expression."""
-    return Sequence(tuple(map(literal, value))) if isinstance(value, tuple) else Literal(value)
 
 
 def _says_all(left: Pattern, right: Pattern | Filled | str, conditions: tuple[Expression, ...]) -> bool:

@@ -190,7 +190,7 @@ class _Search:
                         yield from self._match_term(pattern, term, number, match)
 
     def _match_filled(self, pattern: Filled, term: Term, match: _Match) -> Iterator[_Match]:
-        name, shape = spread(pattern), self._terms.value(term.symbol.attributes[0])
+        name, shape = spread(pattern), self._terms.values[term.symbol.attributes[0]]
         if name is None:
             yield match
         elif isinstance(pattern.shape, Sequence) and shape.items is not None:
@@ -247,11 +247,11 @@ class _Place:
 
     def __init__(self, terms: Terms, tensors: dict[str, int], attributes: dict[str, int]) -> None:
         self._terms, self._tensors, self._numbers = terms, tensors, attributes
-        self._values = {name: terms.value(number) for name, number in attributes.items()}
+        self._values = {name: terms.values[number] for name, number in attributes.items()}
         self.claims: list[Claim] = []
 
     def _evaluator(self) -> Evaluator:
-        return Evaluator(self._values, lambda name: self._terms.shape(self._tensors[name]), self._terms.arithmetic)
+        return Evaluator(self._values, lambda name: self._terms.shapes[self._tensors[name]], self._terms.arithmetic)
 
     def _is_known(self, *claims: Claim) -> bool:
         self.claims += claims

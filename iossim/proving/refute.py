@@ -36,7 +36,7 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Pad
 from iossim.ir.ops.unary import Clip, Relu
 from iossim.proving.sampling import samples
-from iossim.transforms.rewriting.instance import ConditionFailsError, InputShape, NotMadeError, Placed, place
+from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, Placed, place
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.verdict import Counterexample
 
@@ -206,13 +206,12 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
     """The first difference of a rule's sides at one place, for inputs of ``seed``. Raises ConditionFailsError where a
     condition on what the target makes excludes the place.
     """
-    shapes = {name: _shape(value) for name, value in placed.types.items()}
     try:
         target = placed.target()
     except ConditionFailsError:
         raise
     except NotMadeError as error:
-        return Counterexample(placed.attributes, shapes, str(error), seed)
+        return Counterexample(placed.attributes, placed.shapes, str(error), seed)
     source = placed.source
     pairs = list(zip(source.outputs, target.outputs, strict=True))
     if is_exact_graph(source, target):
@@ -230,7 +229,7 @@ def compare(placed: Placed, seed: int) -> Counterexample | None:
                 values = float(made[one][first]), float(by[other][first])
                 reason = f"{name}{list(first)} is {values[0]:.6g}, but {values[1]:.6g} by the target"
                 finite = (value if math.isfinite(value) else None for value in values)
-                return Counterexample(placed.attributes, shapes, reason, seed, name, first, *finite)
+                return Counterexample(placed.attributes, placed.shapes, reason, seed, name, first, *finite)
     return None
 
 
@@ -249,9 +248,3 @@ def _differs(one: Array, other: Array) -> Array:
     largest = float(np.abs(finite).max(initial=0.0))
     same: Array = np.isclose(one, other, rtol=0.0, atol=_TOLERANCE * largest, equal_nan=True)
     return ~same
-
-
-def _shape(value: Any) -> InputShape:
-    if value is None:
-        return None
-    return tuple(each.shape for each in value) if isinstance(value, tuple) else value.shape

@@ -31,7 +31,7 @@ from iossim.transforms.rewriting.expression import (
     evaluate,
     tensors_of,
 )
-from iossim.transforms.rewriting.instance import InputShape, Placed, SideAtShapes, input_type, place
+from iossim.transforms.rewriting.instance import InputShape, Placed, SideAtShapes, place
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
@@ -67,15 +67,6 @@ def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64)
 
 
 @dataclass(frozen=True)
-class _Equation:
-    """``known`` says what a part of a tensor's shape, or an attribute variable, has to be."""
-
-    part: Expression
-    known: Expression
-    tensor: str | None
-
-
-@dataclass(frozen=True)
 class _Sampler:
     rule: Rule
     dtype: DType
@@ -84,10 +75,10 @@ class _Sampler:
     def ranks(self) -> tuple[int, ...]:
         """Numbers of dimensions to try: those that conditions name, and what the ops of the source are made for."""
         named = [
-            other.value
-            for equation in self.equations
-            if isinstance(equation.part, Length) and isinstance(other := equation.known, Literal)
-            if other.value != 0  # a number beside tensors says nothing of those
+            known.value
+            for part, known in self.equations
+            if isinstance(part, Length) and isinstance(known, Literal)
+            if known.value != 0  # a number beside tensors says nothing of those
         ]
         if named:
             return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))
@@ -104,16 +95,11 @@ class _Sampler:
         return tuple(sorted(value for value in values if type(value) is int and 1 < value < 8))
 
     @cached_property
-    def equations(self) -> tuple[_Equation, ...]:
-        found = []
-        for condition in self.rule.conditions:
-            if isinstance(condition, Comparison) and condition.sign == "==":
-                found += [
-                    _Equation(part, other, next(iter(tensors_of(part)), None))
-                    for part, other in ((condition.left, condition.right), (condition.right, condition.left))
-                    if _settable(part)
-                ]
-        return tuple(found)
+    def equations(self) -> tuple[tuple[Expression, Expression], ...]:
+        """Parts of a tensor's shape, and attribute variables, each with what it has to be."""
+        equal = [each for each in self.rule.conditions if isinstance(each, Comparison) and each.sign == "=="]
+        pairs = (pair for each in equal for pair in ((each.left, each.right), (each.right, each.left)))
+        return tuple((part, known) for part, known in pairs if _settable(part))
 
     def draw(self, style: DrawStyle, seen: set[str]) -> Placed | None:
         """One place that was not seen before, or None."""
@@ -186,8 +172,8 @@ class _Draw:
         for name, value in op.attributes:
             del given[name]
             if isinstance(value, Variable) and value.name not in self.attributes:
-                for equation in self._sampler.equations:
-                    if equation.part == value and (wanted := self._value(equation.known)) is not None:
+                for part, known_part in self._sampler.equations:
+                    if part == value and (wanted := self._value(known_part)) is not None:
                         given[name] = wanted
                 if name not in given:
                     unbound.append(name)
@@ -204,19 +190,19 @@ class _Draw:
 
     def _bent(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape as the equations want it that speak of this tensor, as far as the rest of them is known."""
-        for equation in self._sampler.equations:
-            if equation.tensor != name:
+        for part, known in self._sampler.equations:
+            if name not in tensors_of(part):
                 continue
             self._side.shapes[name] = shape
-            wanted = self._value(equation.known)
+            wanted = self._value(known)
             del self._side.shapes[name]
             if wanted is not None:
-                shape = _with_part(shape, equation.part, wanted, self._style)
+                shape = _with_part(shape, part, wanted, self._style)
         return shape
 
     def _take(self, name: str, shape: InputShape) -> None:
         self.shapes[name] = shape
-        self._side.add_input(name, input_type(shape, name in self._sampler.rule.rests, self._sampler.dtype))
+        self._side.add_input(name, shape)
 
 
 def _settable(part: Expression) -> bool:

@@ -127,10 +127,8 @@ class Claim:
 
     @staticmethod
     def all_of(claims: Sequence[Claim]) -> Claim:
-        def given() -> Any:
-            return z3.And([each.given for each in claims])
-
-        return Claim(given, (lambda: z3.And([each.shown for each in claims])) if _any_universal(claims) else None)
+        shown = (lambda: z3.And([each.shown for each in claims])) if _any_universal(claims) else None
+        return Claim(lambda: z3.And([each.given for each in claims]), shown)
 
     def negated(self) -> Claim:
         """The opposite: of what must be shown at all places it says nothing."""

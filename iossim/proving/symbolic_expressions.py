@@ -40,7 +40,6 @@ class Evaluator:
 
     def value(self, expression: ex.Expression) -> Any:
         """An integer, a :class:`Tuple`, a Python value, or an opaque one."""
-        arithmetic = self._arithmetic
         match expression:
             case ex.Literal(value):
                 return value
@@ -66,10 +65,7 @@ class Evaluator:
                 if any(isinstance(side, ex.Shape | ex.Part | ex.Sequence) for side in (left, right)):
                     raise NotSymbolicError(f"{expression} is of tuples")
                 return self._calculated(sign, self._integer(left), self._integer(right))
-            case ex.Comparison() | ex.AnyOf() | ex.IsConstant():
-                claim = self.claim(expression)
-                raise NotSymbolicError(f"{expression} is a truth, {claim}, where a number is asked for")
-        raise NotSymbolicError(f"{expression} is not for symbolic arithmetic, {arithmetic}")
+        raise NotSymbolicError(f"{expression} has no value for symbolic arithmetic")
 
     def claim(self, expression: ex.Expression) -> Claim:
         """The truth that an expression states."""

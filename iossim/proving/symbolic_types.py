@@ -63,6 +63,11 @@ def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> 
     return []
 
 
+def _is_known(value: Any, wanted: Any, arithmetic: Arithmetic) -> bool:
+    """True if an attribute, neither a whole number nor a tuple, is known to have a value."""
+    return arithmetic.knows(value == arithmetic.literal(wanted)) if is_opaque(value) else bool(value == wanted)
+
+
 @TYPINGS.register("relu", "sigmoid", "clip", "identity", "unary")
 def _elementwise(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     return Typed((), (inputs[0],)) if len(inputs) == 1 else None
@@ -194,7 +199,7 @@ def _transpose(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmeti
 def _pad(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """With constants; the other modes ask more of the sizes."""
     (x,), pads, mode = inputs, attributes["pads"], attributes["mode"]
-    if mode != "constant" and not (is_opaque(mode) and arithmetic.knows(mode == arithmetic.literal("constant"))):
+    if not _is_known(mode, "constant", arithmetic):
         return None
 
     def size(place: Any) -> Any:
@@ -231,15 +236,21 @@ def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     if len(inputs) == 3:
         needs += [Claim(integer(inputs[2].length) == 1), Claim(inputs[2].at(0) == w.at(0))]
 
-    def at(place: Any) -> Any:
-        if isinstance(place, int):
-            return x.at(0) if place == 0 else w.at(0) if place == 1 else spatial(place - 2)
-        return z3.If(place == 0, x.at(0), z3.If(place == 1, w.at(0), spatial(place - 2)))
-
     def spatial(place: Any) -> Any:
         return arithmetic.quotient(spans(place), strides.at(place), cancels=False) + 1
 
-    return Typed(tuple(needs), (Tuple.made(plus(rank, 2), at),))
+    return Typed(tuple(needs), (_images(x, w.at(0), rank, spatial),))
+
+
+def _images(x: Tuple, channels: Any, rank: Any, spatial: Callable[[Any], Any]) -> Tuple:
+    """The shape of as many images, with other channels and ``rank`` other sizes."""
+
+    def at(place: Any) -> Any:
+        if isinstance(place, int):
+            return x.at(0) if place == 0 else channels if place == 1 else spatial(place - 2)
+        return z3.If(place == 0, x.at(0), z3.If(place == 1, channels, spatial(place - 2)))
+
+    return Tuple.made(plus(rank, 2), at)
 
 
 _pooled = z3.Function("pooled", *[z3.IntSort()] * 6, z3.DeclareSort("Value"), z3.IntSort())
@@ -268,11 +279,6 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
             x.at(place + 2), kernel.at(place), strides.at(place), before, after, dilations.at(place), ceil_mode
         )
 
-    def at(place: Any) -> Any:
-        if isinstance(place, int):
-            return x.at(place) if place < 2 else count(place - 2)
-        return z3.If(place < 2, x.at(place), count(place - 2))
-
     needs = (
         Claim(integer(x.length) == rank + 2),
         Claim(z3.And(integer(strides.length) == rank, integer(dilations.length) == rank)),
@@ -281,17 +287,15 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
         everywhere(kernel, padding),
         everywhere(kernel, lambda place: count(place) >= 1),
     )
-    return Typed(needs, (Tuple.made(plus(rank, 2), at),))
+    return Typed(needs, (_images(x, x.at(1), rank, count),))
 
 
 @TYPINGS.register("global_average_pool", "global_max_pool")
 def _global_pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     (x,) = inputs
-
-    def at(place: Any) -> Any:
-        return z3.If(integer(place) < 2, integer(x.at(place)), 1)
-
-    return Typed((Claim(integer(x.length) > 2),), (Tuple.made(x.length, at),))
+    return Typed(
+        (Claim(integer(x.length) > 2),), (_images(x, x.at(1), plus(x.length, -2), lambda place: z3.IntVal(1)),)
+    )
 
 
 def _channels_last(kind: str) -> None:
@@ -335,14 +339,9 @@ def _gemm(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     """Product for which it is known which operands are transposed."""
     sides = []
     for shape, name in zip(inputs[:2], ("trans_a", "trans_b"), strict=True):
-        transposed = attributes[name]
-        if is_opaque(transposed):
-            if arithmetic.knows(transposed == arithmetic.literal(True)):
-                transposed = True
-            elif arithmetic.knows(transposed == arithmetic.literal(False)):
-                transposed = False
-            else:
-                return None
+        transposed = _is_known(attributes[name], True, arithmetic)
+        if not transposed and not _is_known(attributes[name], False, arithmetic):
+            return None
         sides.append((shape.at(1), shape.at(0)) if transposed else (shape.at(0), shape.at(1)))
     (rows, inner), (inner_b, columns) = sides
     y = Tuple.of([integer(rows), integer(columns)])

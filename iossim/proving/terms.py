@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import z3
@@ -45,29 +44,24 @@ class Terms:
     def __init__(self) -> None:
         self.arithmetic = Arithmetic()
         self.congruence = Congruence()
-        self._values: list[Any] = []
-        self._shapes: dict[int, Tuple] = {}
-
-    def shape(self, number: int) -> Tuple:
-        return self._shapes[number]
-
-    def value(self, number: int) -> Any:
-        return self._values[number]
+        #: The values of attributes by their numbers, the shapes of tensors by their classes.
+        self.values: list[Any] = []
+        self.shapes: dict[int, Tuple] = {}
 
     def intern(self, value: Any) -> int:
         """Number of a value of an attribute; values that are known to be equal share one."""
-        for number, other in enumerate(self._values):
+        for number, other in enumerate(self.values):
             if value is other:
                 return number
-        for number, other in enumerate(self._values):
+        for number, other in enumerate(self.values):
             if self._are_equal(value, other):
                 return number
-        self._values.append(value)
-        return len(self._values) - 1
+        self.values.append(value)
+        return len(self.values) - 1
 
     def equalities(self) -> list[Claim]:
         """Equalities of attributes that turned out to be equal after they were numbered."""
-        values = self._values
+        values = self.values
         pairs = ((a, b) for index, b in enumerate(values) for a in values[:index] if self._are_equal(a, b))
         return [equal(a, b, self.arithmetic) for a, b in pairs]
 
@@ -113,8 +107,8 @@ class Terms:
         found = [self.congruence.get(term) for term in terms]
         if all(number is not None for number in found):
             return tuple(number for number in found if number is not None)
-        named = dict(zip(attribute_defaults(kind), map(self.value, numbers), strict=True))
-        shapes = [self._shapes[argument] for argument in arguments]
+        named = dict(zip(attribute_defaults(kind), map(self.values.__getitem__, numbers), strict=True))
+        shapes = [self.shapes[argument] for argument in arguments]
         if assume and shapes:
             self.arithmetic.assume(*always(kind, named, shapes[0], outputs))
         try:
@@ -141,7 +135,7 @@ class Terms:
         return tuple(map(self.intern, values))
 
     def _rank(self, number: int) -> Any:
-        return self._shapes[self.congruence.find(number)].length
+        return self.shapes[self.congruence.find(number)].length
 
     def _from_front(self, axis: Any, rank: Any) -> Any:
         axis = z3.simplify(integer(axis))
@@ -151,7 +145,7 @@ class Terms:
 
     def _put(self, term: Term, shape: Tuple) -> int:
         number = self.congruence.add(term)
-        self._shapes.setdefault(number, shape)
+        self.shapes.setdefault(number, shape)
         return number
 
 
@@ -186,14 +180,8 @@ class Sides:
         self._rests: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self._conditions = list(rule.conditions)
         # Inputs that are said to have one shape are given one.
-        twins = [
-            {condition.left.tensor, condition.right.tensor}
-            for condition in rule.conditions
-            if isinstance(condition, Comparison)
-            and condition.sign == "=="
-            and isinstance(condition.left, Shape)
-            and isinstance(condition.right, Shape)
-        ]
+        equal = [each for each in rule.conditions if isinstance(each, Comparison) and each.sign == "=="]
+        twins = [shapes_in([each]) for each in equal if isinstance(each.left, Shape) and isinstance(each.right, Shape)]
         values: dict[str, str | tuple[str, ...] | None] = {}
         for name in rule.inputs:
             if name in rule.rests:
@@ -225,7 +213,7 @@ class Sides:
             raise NotSymbolicError("an output is left out")
         self.outputs: list[tuple[int, int]] = list(zip(source, target, strict=True))  # type: ignore[arg-type]
         for a, b in self.outputs:
-            self.terms.arithmetic.assume(same(self.terms.shape(a), self.terms.shape(b)))
+            self.terms.arithmetic.assume(same(self.terms.shapes[a], self.terms.shapes[b]))
 
     def _unknown(self, name: str) -> Tuple:
         found = Tuple.unknown(name, self._known_lengths.get(name))
@@ -276,31 +264,27 @@ class Sides:
                 values.update(dict.fromkeys(op.outputs))
                 continue
             evaluator = self._evaluator()
-            defaults = attribute_defaults(op.kind)
-            attributes = [self._attribute(op, name, default, evaluator) for name, default in defaults.items()]
+            attributes = list(self._attributes_of(op, evaluator))
             self.terms.arithmetic.assume(*evaluator.needed)
             arguments = [self._argument(op, f"{side} op {index}", each, attributes) for each in reads]
             made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
             assert made is not None
             for name, number in zip(op.outputs, made, strict=True):
                 values[name], self._tensors[name] = name, number
-                self._shapes[name] = self.terms.shape(number)
+                self._shapes[name] = self.terms.shapes[number]
             self._assume_conditions()
 
     @staticmethod
-    def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
-        given = dict(op.attributes)
-        if name in given:
-            value = evaluator.value(given[name])
-            wanted = get_type_hints(op_class(op.kind))[name]
-            if (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple):
+    def _attributes_of(op: PatternOp, evaluator: Evaluator) -> Iterator[Any]:
+        every, given, hints = op.all_attributes, dict(op.attributes), get_type_hints(op_class(op.kind))
+        for name in attribute_defaults(op.kind):
+            if name not in every:
+                raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
+            value, wanted = evaluator.value(every[name]), hints[name]
+            is_other = (wanted is int) != is_integer(value) or (wanted == tuple[int, ...]) != isinstance(value, Tuple)
+            if name in given and is_other:
                 raise NotSymbolicError(f"{op}: its {name} is of another type")
-            return value
-        if default is MISSING:
-            raise NotSymbolicError(f"{op} lacks its attribute {name!r}")
-        if isinstance(default, tuple) and all(type(item) is int for item in default):
-            return Tuple.of([integer(item) for item in default])
-        return default
+            yield value
 
     def _argument(self, op: PatternOp, place: str, read: str | Zeros, attributes: Sequence[Any]) -> int:
         if isinstance(read, Zeros):

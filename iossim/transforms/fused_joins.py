@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import compress
 from typing import Any
 
@@ -36,13 +37,7 @@ class JoinChoices(Choices[bool]):
 
     def __init__(self, inner: GraphCost, by_schedule: BySchedule, tell: Callable[[int], None] = lambda seen: None):
         super().__init__(inner, tell)
-        self.by_schedule = by_schedule
-        self._joins: dict[Network, Joins] = {}
-
-    def joins(self, network: Network) -> Joins:
-        if network not in self._joins:
-            self._joins[network] = joins_of(network)
-        return self._joins[network]
+        self.by_schedule, self.joins = by_schedule, cache(joins_of)
 
     def keys(self, network: Network) -> list[tuple[str, str]]:
         """The other form of each join, and its name."""

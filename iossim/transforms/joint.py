@@ -83,12 +83,9 @@ class JointlyFound(Outcome):
 
     name = "joint"
 
-    def _best_us(self, without: str = "") -> float:
-        return min((each.us for own, each in self.tried.items() if without not in own), default=inf)
-
     @property
     def us(self) -> float:
-        return self._best_us()
+        return self.best.us
 
     @property
     def best(self) -> Tried:
@@ -102,14 +99,14 @@ class JointlyFound(Outcome):
     @property
     def alone_us(self) -> dict[str, float]:
         """By ingredient, what is found with it alone."""
-        sets = ((name, frozenset([name])) for name in self.ingredients)
-        return {name: self.tried[own].us for name, own in sets if own in self.tried}
+        return {name: self.tried[own].us for name in self.ingredients if (own := frozenset([name])) in self.tried}
 
     @property
     def without_us(self) -> dict[str, float]:
         """By ingredient, what is found without it: the best of all others together, and of fewer."""
         every = frozenset(self.ingredients)
-        return {name: self._best_us(name) for name in self.ingredients if every - {name} in self.tried}
+        fewer = {name: [each.us for own, each in self.tried.items() if name not in own] for name in self.ingredients}
+        return {name: min(others_us) for name, others_us in fewer.items() if every - {name} in self.tried}
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -175,12 +172,12 @@ class _Search:
         self.now = Clock(None if seconds is None else _PART * seconds)
         self.steps, self.seen = Steps(self.now), 0
         limited = setting.options.workspace_limit_bytes is not None
-        setting, memo = setting.limited(network), setting.memo
+        setting = setting.limited(network)
         prices, scheduler = setting.prices, setting.scheduler
         self.network, self.prices, self.scheduler = network, prices, scheduler
         self.options = options = replace(setting.options, seconds=None)
         plain = replace(options, company=False)
-        self.memo = memo = memo if memo is not None and memo.cost_model is prices else SearchMemo(prices)
+        self.memo = memo = SearchMemo.of(setting.memo, prices)
         self.rewrite = rewrite = asked.rewrite
         self.rules = () if rewrite is None else trusted(rewrite.rules, rewrite.unproved)[0]
         #: By what is chosen in the schedule of a network alone, the scheduler that chooses it.

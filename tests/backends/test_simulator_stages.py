@@ -226,7 +226,7 @@ def test_branches_of_a_graph_start_apart() -> None:
 
 def test_blocks_of_tensor_cores_on_one_sm_slow_each_other() -> None:
     """A block of Ampere's kind has room beside others, and keeps its SM busy all of its time."""
-    wide = (32, 64, 90, 1)
+    wide = (16, 64, 90, 3)
     ((name, _, alone_us),) = spans_side_by_side(wide)
     assert name.startswith("mma_sm80")
     assert max(end for _, _, end in spans_side_by_side(wide, wide)) > 1.2 * alone_us

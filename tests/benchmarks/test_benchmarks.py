@@ -20,6 +20,12 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.measurements.measurement_set import read_measurements
 
 
+def test_every_table_that_is_written_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = import_module("benchmarks.result_tables")
+    tables.main(names=True)
+    assert set(capsys.readouterr().out.split()) <= {path.stem for path in tables.TABLES.glob("*.csv")}
+
+
 @pytest.fixture
 def sensitivity() -> ModuleType:
     """The script as a module."""

@@ -14,7 +14,7 @@ from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulat
 from evidence.concurrency.corun_microbenchmarks import DRAM, FP64, SLOTS, microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, operator_family, prefill_pair_cases, stream_pair_cases
 from evidence.concurrency.hopper_placement import Launched, makespan_us
-from evidence.concurrency.hopper_sets import networks, prices, products_side_by_side, side_by_side
+from evidence.concurrency.hopper_sets import networks, prices, products_side_by_side, side_by_side, units
 from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
@@ -233,6 +233,17 @@ def test_recorded_networks_are_predicted() -> None:
     errors = networks()
     assert max(map(abs, errors["inception_v3:fp32"].values())) <= 2.0
     assert max(map(abs, (*errors["inception_v3:bf16"].values(), *errors["gpt2:bf16"].values()))) <= 7.0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_recorded_units_of_networks_are_predicted() -> None:
+    """Convolutions with bias and activation run as the fastest family; SqueezeNet's 1x1 ones are 41% off as others."""
+    errors = units()
+    assert errors["squeezenet:bf16"]["rows"] == 14
+    for name in ("inception_v3", "resnet50", "mobilenet_v1", "squeezenet"):
+        assert errors[f"{name}:bf16"]["mean"] <= 9.0
+        assert abs(errors[f"{name}:bf16"]["bias"]) <= 7.0
 
 
 @pytest.mark.slow

@@ -160,6 +160,8 @@ def test_unknown_says_why() -> None:
     assert strange == Proof(False, "no derivation: axioms say nothing more of its terms; no axioms of softmax")
     nowhere = prove(rule("z = relu(x)", "z = relu(x)", "z: z", "len(x.shape) == 2", "x.shape == (1, 2, 3)"))
     assert nowhere == Proof(False, "its conditions and ops allow no shapes at all")
+    truth = prove(rule("z = reduce(x, function='sum', axes=(0,), keepdims=len(x.shape) == 2)", "z = relu(x)", "z: z"))
+    assert truth == Proof(False, "len(x.shape) == 2 has no value for symbolic arithmetic")
     assert "out of time" in prove(PROVED["columns of one matrix"][0], seconds=0.0).reason
     assert "relu of *r" in prove(rule("a = concat(*r, axis=0); z = relu(a)", "z = relu(*r)", "z: z")).reason
 
@@ -233,9 +235,8 @@ def places(axiom: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64)
         yield from samples(axiom, count, seed, dtype)
         return
     for placed in samples(wider, count, seed, dtype):
-        shapes: dict[str, Any] = {name: value and value.shape for name, value in placed.types.items()}  # type: ignore[union-attr]
         try:
-            yield place(axiom, placed.attributes, shapes | dict.fromkeys(scalars, ()), dtype)
+            yield place(axiom, placed.attributes, {**placed.shapes, **dict.fromkeys(scalars, ())}, dtype)
         except NotMadeError:
             continue
 

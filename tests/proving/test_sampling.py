@@ -34,17 +34,17 @@ CONV = rule("y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=g)", "", 
 def test_a_convolution_is_tried_with_all_that_it_has() -> None:
     drawn = list(samples(CONV, 80))
     assert len(drawn) == 80
-    assert len({str((each.attributes, each.types)) for each in drawn}) == 80
+    assert len({str((each.attributes, each.shapes)) for each in drawn}) == 80
     attributes = [each.attributes for each in drawn]
     assert {each["g"] for each in attributes} >= {1, 2}
     assert any(each["s"][0] != each["s"][1] for each in attributes)
     assert any(max(each["d"]) > 1 for each in attributes)
     assert any(each["p"][:2] != each["p"][2:] for each in attributes)
-    kernels = {each.types["w"].shape[2:] for each in drawn}  # type: ignore[union-attr]
+    kernels = {each.shapes["w"][2:] for each in drawn}  # type: ignore[index]
     assert {(3, 3), (1, 1)} < kernels
     assert any(size % 2 == 0 for kernel in kernels for size in kernel)
-    assert {each.types["b"] is None for each in drawn} == {True, False}
-    depthwise = [each for each in drawn if 1 < each.attributes["g"] == each.types["x"].shape[1]]  # type: ignore[union-attr]
+    assert {each.shapes["b"] is None for each in drawn} == {True, False}
+    depthwise = [each for each in drawn if 1 < each.attributes["g"] == each.shapes["x"][1]]  # type: ignore[index]
     assert depthwise
 
 

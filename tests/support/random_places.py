@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
+import pytest
 
+import iossim
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import plan_memory
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Network
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import TensorType
+from iossim.models.onnx.export import write_onnx
 from iossim.proving.refute import evaluate_exact, evaluate_real, is_exact_graph, random_elements
 from iossim.transforms.rewriting.expression import IsConstant
 from iossim.transforms.rewriting.instance import Placed
@@ -144,3 +152,18 @@ def _equal(some: dict[str, Array], others: dict[str, Array], tolerance: float) -
         and np.allclose(some[name], others[name], rtol=tolerance, atol=tolerance * (1 + np.abs(some[name]).max()))
         for name in some
     )
+
+
+def check_outputs(before: Network, after: Network, device: str, folder: Path) -> None:
+    """A changed network computes the same by NumPy, by NumPy as scheduled in the device's fastest way, and by ONNX Runtime."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    random = np.random.default_rng(0)
+    given = {name: random.standard_normal(before.graph.types[name].shape, np.float32) for name in before.graph.inputs}
+    expected = evaluate_graph(before.graph, given)
+    plan = plan_memory(lower_schedule(iossim.optimize(after, device, engine="graph"), after, in_place=True))
+    write_onnx(after.graph, folder / "model.onnx")
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    ran = dict(zip(after.graph.outputs, session.run(list(after.graph.outputs), given), strict=True))
+    for found in (evaluate_graph(after.graph, given), execute(plan, after, given, seed=1), ran):
+        for name, value in expected.items():
+            assert np.abs(found[name] - value).max() <= 1e-4 * np.abs(value).max()

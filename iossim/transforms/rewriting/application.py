@@ -20,14 +20,14 @@ from iossim.ir.splicing import spliced
 from iossim.ir.types import TensorType
 from iossim.models.passes.simplification import FoldedConstant
 from iossim.transforms.rewriting.instance import NotMadeError, Side, Value, filled_constant, holds
-from iossim.transforms.rewriting.matching import Match, Matchable, binding_of, find_matches
+from iossim.transforms.rewriting.matching import Match, binding_of, find_matches
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 
 class Target(Side):
     """The target at one place: nodes and constants under new names. Raises NotMadeError if it is impossible."""
 
-    def __init__(self, graph: Matchable, match: Match) -> None:
+    def __init__(self, graph: Graph, match: Match) -> None:
         # Constants that the target brings have the type of the first value that the source reads.
         first = graph.nodes[graph.position[match.nodes[0]]].inputs[0]
         super().__init__(match.rule, binding_of(graph, match), graph.types[first].dtype)
@@ -266,7 +266,5 @@ def match_of(graph: Graph, step: Step, rule: Rule) -> Match | None:
     """The match that a step took, None where the graph has none."""
     if any(name not in graph.position for name in step.nodes):
         return None
-    for match in find_matches(graph, rule, frozenset(step.nodes[:1])):
-        if match.nodes == step.nodes and tuple(match.tensors[name] for name in rule.inputs) == step.inputs:
-            return match
-    return None
+    near = (match for match in find_matches(graph, rule, frozenset(step.nodes[:1])) if match.nodes == step.nodes)
+    return next((each for each in near if tuple(each.tensors[name] for name in rule.inputs) == step.inputs), None)

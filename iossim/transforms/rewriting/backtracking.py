@@ -116,29 +116,19 @@ class _Node:
     def matches(self, rules: Sequence[Rule]) -> tuple[Match, ...]:
         """Matches in the order of the rules; those away from the change are the parent's."""
         if self._matches is None:
-            before = None if self.parent is None else self.parent._matches
-            if self.parent is None or before is None:
-                self._matches = tuple(match for rule in rules for match in find_matches(self.graph, rule))
-            else:
+            near: frozenset[str] | None = None
+            kept: dict[str, list[Match]] = {}
+            if self.parent is not None and self.parent._matches is not None:
                 near = touched(self.parent.graph, self.graph)
-                there = {node.name for node in self.graph.nodes} - near
-                kept: dict[str, list[Match]] = {}
-                for match in before:
+                there = self.graph.position.keys() - near
+                for match in self.parent._matches:
                     if there.issuperset(match.nodes):
                         kept.setdefault(match.rule.name, []).append(match)
-                self._matches = tuple(
-                    match
-                    for rule in rules
-                    for match in (*kept.get(rule.name, ()), *find_matches(self.graph, rule, near))
-                )
+            self._matches = tuple(
+                match for rule in rules for match in (*kept.get(rule.name, ()), *find_matches(self.graph, rule, near))
+            )
             self.parent = None
         return self._matches
-
-    def focused(self, rules: Sequence[Rule]) -> Iterator[Match]:
-        """Matches that contain a node of the focus; all if there is no focus."""
-        for match in self.matches(rules):
-            if self.focus is None or not self.focus.isdisjoint(match.nodes):
-                yield match
 
 
 def touched(before: Graph, after: Graph) -> frozenset[str]:
@@ -215,10 +205,11 @@ class Search:
         self.expanded += 1
         # Graphs made from it are bounded by its cost, which may be less than the estimate that it waited with.
         self._price(node)
-        for match in node.focused(self._rules):
-            self.matched = True
-            for made in self._made(node, match, self._ahead):
-                self._wait(made)
+        for match in node.matches(self._rules):
+            if node.focus is None or not node.focus.isdisjoint(match.nodes):
+                self.matched = True
+                for made in self._made(node, match, self._ahead):
+                    self._wait(made)
 
     def _price(self, node: _Node) -> None:
         """Replace a node's upper bound by its cost, and keep it if it is the best."""

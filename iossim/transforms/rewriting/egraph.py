@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from iossim.base.errors import GraphError
 from iossim.ir.constants import AbsentConstant, Constant, FilledConstant, IdentityConstant
@@ -46,18 +47,30 @@ class Origin:
     made_of: tuple[str, ...] = ()
 
 
+class ENodes(Graph):
+    """E-nodes as a graph whose values are classes, each of which may have several makers."""
+
+    @cached_property
+    def _makers(self) -> Mapping[str, tuple[Node, ...]]:
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.outputs):
+                found.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
+    def makers(self, value: str) -> tuple[Node, ...]:
+        return self._makers.get(value, ())
+
+
 class EGraph:
     """An e-graph. After changes, call :meth:`rebuild` before reading anything but types and :meth:`find`."""
 
     def __init__(self, graph: Graph) -> None:
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, Constant] = {}
-        self.nodes: tuple[Node, ...] = ()
-        self.position: dict[str, int] = {}
-        self.of_kind: dict[str, tuple[Node, ...]] = {}
-        self.consumers: dict[str, tuple[Node, ...]] = {}
+        #: The e-nodes that are of use, in which rules are matched.
+        self.graph = ENodes((), (), (), self.types, self.constants)
         self.origins: dict[str, Origin] = {}
-        self._makers: dict[str, tuple[Node, ...]] = {}
         self._leader: dict[str, str] = {}
         self._number: dict[str, int] = {}
         self._known: dict[tuple[str, tuple[str, ...]], Node] = {}
@@ -75,9 +88,6 @@ class EGraph:
             self._leader[value] = self._leader[leader]
             value = leader
         return value
-
-    def makers(self, value: str) -> tuple[Node, ...]:
-        return self._makers.get(value, ())
 
     def is_given(self, value: str) -> bool:
         """True for a class that needs no op: an input of the graph, or a constant."""
@@ -170,24 +180,11 @@ class EGraph:
                     changed |= self.union(one, other)
             changed |= any(self.find(value) != value for node in known.values() for value in node.outputs)
             self._known = known
-        return self._index()
-
-    def _index(self) -> frozenset[str]:
-        before = {node.name: node for node in self.nodes}
+        before = {node.name: node for node in self.graph.nodes}
         self._inputs = set(map(self.find, self.inputs.values()))
-        self.nodes = tuple(node for node in self._known.values() if self._is_of_use(node))
-        self.position = {node.name: place for place, node in enumerate(self.nodes)}
-        of_kind: dict[str, list[Node]] = {}
-        makers: dict[str, list[Node]] = {}
-        consumers: dict[str, list[Node]] = {value: [] for value, leader in self._leader.items() if value == leader}
-        for node in self.nodes:
-            of_kind.setdefault(node.op.kind, []).append(node)
-            for value in dict.fromkeys(node.outputs):
-                makers.setdefault(value, []).append(node)
-            for value in dict.fromkeys(node.inputs):
-                consumers[value].append(node)
-        self.of_kind, self._makers, self.consumers = _frozen(of_kind), _frozen(makers), _frozen(consumers)
-        return frozenset(node.name for node in self.nodes if before.get(node.name) != node)
+        nodes = tuple(node for node in self._known.values() if self._is_of_use(node))
+        self.graph = ENodes((), (), nodes, self.types, self.constants)
+        return frozenset(node.name for node in nodes if before.get(node.name) != node)
 
     def _is_of_use(self, node: Node) -> bool:
         """True unless a node makes only constants, or reads its own result, which no acyclic graph has."""
@@ -217,10 +214,6 @@ def _flattened(constant: FoldedConstant) -> FoldedConstant:
     return FoldedConstant(constant.type, constant.op, tuple(inputs), 0)
 
 
-def _frozen(lists: Mapping[str, list[Node]]) -> dict[str, tuple[Node, ...]]:
-    return {name: tuple(nodes) for name, nodes in lists.items()}
-
-
 _Key = tuple[object, ...]
 
 
@@ -237,13 +230,13 @@ def operator_prices(
 ) -> OperatorPrices:
     """The prices of all e-nodes, ``network`` among them, fused by the given policy or the network's own."""
     work = _Pieces(egraph)
-    alone = {node.name: work.add((node,)) for node in egraph.nodes}
+    alone = {node.name: work.add((node,)) for node in egraph.graph.nodes}
     pairs = {
         (first.name, second.name): work.add((first, second))
-        for second in egraph.nodes
+        for second in egraph.graph.nodes
         for value in dict.fromkeys(second.inputs)
         if not egraph.is_given(value)
-        for first in egraph.makers(value)
+        for first in egraph.graph.makers(value)
         if _may_fuse(first, second) and set(second.outputs).isdisjoint(first.inputs)
     }
     piece_us = work.priced(network, cost, policy or policy_like(network))

@@ -191,15 +191,16 @@ _OPERATORS: dict[str, tuple[type[ast.AST], Callable[[Any, Any], Any]]] = {
 _SIGNS = {tree: sign for sign, (tree, _) in _OPERATORS.items()}
 
 
-def parse_expression(text: str | int | float | bool | list[Any]) -> Expression:
-    """The expression that a text spells, or a plain value or list is; raises ExpressionError naming the part.
+def literal(value: Any) -> Expression:
+    """A value as an expression."""
+    return Sequence(tuple(map(literal, value))) if isinstance(value, tuple) else Literal(value)
+
+
+def parse_expression(text: str) -> Expression:
+    """The expression that a text spells; raises ExpressionError naming the part.
 
     >>> str(parse_expression("x.shape[1]//groups")) 'x.shape[1] // groups'
     """
-    if isinstance(text, list):
-        return Sequence(tuple(parse_expression(item) for item in text))
-    if not isinstance(text, str):
-        return Literal(text)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -56,11 +56,11 @@ def _cheapest_makers(egraph: EGraph, prices: OperatorPrices) -> dict[str, Node]:
     changed = True
     while changed:
         changed = False
-        for node in egraph.nodes:
-            read = [best.get(value) for value in dict.fromkeys(node.inputs) if not egraph.is_given(value)]
-            if None in read or not isfinite(prices.alone_us[node.name]):
+        for node in egraph.graph.nodes:
+            read = [value for value in dict.fromkeys(node.inputs) if not egraph.is_given(value)]
+            if not best.keys() >= set(read) or not isfinite(prices.alone_us[node.name]):
                 continue
-            before = [each for each in read if each is not None]
+            before = [best[value] for value in read]
             cost = (
                 prices.alone_us[node.name] + sum(us for us, _ in before),
                 1 + max((steps for _, steps in before), default=0),
@@ -81,18 +81,14 @@ def extract_cheapest(
 
 def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) -> Graph:
     """The graph of chosen e-nodes, with the inputs and outputs of ``graph``, and its names for values in it."""
-    names = {egraph.inputs[value]: value for value in graph.inputs}
-    names = {egraph.find(value): name for value, name in names.items()}
+    names = {egraph.find(egraph.inputs[name]): name for name in graph.inputs}
     own = {egraph.find(egraph.class_of[value]): value for value in reversed((*graph.constants, *graph.producer))}
-    returned: dict[str, str] = {}
-    nodes: list[Node] = []
-    taken = set(graph.types) | set(graph.position)
-    for name in graph.outputs:
-        value = egraph.find(egraph.class_of[name])
-        if value not in names and value not in egraph.constants:
-            returned.setdefault(value, name)
+    outputs = {egraph.find(egraph.class_of[name]): name for name in reversed(graph.outputs)}
+    returned = {value: name for value, name in outputs.items() if value not in egraph.constants}
     names = {**own, **returned, **names}
+    taken = set(graph.types) | set(graph.position)
     constants: dict[str, Constant] = {}
+    nodes: list[Node] = []
 
     def new(base: str) -> str:
         number = 1
@@ -111,9 +107,7 @@ def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) ->
             constants[names[value]] = egraph.constants[value]
         return names[value]
 
-    of_node: dict[tuple[str, tuple[str, ...]], str] = {}
-    for node in graph.nodes:
-        of_node.setdefault((node.op.signature, node.inputs), node.name)
+    of_node = {(node.op.signature, node.inputs): node.name for node in reversed(graph.nodes)}
     for node in reversed(dict.fromkeys(makers.values())):
         base = egraph.origins[node.name].node
         inputs = tuple(name_of(value, base) for value in node.inputs)
@@ -162,22 +156,15 @@ class _Program:
     def _needed(self) -> list[Node]:
         """E-nodes that have a price, whose inputs can be made, and that the outputs may need."""
         made, is_given = _cheapest_makers(self._egraph, self._prices), self._egraph.is_given
-        nodes = [
-            node
-            for node in self._egraph.nodes
-            if isfinite(self._prices.alone_us[node.name])
-            and all(value in made or is_given(value) for value in node.inputs)
-        ]
-        makers: dict[str, list[Node]] = {}
-        for node in nodes:
-            for value in node.outputs:
-                makers.setdefault(value, []).append(node)
+        graph, alone_us = self._egraph.graph, self._prices.alone_us
         pending, needed = list(self._outputs), set[str]()
         while pending:
-            for node in makers.pop(pending.pop(), ()):
-                needed.add(node.name)
-                pending += [value for value in node.inputs if not is_given(value)]
-        return [node for node in nodes if node.name in needed]
+            for node in graph.makers(pending.pop()):
+                can_be = all(value in made or is_given(value) for value in node.inputs)
+                if can_be and isfinite(alone_us[node.name]) and node.name not in needed:
+                    needed.add(node.name)
+                    pending += [value for value in node.inputs if not is_given(value)]
+        return [node for node in graph.nodes if node.name in needed]
 
     def solved(self, branches: int, seconds: float) -> Extraction | None:
         if not self._nodes:

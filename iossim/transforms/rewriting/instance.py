@@ -93,7 +93,6 @@ def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
 
 #: Input of a rule in one instance: a shape, None where it is left out, the shapes of a ``*rest``.
 InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
-InputType = TensorType | None | tuple[TensorType, ...]
 
 
 class ConditionFailsError(NotMadeError):
@@ -102,11 +101,13 @@ class ConditionFailsError(NotMadeError):
 
 @dataclass(frozen=True)
 class Placed:
-    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all tensors."""
+    """The source of a rule at concrete ``shapes`` of its inputs, where its conditions hold; ``binding`` has those of
+    all tensors.
+    """
 
     rule: Rule
     attributes: Mapping[str, Any]
-    types: Mapping[str, InputType]
+    shapes: Mapping[str, InputShape]
     source: Graph
     binding: Binding
     dtype: DType
@@ -115,7 +116,7 @@ class Placed:
         """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError,
         which says why, if it cannot take the shapes, or would make other shapes than the source.
         """
-        side = SideAtShapes(self.rule, self.types, self.binding, self.dtype)
+        side = SideAtShapes(self.rule, self.shapes, self.binding, self.dtype)
         for name, filled in self.rule.filled:
             array = filled_constant(filled, side.binding, DType.FLOAT64).load()
             side.add_constant(name, name, ArrayConstant(array.astype(self.dtype.numpy)))
@@ -138,14 +139,14 @@ def place(
 
     All tensors are taken for constants: whether they are known before the network runs says nothing of their values.
     """
-    types = {name: input_type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
+    given = {name: shapes[name] for name in rule.inputs}
     constants = frozenset((*rule.inputs, *rule.made_by_source))
-    side = SideAtShapes(rule, types, Binding(attributes, {}, constants), dtype)
+    side = SideAtShapes(rule, given, Binding(attributes, {}, constants), dtype)
     graph = side.graph(rule.source, [name for name, _ in rule.outputs])
     conditions = [each for each in rule.conditions if tensors_of(each) <= set(side.shapes)]
     if not holds(conditions, side.binding):
         raise ConditionFailsError("a condition of the rule does not hold")
-    return Placed(rule, dict(attributes), types, graph, side.binding, dtype)
+    return Placed(rule, dict(attributes), given, graph, side.binding, dtype)
 
 
 class Side:
@@ -197,24 +198,25 @@ class Side:
 class SideAtShapes(Side):
     """A side as a graph of its own, whose values have the names of its tensors."""
 
-    def __init__(self, rule: Rule, types: Mapping[str, InputType], known: Binding, dtype: DType) -> None:
+    def __init__(self, rule: Rule, shapes: Mapping[str, InputShape], known: Binding, dtype: DType) -> None:
         super().__init__(rule, known, dtype)
         self._inputs: dict[str, TensorType] = {}
-        for name, value in types.items():
-            self.add_input(name, value)
+        for name, shape in shapes.items():
+            self.add_input(name, shape)
 
-    def add_input(self, name: str, value: InputType) -> None:
-        if value is None:
-            self.values[name] = None
-            return
-        if isinstance(value, tuple):
-            added = {f"{name}.{index}": each for index, each in enumerate(value)}
+    def add_input(self, name: str, shape: InputShape) -> None:
+        added: dict[str, Any] = {}
+        if name in self.rule.rests:
+            added = {f"{name}.{index}": each for index, each in enumerate(shape or ())}
             self.values[name] = tuple(added)
+        elif shape is None:
+            self.values[name] = None
         else:
-            added = {name: value}
-            self.values[name], self.shapes[name] = name, value.shape
-        self._inputs |= added
-        self.types |= added
+            added[name] = self.shapes[name] = shape  # type: ignore[assignment]
+            self.values[name] = name
+        types = {value: TensorType(each, self.dtype) for value, each in added.items()}
+        self._inputs |= types
+        self.types |= types
 
     def graph(self, ops: Iterable[PatternOp], outputs: Iterable[str]) -> Graph:
         """The ops of a pattern as a graph; raises NotMadeError where one does not take what it reads."""
@@ -248,12 +250,3 @@ class SideAtShapes(Side):
             self.types[tensor] = TensorType(self.shapes[tensor], self.dtype)
             self.constants[tensor] = FilledConstant(self.types[tensor], 0.0)
         return tensor
-
-
-def input_type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
-    """The type of an input of a rule that has such a shape, or of the tensors of a rest."""
-    if shape is None:
-        return None
-    if is_rest:
-        return tuple(TensorType(each, dtype) for each in shape if isinstance(each, tuple))
-    return TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)

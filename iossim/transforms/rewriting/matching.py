@@ -13,46 +13,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, pairwise, permutations
-from typing import Any, Protocol
+from itertools import combinations, islice, pairwise, permutations, product
+from typing import Any
 
-from iossim.ir.constants import Constant
-from iossim.ir.graph import Node
-from iossim.ir.types import TensorType
+from iossim.ir.graph import Graph, Node
 from iossim.transforms.rewriting.expression import (
     Binding,
     Expression,
     ExpressionError,
     Literal,
+    Sequence,
     Variable,
     evaluate,
     tensors_of,
 )
 from iossim.transforms.rewriting.instance import Value, holds, left_out_shape
-from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
+from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
 
 #: Kinds whose operands may come in any order.
 COMMUTATIVE = frozenset({"add", "mul"})
-
-
-class Matchable(Protocol):
-    """Input to matching: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several producers."""
-
-    @property
-    def nodes(self) -> tuple[Node, ...]: ...
-    @property
-    def types(self) -> Mapping[str, TensorType]: ...
-    @property
-    def constants(self) -> Mapping[str, Constant]: ...
-    @property
-    def position(self) -> Mapping[str, int]: ...
-    @property
-    def of_kind(self) -> Mapping[str, tuple[Node, ...]]: ...
-    @property
-    def consumers(self) -> Mapping[str, tuple[Node, ...]]: ...
-    def makers(self, value: str) -> tuple[Node, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +48,7 @@ class Match:
     attributes: Mapping[str, Any]
 
 
-def find_matches(graph: Matchable, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
+def find_matches(graph: Graph, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
     """All places where the source of a rule is found and its conditions on it hold, in the order of the nodes.
 
     With ``touched``, only those that contain one of these nodes. Of places with the same nodes and the same result
@@ -146,18 +127,15 @@ def _plan(rule: Rule) -> _Plan:
 
 
 def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:
-    given = dict(op.attributes)
     fixed, bound, computed = [], [], []
-    for name, default in attribute_defaults(op.kind).items():
-        value = given.get(name)
-        if isinstance(value, Variable):
-            bound.append((name, value.name))
-        elif isinstance(value, Literal):
-            fixed.append((name, value.value))
-        elif value is not None:
-            computed.append((name, value))
-        elif default is not MISSING:
-            fixed.append((name, default))
+    for name, value in op.all_attributes.items():
+        match value:
+            case Variable(variable):
+                bound.append((name, variable))
+            case Literal() | Sequence() if all(isinstance(each, Literal) for each in value.children()):
+                fixed.append((name, evaluate(value, Binding({}, {}))))
+            case _:
+                computed.append((name, value))
     operands = tuple(tensor_of(each) for each in op.inputs)
     return _PlannedOp(
         op, tuple(fixed), tuple(bound), tuple(computed), operands, tuple(made_by.get(name, -1) for name in operands)
@@ -176,9 +154,7 @@ def _order(rule: Rule, first: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _extended(
-    graph: Matchable, plan: _Plan, partial: _Partial, order: tuple[int, ...], node: Node
-) -> Iterator[_Partial]:
+def _extended(graph: Graph, plan: _Plan, partial: _Partial, order: tuple[int, ...], node: Node) -> Iterator[_Partial]:
     """All ways to go on from ``partial`` with ``node`` for the first op of ``order``."""
     index = order[0]
     for bound in _bound(graph, plan, partial, index, node):
@@ -189,24 +165,20 @@ def _extended(
             yield from _extended(graph, plan, bound, order[1:], following)
 
 
-def _candidates(graph: Matchable, plan: _Plan, partial: _Partial, index: int) -> tuple[Node, ...]:
+def _candidates(graph: Graph, plan: _Plan, partial: _Partial, index: int) -> tuple[Node, ...]:
     """Nodes that an op may match, judging by the bound tensors; each once, in order."""
     op = plan.ops[index]
     for output in op.pattern.outputs:
         value = partial.tensors.get(output)
         if isinstance(value, str):
             return graph.makers(value)
-    fewest: tuple[Node, ...] | None = None
-    for name in op.operands:
-        value = partial.tensors.get(name)
-        for each in (value,) if isinstance(value, str) else value or ():
-            readers = graph.consumers[each]
-            if fewest is None or len(readers) < len(fewest):
-                fewest = readers
-    return graph.of_kind.get(op.pattern.kind, ()) if fewest is None else fewest
+    read = (partial.tensors.get(name) for name in op.operands)
+    values = [each for value in read for each in ((value,) if isinstance(value, str) else value or ())]
+    everywhere = graph.of_kind.get(op.pattern.kind, ())
+    return min((graph.consumers[each] for each in values), key=len, default=everywhere)
 
 
-def _bound(graph: Matchable, plan: _Plan, partial: _Partial, index: int, node: Node) -> Iterator[_Partial]:
+def _bound(graph: Graph, plan: _Plan, partial: _Partial, index: int, node: Node) -> Iterator[_Partial]:
     """``partial`` with one more op, in each way that its operands may be assigned."""
     op = plan.ops[index]
     if node.op.kind != op.pattern.kind or len(node.outputs) != len(op.pattern.outputs):
@@ -225,17 +197,14 @@ def _bound(graph: Matchable, plan: _Plan, partial: _Partial, index: int, node: N
         return
     for operands in _assignments(op.pattern, node.inputs):
         tensors = {**partial.tensors, **outputs}
-        fits = True
-        for name, value, maker in zip(op.operands, operands, op.maker, strict=True):
-            known = tensors.setdefault(name, value)
-            fits = known == value and (maker < 0 or _may_make(graph, plan, maker, name, value))
-            if not fits:
-                break
-        if fits:
+        if all(
+            tensors.setdefault(name, value) == value and (maker < 0 or _may_make(graph, plan, maker, name, value))
+            for name, value, maker in zip(op.operands, operands, op.maker, strict=True)
+        ):
             yield _Partial({**partial.nodes, index: node}, tensors, attributes)
 
 
-def _may_make(graph: Matchable, plan: _Plan, maker: int, name: str, value: Value) -> bool:
+def _may_make(graph: Graph, plan: _Plan, maker: int, name: str, value: Value) -> bool:
     """True if a value is the right output of a node of the right kind for a tensor that the source makes."""
     pattern = plan.ops[maker].pattern
     place = pattern.outputs.index(name)
@@ -247,39 +216,29 @@ def _may_make(graph: Matchable, plan: _Plan, maker: int, name: str, value: Value
 
 def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[Value, ...]]:
     """All assignments of a node's inputs to the operands of a pattern."""
-    operands = pattern.inputs
+    operands, commutes = pattern.inputs, pattern.kind in COMMUTATIVE
     rests = sum(map(is_rest, operands))
     orders = [values]
-    if pattern.kind in COMMUTATIVE:
+    if commutes:
         # Inputs that go to a rest keep their order.
         chosen = permutations(range(len(values)), min(len(operands) - rests, len(values)))
         places = [(*some, *(place for place in range(len(values)) if place not in some)) for some in chosen]
         orders = list(dict.fromkeys(tuple(values[place] for place in each) for each in places))
     if rests:
-        cut_last = pattern.kind in COMMUTATIVE
-        for order in orders:
-            for lengths in _lengths(len(values) - len(operands) + rests, rests):
-                yield _cut(order, operands, lengths, cut_last)
+        every = range(len(operands))
+        rests_last = sorted(every, key=lambda place: is_rest(operands[place])) if commutes else every
+        for order, lengths in product(orders, _lengths(len(values) - len(operands) + rests, rests)):
+            left, counts = iter(order), iter(lengths)
+            found: dict[int, Value] = {
+                place: tuple(islice(left, next(counts))) if is_rest(operands[place]) else next(left)
+                for place in rests_last
+            }
+            yield tuple(found[place] for place in every)
         return
     lacking = len(operands) - len(values)
     if lacking == 0 or (lacking > 0 and all(map(is_optional, operands[len(values) :]))):
         for order in orders:
             yield (*order, *[None] * lacking)
-
-
-def _cut(
-    values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...], rests_last: bool
-) -> tuple[Value, ...]:
-    """Values of each operand if the rests have these lengths; their values may follow all others."""
-    found: list[Value] = [None] * len(operands)
-    begin, remaining = 0, iter(lengths)
-    places = range(len(operands))
-    for place in sorted(places, key=lambda place: is_rest(operands[place])) if rests_last else places:
-        rest = is_rest(operands[place])
-        end = begin + (next(remaining) if rest else 1)
-        found[place] = values[begin:end] if rest else values[begin]
-        begin = end
-    return tuple(found)
 
 
 def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:
@@ -289,7 +248,7 @@ def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:
         yield tuple(after - before - 1 for before, after in pairwise(ends))
 
 
-def binding_of(graph: Matchable, match: Match) -> Binding:
+def binding_of(graph: Graph, match: Match) -> Binding:
     """Meaning of names in expressions of the rule at a place, as far as its source goes."""
     shapes = {name: graph.types[value].shape for name, value in match.tensors.items() if isinstance(value, str)}
     constants = set()
@@ -302,7 +261,7 @@ def binding_of(graph: Matchable, match: Match) -> Binding:
     return Binding(match.attributes, shapes, frozenset(constants))
 
 
-def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
+def _holds(graph: Graph, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
     """True if computed attributes have the nodes' values, and the conditions on the source hold."""
     if not plan.conditions and not any(op.computed for op in plan.ops):
         return True
@@ -316,7 +275,7 @@ def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bo
     return holds(plan.conditions, binding)
 
 
-def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
+def _each_once(graph: Graph, matches: list[Match]) -> tuple[Match, ...]:
     """The first of the matches with the same nodes whose results are the same."""
     alike = Counter(frozenset(match.nodes) for match in matches)
     distinct: dict[object, Match] = {}
@@ -326,7 +285,7 @@ def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
     return tuple(distinct.values())
 
 
-def _result(graph: Matchable, match: Match) -> object:
+def _result(graph: Graph, match: Match) -> object:
     """Replacement of each value by a match, as nested tuples: equal ones are the same computation."""
     rule = match.rule
     binding = binding_of(graph, match)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import read_json
-from iossim.ir.graph import Graph
+from iossim.ir.graph import Graph, Names
 from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
 from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.unit_fusion import UnitPolicy, unit_policy
@@ -76,16 +76,12 @@ def _fused(graph: Graph, kept: Sequence[Unit], policy: UnitPolicy) -> list[Unit]
     taken = {node for unit in kept for node in unit.nodes}
     nodes = [node for index, node in enumerate(graph.nodes) if index not in taken]
     rest = subgraph(graph, nodes, *boundary(graph, nodes))
-    used = {unit.name for unit in kept}
-    units = []
-    for unit in policy(rest):
-        name, number = unit.name, 1
-        while name in used:
-            number += 1
-            name = f"{unit.name}_{number}"
-        used.add(name)
-        units.append(make_unit(graph, name, unit.kind, [graph.position[rest.nodes[node].name] for node in unit.nodes]))
-    return units
+    names = Names(unit.name for unit in kept)
+    position = [graph.position[node.name] for node in rest.nodes]
+    return [
+        make_unit(graph, names.fresh(unit.name), unit.kind, [position[node] for node in unit.nodes])
+        for unit in policy(rest)
+    ]
 
 
 #: Option of a source that holds rules and steps.

@@ -15,14 +15,14 @@ Two notations stand for what would otherwise take many rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any
 
 from iossim.base.errors import GraphError, IossimError, did_you_mean
 from iossim.ir.op import op_class
-from iossim.transforms.rewriting.expression import Expression, IsConstant, Shape, Variable
+from iossim.transforms.rewriting.expression import Expression, IsConstant, Shape, Variable, literal
 
 
 class RuleError(IossimError):
@@ -34,7 +34,7 @@ class RuleError(IossimError):
 
 
 @cache
-def attribute_defaults(kind: str) -> Mapping[str, Any]:
+def attribute_defaults(kind: str) -> dict[str, Any]:
     """Attributes of an op kind in order, with their defaults; :data:`dataclasses.MISSING` where there is none."""
     return {field.name: field.default for field in fields(op_class(kind))}
 
@@ -66,6 +66,13 @@ class PatternOp:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: tuple[tuple[str, Expression], ...] = ()
+
+    @property
+    def all_attributes(self) -> dict[str, Expression]:
+        """The attributes in the order of the op's class, with their defaults, but those that have neither."""
+        every = attribute_defaults(self.kind) | dict(self.attributes)
+        pairs = ((name, value) for name, value in every.items() if value is not MISSING)
+        return {name: value if isinstance(value, Expression) else literal(value) for name, value in pairs}
 
     def __str__(self) -> str:
         given = [f"{name}={value}" for name, value in self.attributes]
@@ -166,7 +173,7 @@ class Rule:
         for index, op in enumerate(ops):
             place, where = (side, index), f"{side} op {op}"
             try:
-                attributes = {each.name for each in fields(op_class(op.kind))}
+                attributes = attribute_defaults(op.kind)
             except GraphError as error:
                 raise self._error(place, f"{where}: {error}") from None
             for name, _ in op.attributes:

@@ -97,38 +97,24 @@ def saturate(
         if left <= 0:
             break
         try:
-            again = _saturated_once(network, best, rules, cost, replace(limits, seconds=left), progress)
+            result = _saturated_again(network, result, rules, cost, replace(limits, seconds=left), progress)
         except KeyboardInterrupt:
             return replace(result, found=replace(result.found, complete=False, interrupted=True))
-        result = _continued(result, again)
         if cheaper(best, result.found.best) is best:
             break
     return result
 
 
-def _continued(before: Saturated, again: Saturated) -> Saturated:
-    """Combined result of two e-graphs, the second of which began with the result of the first."""
-    found = replace(
-        again.found,
-        before_us=before.found.before_us,
-        seen=before.found.seen + again.found.seen - 1,
-        expanded=before.found.expanded + again.found.expanded,
-        complete=again.found.complete and not before.rounds,
-        matched=before.found.matched or again.found.matched,
-    )
-    extracted = min(again.extracted, before.extracted, key=lambda each: each.cost_us)
-    return replace(again, found=found, extracted=extracted, rounds=before.rounds + again.rounds)
-
-
-def _saturated_once(
+def _saturated_again(
     original: Network,
-    begun: Candidate,
+    before: Saturated,
     rules: Sequence[Rule],
     cost: SumOfOperators,
     limits: SaturationLimits,
     progress: RewriteProgress,
 ) -> Saturated:
-    """One e-graph, of what was found before; steps are from the original."""
+    """The result after one more e-graph, of what was found before; steps are from the original."""
+    begun, known = before.found.best, before.found
     graph = begun.network.graph
     egraph = EGraph(graph)
     rounds, saturated, matched = grow(egraph, rules, limits, lambda: progress(1, begun.cost_us))
@@ -152,8 +138,12 @@ def _saturated_once(
         made = rewritten_network(original, near.network.graph)
         best = cheaper(begun, Candidate(made, (*begun.steps, *near.steps), cost.us(made)))
     derived = best.cost_us <= extracted.cost_us * (1 + RELATIVE_TOLERANCE)
-    found = Found(best, begun.cost_us, seen, expanded, saturated and derived, False, matched)
-    return Saturated(found, extracted, cheapest or greedy, len(egraph.nodes), rounds, saturated)
+    complete = saturated and derived and not before.rounds
+    seen, expanded, matched = known.seen + seen - 1, known.expanded + expanded, known.matched or matched
+    found = Found(best, known.before_us, seen, expanded, complete, False, matched)
+    extracted = min(extracted, before.extracted, key=lambda each: each.cost_us)
+    size, rounds = len(egraph.graph.nodes), before.rounds + rounds
+    return Saturated(found, extracted, cheapest or greedy, size, rounds, saturated)
 
 
 def grow(
@@ -171,7 +161,7 @@ def grow(
     for number in range(limits.rounds):
         tell()
         tried = shrinking if full else rules
-        matches = [match for rule in tried for match in find_matches(egraph, rule, touched)]
+        matches = [match for rule in tried for match in find_matches(egraph.graph, rule, touched)]
         matched = matched or bool(matches)
         for match, target in list(_targets(egraph, matches)):
             size = len(egraph.origins)
@@ -185,11 +175,14 @@ def grow(
 
 
 def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, Target]]:
-    """Replacements of matches that are valid and that a graph may contain."""
+    """Replacements of matches that are valid and that a graph may contain: ops of a match that do not read each other
+    replace results of different ops.
+    """
     for match in matches:
-        if _may_join(egraph, match):
+        roots = [egraph.origins[name].roots for name in match.nodes]
+        if all(roots[one].isdisjoint(roots[other]) for one, other in _apart(match.rule)):
             try:
-                yield match, Target(egraph, match)
+                yield match, Target(egraph.graph, match)
             except GraphError:
                 continue
 
@@ -215,12 +208,6 @@ def _add(egraph: EGraph, match: Match, target: Target) -> None:
         classes |= zip(node.outputs, made, strict=True)
     for old, new in pairs:
         egraph.union(old, classes.get(new, new))
-
-
-def _may_join(egraph: EGraph, match: Match) -> bool:
-    """True if ops of the match that do not read each other replace results of different ops."""
-    roots = [egraph.origins[name].roots for name in match.nodes]
-    return all(roots[one].isdisjoint(roots[other]) for one, other in _apart(match.rule))
 
 
 @lru_cache(maxsize=4096)

@@ -180,6 +180,27 @@ def names(candidate: Candidate) -> list[str]:
     return [kernel.name for kernel in candidate.kernels if kernel.work_class is not WorkClass.TENSOR_CONVOLUTION]
 
 
+@pytest.mark.parametrize(
+    ("precision", "channels", "has_bias", "is_offered", "lead_us"),
+    [
+        (Precision.BF16, 64, False, False, 1.1),
+        (Precision.BF16, 512, False, True, 1.1),
+        (Precision.BF16, 64, True, True, 0.0),
+        (Precision.FP16, 64, True, True, 0.0),
+        (Precision.INT8, 64, True, False, 1.1),  # of which nothing was recorded
+    ],
+)
+def test_only_a_bare_convolution_on_hopper_runs_by_the_plans_that_are_ranked_first(
+    precision: Precision, channels: int, has_bias: bool, is_offered: bool, lead_us: float
+) -> None:
+    step = convolution_step(precision, kernel=1, padding=0, in_channels=channels, out_channels=channels)
+    if has_bias:
+        step = replace(step, flops=step.flops + step.outputs[0].elements)
+    found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(Architecture.HOPPER)]
+    assert any("nvjet" in one.algorithm for one in found) is is_offered
+    assert {one.passed_over_us for one in found if "xmma_sm90" in one.algorithm} == {lead_us}
+
+
 def test_tf32_in_nchw_pays_for_transforms_of_all_tensors() -> None:
     found = convolutions(Precision.TF32, Architecture.AMPERE)
     assert found

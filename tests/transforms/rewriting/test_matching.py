@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from command_line import printed_everywhere
 from place_rules import RULE
+from random_places import check_outputs
 from some_rules import rule
 
-import iossim
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
@@ -30,7 +28,6 @@ from iossim.ir.ops.slice import Concat, Split
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.unit_fusion import with_units
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.matching import Match, find_matches
@@ -195,21 +192,6 @@ def kinds(network: Network) -> Counter[str]:
     return Counter(node.op.kind for node in network.graph.nodes)
 
 
-def check_outputs(before: Network, after: Network, folder: Path) -> None:
-    """By NumPy, by NumPy as scheduled, and by ONNX Runtime."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    random = np.random.default_rng(0)
-    given = {name: random.standard_normal(before.graph.types[name].shape, np.float32) for name in before.graph.inputs}
-    expected = evaluate_graph(before.graph, given)
-    plan = plan_memory(lower_schedule(iossim.optimize(after, A100, engine="graph"), after, in_place=True))
-    write_onnx(after.graph, folder / "model.onnx")
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    ran = dict(zip(after.graph.outputs, session.run(list(after.graph.outputs), given), strict=True))
-    for found in (evaluate_graph(after.graph, given), execute(plan, after, given, seed=1), ran):
-        for name, value in expected.items():
-            assert np.abs(found[name] - value).max() <= 1e-4 * np.abs(value).max()
-
-
 def test_each_tensor_has_its_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are transposed where channels are many enough, and back before a 1x1 convolution of NCHW at most.
 
@@ -227,7 +209,7 @@ def test_each_tensor_has_its_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert made["max_pool_nhwc"] == 1 - made["conv"]
     assert made["transpose"] <= 2
     assert "ConvNhwc-Relu" in {unit.kind for unit in found.network.units}
-    check_outputs(network, found.network, tmp_path)
+    check_outputs(network, found.network, A100, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -267,4 +249,4 @@ def test_a_network_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = rewritten(network)
     assert found.found.before_us > 1.05 * found.found.best.cost_us
     assert kinds(found.network)["conv_nhwc"] > 10
-    check_outputs(network, found.network, tmp_path)
+    check_outputs(network, found.network, A100, tmp_path)

@@ -6,22 +6,17 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from place_rules import DEFAULT, NAMED, SHIPPED
+from random_places import check_outputs
 
 import iossim
 from iossim import api
-from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import IossimError, OptionError
 from iossim.cost.random import RandomCostModel
-from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.models.onnx.export import write_onnx
 from iossim.models.random_graphs import seeded_network
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import ReplayError, Step, apply, replay
@@ -105,7 +100,6 @@ def test_units_and_blocks_of_random_networks(seed: int) -> None:
     ],
 )
 def test_whole_networks_compute_the_same(model: str, least: int, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
     network = seeded_network(12, units=16) if model == "seeded" else load(model)
     graph, steps = rewritten(network.graph, MERGE)
     if model == "squeezenet":
@@ -120,18 +114,7 @@ def test_whole_networks_compute_the_same(model: str, least: int, tmp_path: Path)
     assert replay(network.graph, steps, NAMED).nodes == graph.nodes
     made = rewritten_network(network, graph)
     check_network(made)
-    random = np.random.default_rng(0)
-    given = {name: random.standard_normal(graph.types[name].shape, np.float32) for name in graph.inputs}
-    expected, found = evaluate_graph(network.graph, given), evaluate_graph(made.graph, given)
-    schedule = optimize(made, "v100-sxm2")
-    planned = execute(plan_memory(lower_schedule(schedule, made, in_place=True)), made, given, seed=1)
-    write_onnx(made.graph, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
-    ran = dict(zip(graph.outputs, session.run(list(graph.outputs), given), strict=True))
-    for name, value in expected.items():
-        size = np.abs(value).max()
-        for array in (found[name], planned[name], ran[name]):
-            assert np.abs(array - value).max() <= 1e-4 * size
+    check_outputs(network, made, "v100-sxm2", tmp_path)
 
 
 SQUEEZENET = ("enlarge-1x1-to-3x3", "merge-convolutions", "merge-relus-of-concat", "relus-of-concat-of-2")

@@ -173,9 +173,9 @@ def test_no_class_is_made_of_itself() -> None:
     egraph = EGraph(network.graph)
     grow(egraph, CIRCLE, SaturationLimits())
     (output,) = (egraph.find(egraph.class_of[name]) for name in network.graph.outputs)
-    assert {node.op.kind for node in egraph.makers(output)} == {"relu", "sigmoid"}
+    assert {node.op.kind for node in egraph.graph.makers(output)} == {"relu", "sigmoid"}
     prices = operator_prices(egraph, network, cost)
-    us = {kind: [prices.alone_us[node.name] for node in nodes] for kind, nodes in egraph.of_kind.items()}
+    us = {kind: [prices.alone_us[node.name] for node in nodes] for kind, nodes in egraph.graph.of_kind.items()}
     assert us["conv"][0] > min(us["relu"])
     cheapest = extract_cheapest(egraph, [output], prices, branches=100)
     assert cheapest is not None
@@ -203,10 +203,10 @@ def test_what_is_equal_makes_equal() -> None:
     egraph = EGraph(b.graph(values))
     one, other = (egraph.class_of[value] for value in values)
     assert egraph.find(one) != egraph.find(other)
-    (relu,), sigmoids = egraph.of_kind["relu"], egraph.of_kind["sigmoid"]
+    (relu,), sigmoids = egraph.graph.of_kind["relu"], egraph.graph.of_kind["sigmoid"]
     inner = next(node for node in sigmoids if node.inputs == relu.inputs)
     egraph.union(relu.outputs[0], inner.outputs[0])
     assert egraph.rebuild()
     assert egraph.find(one) == egraph.find(other)
-    assert len(egraph.nodes) == 3
+    assert len(egraph.graph.nodes) == 3
     assert not egraph.rebuild()

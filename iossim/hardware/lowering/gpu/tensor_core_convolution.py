@@ -22,7 +22,7 @@ from dataclasses import replace
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_product
-from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer
+from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer, is_half
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_families import (
     CONVOLUTIONS,
@@ -39,12 +39,11 @@ from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, pa
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
-#: Lead below which cuDNN's benchmark chose ``mma_sm80`` rather than ``xmma_sm90`` for recorded windows.
-_PASSED_OVER_US = 1.1
-#: cuDNN's heuristics offer ``nvjet`` for 1x1 convolutions of many pixels, channels and filters: above the first number
-#: for ``2 log2(pixels) + 3 log2(channels) + 5 log2(filters)``, with filters counted up to the second. Chosen by 151
+#: PyTorch times the ten plans that cuDNN ranks first. Lead below which ``mma_sm80`` then ran rather than ``xmma_sm90``
+#: for recorded windows. ``nvjet`` is among the ten for 1x1 convolutions of many pixels, channels and filters: above the
+#: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
 #: recordings on an H100; ``python -m evidence.concurrency.hopper_sets`` counts predicted families and those that ran.
-_OFFERED, _MOST_FILTERS = 77.0, 128
+_PASSED_OVER_US, _OFFERED, _MOST_FILTERS = 1.1, 7.5e11, 128
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16
 
@@ -90,7 +89,8 @@ def tensor_core_convolution(
         for place, kernels in enumerate(ways):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
-            lead_us = _PASSED_OVER_US if family is XMMA_SM90 else passed_over_us(family, place)
+            is_ranked_below = family is XMMA_SM90 and _is_ranked(shape)
+            lead_us = _PASSED_OVER_US if is_ranked_below else passed_over_us(family, place)
             yield Candidate(name, around, workspace, architectures=architectures, passed_over_us=lead_us)
 
 
@@ -107,11 +107,19 @@ def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Famil
             yield MMA_SM80 if reads_whole or is_first_layer(shape) else PIECEWISE_MMA_SM80
 
 
+def _is_ranked(shape: ConvolutionShape) -> bool:
+    """True where only the plans are timed that cuDNN ranks first: for a bare convolution, as PyTorch calls it.
+
+    With its bias or activation a convolution of halves runs by ``cupy_cudnn``, which times a plan of each engine: of
+    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``.
+    """
+    return not (shape.epilogue_flops and is_half(shape))
+
+
 def _is_offered_as_product(shape: ConvolutionShape) -> bool:
-    """True if cuDNN's heuristics offer the kernels of products, ``nvjet``."""
-    sizes = shape.pixels, shape.channels, min(shape.filters, _MOST_FILTERS)
-    score = sum(weight * math.log2(size) for weight, size in zip((2, 3, 5), sizes, strict=True))
-    return shape.is_dense_unit_stride and math.prod(shape.kernel) == 1 and score > _OFFERED
+    """True if the kernels of products, ``nvjet``, are among the plans that are timed."""
+    is_large = shape.pixels * (shape.channels * min(shape.filters, _MOST_FILTERS)) ** 2 > _OFFERED
+    return (is_large or not _is_ranked(shape)) and shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
