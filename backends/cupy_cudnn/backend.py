@@ -144,6 +144,7 @@ def offers() -> list[str]:
     return [
         *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
+        "fp8: of networks with scales; products dequantise their operands first",
         "images of 16 bits: channels last where a network's channels suit it (option layout)",
     ]
 

@@ -1,4 +1,5 @@
-"""Products with weights of 4 or 8 bits: a kernel of ours for few rows, or the weight dequantised before a library.
+"""Products with weights of 4 or 8 bits: a kernel of ours for few rows, or the weight dequantised before a library; and
+products of fp8, which a library multiplies dequantised, constants once.
 
 A weight lies column by column, so that a thread loads 16 bytes of one at a time. For few rows a block makes a few
 columns of the result: its threads share the columns' lengths, multiply what they load on FP32 lanes, scale each block
@@ -9,13 +10,13 @@ scratch in each run. Which way is faster is timed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.element_kernels import Computed, functions_of
+from iossim.backends.cupy_cudnn.element_kernels import Computed, chain, functions_of
 from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, access_width, kernel, value_name
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.reduction_kernels import WARP
@@ -25,8 +26,8 @@ from iossim.execution.backend import BackendError
 from iossim.hardware.lowering.gpu.families.matrix_product import columns_together
 from iossim.ir.graph import Node
 from iossim.ir.op import Array
-from iossim.ir.ops.quantize import DequantizedMatMul
-from iossim.ir.types import DType, TensorType
+from iossim.ir.ops.quantize import Dequantised, Dequantize, DequantizedMatMul, ScaledConv, ScaledMatMul
+from iossim.ir.types import FP8, DType, TensorType
 
 #: The most threads of a block.
 _MOST_THREADS = 128
@@ -162,10 +163,12 @@ class _Stored:
 
 @OP_CALLS.register(DequantizedMatMul)
 def dequantised_product(calls: UnitChains, node: Node, op: DequantizedMatMul) -> None:
-    """The product in the ways that its number of rows allows.
+    """The product in the ways that its number of rows allows; one with a weight of fp8 has a library's alone.
 
     Raises BackendError for a weight that is no constant, or whose blocks are odd.
     """
+    if calls.graph.types[node.inputs[1]].dtype in FP8 and all(map(calls.weights.knows, node.inputs[1:])):
+        return product_of_numbers(calls, node, op)
     stored = _Stored(calls, node, op)
     epilogue, value = calls.after(node)
     y = calls.target(value)
@@ -188,3 +191,37 @@ def dequantised_product(calls: UnitChains, node: Node, op: DequantizedMatMul) ->
             calls.calls.append(replace(product, ways={**ours, **after}))
         else:
             calls.calls += next(iter(ours.values()), (first, product))
+
+
+@OP_CALLS.register(ScaledMatMul, ScaledConv)
+def product_of_numbers(calls: UnitChains, node: Node, op: Dequantised) -> None:
+    """The product of the numbers that the operands stand for."""
+    (made,) = calls.graph.output_types(node)
+
+    def number(each: Dequantize, stored: Sequence[str]) -> str:
+        name, of_type = f"{each.signature}: {stored}", replace(calls.graph.types[stored[0]], dtype=made.dtype)
+
+        def constant() -> Array:
+            return each.evaluate([calls.weights.load(value) for value in stored])[0]
+
+        if all(map(calls.weights.knows, stored)):
+            calls.values[name] = calls.weights.form(name, of_type, constant)
+        else:
+            calls.values[name] = calls.scratch(of_type.shape, of_type.dtype)
+            by = calls.view(stored[1]).along(each.axis, len(of_type.shape))
+            calls.calls.append(chain("a0 * a1", [calls.view(stored[0]), by], calls.values[name]))
+        return name
+
+    x, w, *bias = map(calls.view, op.plain(node.inputs, number))
+    bias = [view.along(1, len(made.shape)) for view in bias]
+    epilogue, value = calls.after(node, "a0 + a1" if bias else "a0", bias, len(bias))
+    y = calls.target(value)
+    if isinstance(op, ScaledConv):
+        calls.convolve(op.product, x, w, y, epilogue)
+    elif len(w.shape) > 2:
+        calls.multiply(x, w, y, epilogue)
+    else:
+        epilogue, rows = epilogue.moved(lambda view: view.broadcast(y.shape)), y.elements // w.shape[1]
+        with calls.written_as(y, (rows, w.shape[1])) as flat:
+            epilogue = epilogue.moved(lambda view: calls.flat(view, flat.shape))
+            calls.multiply(calls.flat(x, (rows, w.shape[0])), w, flat, epilogue)

@@ -36,7 +36,7 @@ from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
-from iossim.ir.types import DType
+from iossim.ir.types import FP8, DType
 
 NAME = "chain"
 #: The only operand of a copy.
@@ -73,8 +73,23 @@ BODIES = {
     "swish": "x / (1.0f + expf(-p0 * x))",
     "thresholded_relu": "x > p0 ? x : 0.0f",
 }
-#: Those whose parameter is another number, ``x`` and ``p0`` as functions of two; and those that are parts of ops.
-_MORE = {"square": "x * x", "mod": "fmodf(x, p0) + ((x < 0.0f) != (p0 < 0.0f) && fmodf(x, p0) != 0.0f ? p0 : 0.0f)"}
+
+
+def _to_fp8(most: str, least: str, bits: int) -> str:
+    """The nearest number (ties to even) with so many ``bits`` after the point: steps of the power of two below it."""
+    x = f"fminf(fmaxf(x, -{most}), {most})"
+    step = f"__int_as_float((__float_as_int(fmaxf(fabsf({x}), {least})) & 0x7f800000) - ({bits} << 23))"
+    return f"x != x ? x : rintf({x} / {step}) * {step}"
+
+
+#: Those whose parameter is another number, ``x`` and ``p0`` as functions of two; those that are parts of ops; and
+#: roundings to fp8.
+_MORE = {
+    DType.FLOAT8_E4M3FN.value: _to_fp8("448.0f", "0.015625f", 3),
+    DType.FLOAT8_E5M2.value: _to_fp8("57344.0f", "0.00006103515625f", 2),
+    "square": "x * x",
+    "mod": "fmodf(x, p0) + ((x < 0.0f) != (p0 < 0.0f) && fmodf(x, p0) != 0.0f ? p0 : 0.0f)",
+}
 #: Those of :mod:`iossim.ir.ops.nary`, of two numbers, from left to right where there are more.
 OF_TWO = {
     "sub": "({} - {})", "div": "({} / {})", "min": "fminf({}, {})", "max": "fmaxf({}, {})", "pow": "powf({}, {})",
@@ -205,6 +220,8 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
             return f"({value} * {multiplier} + {shift})"
         case Cast() if DType(op.dtype).is_floating:  # rounded where it is written
             return operands[0]
+        case Cast() if DType(op.dtype) in FP8:
+            return called(op.dtype, operands[0])
         case Cast():
             return f"({operands[0]} != 0)" if op.dtype == DType.BOOL else f"(({NAMES[DType(op.dtype)]}){operands[0]})"
         case Where():
@@ -247,8 +264,10 @@ def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
 def rounded(value: str, zero: str, dtype: DType) -> str:
     """A value in units of a scale as a whole number of a type: rounded (ties to even), moved by the zero, and clipped.
 
-    As :func:`iossim.ir.ops.quantize.quantised`.
+    As :func:`iossim.ir.ops.quantize.quantised`; or as a number of fp8.
     """
+    if dtype in FP8:
+        return called(dtype, value)
     limits = np.iinfo(dtype.numpy_name)
     return f"fminf(fmaxf(rintf({value}) + {zero}, {literal(limits.min)}), {literal(limits.max)})"
 

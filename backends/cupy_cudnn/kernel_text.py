@@ -1,10 +1,10 @@
 """Text that kernels of ours are made of: a C++ type for each element type, places without a division, and accesses of
 up to 16 bytes.
 
-Numbers of 16 bits are structures that turn into ``float`` where they are read and are rounded to the nearest (ties to
-even) where they are written, so that a kernel's text is the same whatever its operands hold, and sums are of fp32.
-Whole numbers of up to 16 bits are floats without loss; wider numbers stay what they are. CUDA's own headers for such
-types are not used, since the run-time compiler's package does not bring them.
+Floats of 16 and 8 bits are structures that turn into ``float`` where they are read; those of 16 are rounded to the
+nearest (ties to even) where they are written. So a kernel's text is the same whatever its operands hold, and sums are
+of fp32. Whole numbers of up to 16 bits are floats without loss; wider numbers stay what they are. CUDA's own headers
+for such types are not used, since the run-time compiler's package does not bring them.
 
 A thread works on neighbours in memory, as many as one access moves. :func:`access_width` says how many that are: so
 many that base, strides and size prove each access aligned, which is decided when the text is made. Threads count
@@ -22,14 +22,14 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn.views import Argument, KernelCall, View, coalesced, spread
 from iossim.execution.backend import BackendError
-from iossim.ir.types import DType
+from iossim.ir.types import FP8, DType
 
 #: The name of each element type in kernels.
 NAMES = {
     DType.FLOAT64: "double", DType.FLOAT32: "float", DType.FLOAT16: "half_t", DType.BFLOAT16: "bfloat_t",
     DType.INT64: "long long", DType.INT32: "int", DType.INT16: "short", DType.INT8: "signed char", DType.BOOL: "bool",
     DType.UINT64: "unsigned long long", DType.UINT32: "unsigned int", DType.UINT16: "unsigned short",
-    DType.UINT8: "unsigned char",
+    DType.UINT8: "unsigned char", DType.FLOAT8_E4M3FN: "fp8_t<3, 7>", DType.FLOAT8_E5M2: "fp8_t<2, 15>",
 }  # fmt: skip
 #: Types that stay what they are while a kernel computes; all others are floats.
 _WIDE = (DType.INT32, DType.UINT32, DType.INT64, DType.UINT64, DType.FLOAT64)
@@ -60,7 +60,24 @@ _BFLOAT = """struct bfloat_t {
     }
 };
 """
-_DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT}
+#: With M bits after the point. Times a power of two, the bits of a float begin with those of an fp8, be it small or
+#: not; what is written has been rounded to fp8 before (``element_kernels``).
+_FP8 = """template <int M, int BIAS> struct fp8_t {
+    unsigned char bits;
+    __device__ operator float() const {
+        const int size = bits & 0x7f;
+        const float value = __int_as_float(size << (23 - M)) * __int_as_float((254 - BIAS) << 23);
+        const float most = __int_as_float(M == 2 && size == 0x7c ? 0x7f800000 : 0x7fffffff);
+        return (size < (M == 3 ? 0x7f : 0x7c) ? value : most) * (bits & 0x80 ? -1.0f : 1.0f);
+    }
+    __device__ fp8_t& operator=(float value) {
+        const int size = __float_as_int(fabsf(value) * __int_as_float(BIAS << 23)) >> (23 - M);
+        bits = (unsigned char)((value != value ? 0x7f : size) | (__float_as_int(value) < 0 ? 0x80 : 0));
+        return *this;
+    }
+};
+"""
+_DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT, **dict.fromkeys(FP8, _FP8)}
 
 #: Kernels count elements in 32 bits.
 MOST_ELEMENTS = 2**31 - 1
@@ -120,7 +137,7 @@ ENTRY = """static __device__ inline long long entry_at(long long given, int size
 
 
 def element_name(dtype: DType) -> str:
-    """C++ name of an element type; floats of 8 bits, and smaller types, are bytes that kernels only move."""
+    """C++ name of an element type; those that kernels only move are bytes."""
     return NAMES.get(dtype, "unsigned char")
 
 
@@ -222,7 +239,7 @@ def kernel(
     types = "".join(f"typedef {element_name(view.dtype)} {named}_t;\n" for named, view in views.items())
     values = "".join(f"constexpr int {constant} = {value};\n" for constant, value in (constants or {}).items())
     used = {view.dtype for view in views.values()}
-    defined = "".join(text for dtype, text in _DEFINED.items() if dtype in used)
+    defined = "".join(dict.fromkeys(text for dtype, text in _DEFINED.items() if dtype in used))
     head = f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n{_IN_TURN}'
     begin = "if ($place >= count) return;\n$places\n" if grid is None else ""
     source = f"{defined}{_ACCESSES}{types}{values}{functions}{head}{Template(begin + body).substitute(texts)}}}\n"

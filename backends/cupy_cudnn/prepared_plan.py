@@ -71,6 +71,8 @@ class PreparedPlan:
         on_host = [call for work in self._work.values() for call in work.program.fallbacks]
         for line in remarks(network.name, [(call.node.name, call.kind, call.reason) for call in on_host]):
             warn_once(line)
+        if {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys():
+            warn_once(f"products of fp8 of {network.name!r} dequantise their operands: libraries' own are not called")
         self.arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra_bytes: dict[Queue, int] = {}  # scratch of the queues with a launch whose workspace is too small
         for launch, work in self._work.items():

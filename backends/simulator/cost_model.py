@@ -124,15 +124,17 @@ class SimulatorCostModel:
         return SimulatorCostModel(*chosen, self._asked, self._error)
 
     def remarks(self, network: Network) -> list[str]:
-        """Placement of concats and splits, if the network has some and the engine may have them in place."""
+        """Products of fp8 on a device without it, and placement of concats and splits, if the engine may have some."""
+        is_of_fp8 = {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys()
+        lacks = is_of_fp8 and not self.profile.reduced_precision_tflops(Precision.FP8)
+        told = [f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation"] * bool(lacks)
         if not (self.in_place or self.engine.facts.in_place):
-            return []
+            return told
         place = in_place_buffers(network)
         copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
         placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
-        said = placed if self.in_place else "launch a kernel a term"
-        other = COPIES if self.in_place else IN_PLACE
-        return [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] if place.moves else []
+        said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
+        return told + [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] * bool(place.moves)
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         """Key of each unit's work, including the effects of its placement, alone and merged with others."""

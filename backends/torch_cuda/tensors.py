@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 import numpy as np
 import torch
 
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
-from iossim.ir.types import DType, Precision, TensorType
+from iossim.ir.types import FP8, DType, Precision, TensorType
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
     DType(name): getattr(torch, DType(name).numpy_name)
-    for name in ("fp64", "fp32", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool")
+    for name in ("fp64", "fp32", "fp16", "bf16", *FP8, "int8", "uint8", "int32", "int64", "bool")
 }
+#: Types of ``ml_dtypes``, which torch does not know: their numbers travel as the integers of their bits.
+_AS_BITS = (DType.BFLOAT16, *FP8)
 #: Numbers of 4 bits take a byte each.
 DTYPES |= {DType.INT4: torch.int8, DType.UINT4: torch.uint8}
 
@@ -38,20 +41,27 @@ def to_tensor(array: Array, device: str = "cpu") -> torch.Tensor:
     own = np.array(array, order="C")
     if own.dtype in (DType.INT4.numpy, DType.UINT4.numpy):
         own = own.astype(np.uint8 if own.dtype == DType.UINT4.numpy else np.int8)
-    # torch does not know ml_dtypes: bf16 travels as the integers of its bits.
-    if own.dtype == DType.BFLOAT16.numpy:
-        return torch.from_numpy(own.view(np.int16)).view(torch.bfloat16).to(device)
+    if (dtype := DType.of_numpy(own.dtype)) in _AS_BITS:
+        return torch.from_numpy(own.view(f"i{own.itemsize}")).view(DTYPES[dtype]).to(device)
     return torch.from_numpy(own).to(device)
 
 
 def to_array(tensor: torch.Tensor) -> Array:
     """An array of its own memory, of the tensor's shape and element type."""
     own = tensor.detach().cpu().contiguous()
-    if own.dtype is torch.bfloat16:
-        bits: Array = own.view(torch.int16).numpy().copy()
-        return bits.view(DType.BFLOAT16.numpy)
+    for dtype in _AS_BITS:
+        if own.dtype is DTYPES[dtype]:
+            bits: Array = own.view(torch.int16 if dtype.bytes == 2 else torch.int8).numpy().copy()
+            return bits.view(dtype.numpy)
     array: Array = own.numpy().copy()
     return array
+
+
+def converted(x: Any, dtype: DType) -> Any:
+    """A tensor, or what stands for one, in an element type; what fp8 does not hold becomes its largest number."""
+    if dtype in FP8:
+        x = torch.clamp(x.to(torch.float32), -FP8[dtype], FP8[dtype])
+    return x.to(DTYPES[dtype])
 
 
 def as_channels_last(

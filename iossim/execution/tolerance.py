@@ -7,7 +7,8 @@ and so do those of the ``k`` terms of a sum in fp32. So an output may be off, re
     ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)`` (``2**-11`` where sums are of fp16)
 
 with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a unit in the last place of the
-stored type (for TF32: the multiplied type; for scaled integers: 8 bits). No tolerance is below ``LEAST``: convolution
+stored type (for TF32: the multiplied type; for scaled integers: 8 bits; for fp8, which both sides round alike but for
+near ties: 7, of sums in which some terms differ by a step). No tolerance is below ``LEAST``: convolution
 transforms (Winograd's) lose that much.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array, Role
-from iossim.ir.types import DType, Precision
+from iossim.ir.types import FP8, DType, Precision
 
 SAFETY = 4.0
 LEAST = 1e-3
@@ -33,9 +34,10 @@ ROUNDOFF = {
     Precision.FP16: 2.0**-11,
     Precision.BF16: 2.0**-8,
     Precision.INT8: 2.0**-8,
+    Precision.FP8: 2.0**-7,
 }
-
-_WHOLE = (DType.INT8, DType.UINT8)
+#: Precisions of tensors that are stored in 8 bits.
+_OF_8_BITS = {DType.INT8: Precision.INT8, DType.UINT8: Precision.INT8, **dict.fromkeys(FP8, Precision.FP8)}
 #: Operators that order numbers.
 _RANKINGS = ("top_k", "arg_extreme", "hardmax", "NonMaxSuppression", "Unique")
 #: Remark on outputs that are :func:`ranked` and differ.
@@ -50,8 +52,8 @@ def tolerance(network: Network, precision: Precision | None = None, sums: Precis
     graph = network.graph
     terms = max((_terms(graph, index) for index in range(len(graph.nodes))), default=1)
     own = precision or network.precision
-    stored = Precision.INT8 if any(value.dtype in _WHOLE for value in graph.types.values()) else own
-    unit = max(ROUNDOFF[own], ROUNDOFF[stored]) + math.sqrt(terms) * ROUNDOFF[sums]
+    stored = {_OF_8_BITS.get(value.dtype, own) for value in graph.types.values()}
+    unit = max(ROUNDOFF[each] for each in (own, *stored)) + math.sqrt(terms) * ROUNDOFF[sums]
     return max(LEAST, SAFETY * math.sqrt(_roundings(graph)) * unit)
 
 

@@ -37,19 +37,19 @@ TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
     Precision.BF16: SINCE_AMPERE,
     Precision.TF32: SINCE_AMPERE,
     Precision.INT8: SINCE_TURING,
+    Precision.FP8: SINCE_HOPPER | {Architecture.ADA, Architecture.BLACKWELL_RTX},
 }
 #: The first compute capability with instructions for a precision (CUDA C++ Programming Guide, "Arithmetic
-#: Instructions"): tf32 and bf16 came with Ampere's tensor cores, products of 8-bit integers with ``__dp4a``.
-FIRST_WITH: dict[Precision, tuple[int, int]] = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.INT8: (6, 1)}
+#: Instructions"): tf32 and bf16 came with Ampere's tensor cores, fp8 with Ada's, 8-bit integers with ``__dp4a``.
+FIRST_WITH = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.INT8: (6, 1), Precision.FP8: (8, 9)}
 #: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results per clock and SM) that
 #: libraries store numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
 FP16_IN_FP32 = frozenset({"3.5", "3.7", "5.0", "5.2", "6.1"})
 
 
 def has_precision(capability: str, precision: Precision) -> bool:
-    """True if GPUs of a compute capability run networks of a precision, possibly computing fp16 in fp32."""
-    major, _, minor = capability.partition(".")
-    return (int(major), int(minor)) >= FIRST_WITH.get(precision, (0, 0))
+    """True if GPUs of a compute capability run networks of a precision, maybe with fp16 in fp32; a CPU ("") does."""
+    return not capability or tuple(map(int, capability.split("."))) >= FIRST_WITH.get(precision, (0, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,11 +255,10 @@ class DeviceProfile(Device):
         A notice on standard error says if libraries compute fp16 data in fp32. Processors support every precision.
         """
         capability = self.compute_capability
-        if capability and not has_precision(capability, precision):
+        if not has_precision(capability, precision):
             has = ", ".join(each for each in Precision if has_precision(capability, each))
-            raise DeviceError(
-                f"device {self.name!r} (compute capability {capability}) has no {precision}; it has {has}"
-            )
+            name = f"device {self.name!r} (compute capability {capability})"
+            raise DeviceError(f"{name} has no {precision}; it has {has}")
         if precision is Precision.FP16 and capability in FP16_IN_FP32:
             note_once(
                 f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which "
@@ -337,14 +336,16 @@ class DeviceProfile(Device):
     def reduced_precision_tflops(self, precision: Precision) -> float | None:
         """Peak of matrix products at ``precision``, or None if the device computes them as fp32.
 
-        GPUs without tensor cores for 8-bit integers multiply them by ``__dp4a``.
+        GPUs without tensor cores for 8-bit integers use ``__dp4a``; the peak of fp8 is twice fp16's where none is told.
         """
-        fact = self.datasheet.reduced_precision_tflops
+        fact, capability = self.datasheet.reduced_precision_tflops, self.compute_capability
         told = fact.value.get(str(precision)) if fact else None
-        if told is not None or precision is not Precision.INT8 or not self.compute_capability:
+        if told is not None or not capability or not has_precision(capability, precision):
             return told
-        by_dp4a = has_precision(self.compute_capability, precision) and self.architecture not in TENSOR_CORES[precision]
-        return _DP4A * self.fp32_tflops if by_dp4a else None
+        if precision is Precision.INT8 and self.architecture not in TENSOR_CORES[precision]:
+            return _DP4A * self.fp32_tflops
+        half = self.reduced_precision_tflops(Precision.FP16) if precision is Precision.FP8 else None
+        return half and 2 * half
 
 
 def with_values(profile: DeviceProfile, given: Mapping[str, float], **told: Any) -> DeviceProfile:

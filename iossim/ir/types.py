@@ -83,6 +83,8 @@ class DType(StrEnum):
         return _BY_NUMPY_NAME.get(dtype.name)
 
 
+#: Floats of 8 bits that tensor cores multiply, and the largest number of each.
+FP8 = {DType.FLOAT8_E4M3FN: 448.0, DType.FLOAT8_E5M2: 57344.0}
 #: The first number in the name; booleans take a byte.
 _BITS = {dtype: int((re.findall(r"\d+", dtype) or ["8"])[0]) for dtype in DType}
 _BYTES = {dtype: max(1, bits // 8) for dtype, bits in _BITS.items()}
@@ -94,7 +96,7 @@ _BY_NUMPY_NAME = {dtype.numpy_name: dtype for dtype in DType}
 class Precision(StrEnum):
     """Arithmetic of a network: the storage type of its tensors, and the arithmetic on them.
 
-    ``tf32`` stores fp32 and multiplies on tensor cores with a 10-bit mantissa.
+    ``tf32`` stores fp32 and multiplies on tensor cores with a 10-bit mantissa; ``fp8`` stores E4M3.
     """
 
     FP32 = "fp32"
@@ -102,18 +104,18 @@ class Precision(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+    FP8 = "fp8"
 
     @staticmethod
     def named(name: str) -> Precision:
         """The precision of that name; raises OptionError suggesting the nearest one."""
-        known = [precision.value for precision in Precision]
-        if name not in known:
+        if name not in (known := [*map(str, Precision)]):
             raise OptionError(f"unknown dtype {name!r}; {did_you_mean(name, known)}")
         return Precision(name)
 
     @property
     def storage(self) -> DType:
-        return DType.FLOAT32 if self is Precision.TF32 else DType(self.value)
+        return {Precision.TF32: DType.FLOAT32, Precision.FP8: DType.FLOAT8_E4M3FN}.get(self) or DType(self.value)
 
     def of_type(self, dtype: DType) -> Precision:
         """The arithmetic on tensors of a type in a network of this precision: that of another floating-point type."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checked_execution import execute
 import small_networks
+from checked_execution import execute
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st

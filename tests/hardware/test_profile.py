@@ -18,7 +18,7 @@ from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device
 from iossim.hardware.names import aliases, device_names, shipped_names
 from iossim.hardware.plausibility import TO_FILL_IN, implausible, impossible
-from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile, Fact
 from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision
 from iossim.models.load import load
@@ -205,6 +205,7 @@ def test_a_device_refuses_the_precisions_that_it_lacks_and_lists_those_that_it_t
     capability = float(profile.datasheet.compute_capability.value)
     lacks = {Precision.BF16, Precision.TF32} if capability < 8.0 else set()
     lacks |= {Precision.INT8} if capability < 6.1 else set()
+    lacks |= {Precision.FP8} if capability < 8.9 else set()
     has = ", ".join(precision for precision in Precision if precision not in lacks)
     for precision in Precision:
         if precision in lacks:
@@ -221,6 +222,21 @@ def test_fp16_that_is_computed_in_fp32_is_told(caplog: pytest.LogCaptureFixture)
         assert api.optimize(network, name).latency_us > 0
         assert ("keep tensors in fp16 and compute in fp32" in caplog.text) is told
         caplog.clear()
+
+
+def test_fp8_has_twice_the_rate_of_fp16_where_there_is_fp8_told_or_not() -> None:
+    for name in shipped_names():
+        profile = device(name)
+        told = profile.datasheet.reduced_precision_tflops
+        rate = profile.reduced_precision_tflops(Precision.FP8)
+        assert (rate is None) is (float(profile.compute_capability) < 8.9)
+        if rate is not None and told is not None:
+            untold = {name: value for name, value in told.value.items() if name != "fp8"}
+            sheet = profile.datasheet.model_copy(update={"reduced_precision_tflops": Fact(value=untold, source="x")})
+            assert rate == pytest.approx(2 * untold["fp16"], rel=0.02)
+            assert profile.model_copy(update={"datasheet": sheet}).reduced_precision_tflops(Precision.FP8) == (
+                2 * untold["fp16"]
+            )
 
 
 def test_products_of_8_bit_integers_run_four_at_a_time_without_tensor_cores() -> None:

@@ -24,7 +24,10 @@ from iossim.ir.ops.quantize import (
     Quantize,
     QuantizedConv,
     QuantizedMatMul,
+    ScaledConv,
+    ScaledMatMul,
 )
+from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType, Precision
@@ -178,6 +181,43 @@ def dequantised(
                 Relu(), b.add(Add(), b.add(Add(), y, b.constant("b", (columns,))), b.input("r", (*leading, columns)))
             )
     return b.network([y])
+
+
+def of_fp8(precision: Precision = Precision.FP32) -> Network:
+    """Convolutions of fp8, one in groups, with a residual; products by constants, of stacks, of what is computed, and by
+    a weight alone; quantised again, in chains and after casts.
+    """
+    b, random = GraphBuilder("fp8", precision), np.random.default_rng(0)
+    e4m3, own = ml_dtypes.float8_e4m3fn, precision.storage.numpy
+
+    def stored(name: str, *shape: int, dtype: type = e4m3) -> str:
+        return b.numbers(name, (random.standard_normal(shape) * 4).astype(dtype))
+
+    s, zero = b.numbers("s", np.asarray(0.05, own)), b.numbers("zero", np.zeros((), e4m3))
+    each = b.numbers("each", np.linspace(0.01, 0.03, 4).astype(own))
+    with b.unit("u", "Quantize"):
+        x = b.add(Quantize(), b.input("x", (2, 4, 5, 6)), s, zero)
+    with b.unit("v", "Scaled-Conv-Dequantize-Add-Relu-Quantize"):
+        bias = b.numbers("bias", np.arange(4).astype(own))
+        y = b.add(ScaledConv((1, 1), (1, 1, 1, 1)), x, s, stored("f", 4, 4, 3, 3), each, bias)
+        y = b.add(Quantize(), b.add(Relu(), b.add(Add(), y, b.add(Dequantize(), x, s))), s, zero)
+    with b.unit("w", "Scaled-Conv-Quantize-Dequantize"):
+        y = b.add(
+            ScaledConv((1, 1), (0,) * 4, (1, 1), 2), y, s, stored("g", 4, 2, 1, 1, dtype=ml_dtypes.float8_e5m2), each
+        )
+        y = b.add(Dequantize(), b.add(Quantize(), y, s, zero), s)
+    with b.unit("t", "Cast"):
+        rows = b.add(Cast(DType.FLOAT8_E5M2), b.add(Reshape((2, 20, 6)), y))
+    with b.unit("r", "Scaled-Matmul"):
+        rows = b.add(ScaledMatMul(), rows, s, stored("m", 6, 4), each)
+    with b.unit("q", "Quantize"):
+        rows = b.add(Quantize(), rows, s, zero)
+    with b.unit("p", "Scaled-Matmul"):
+        squares = b.add(ScaledMatMul(), rows, s, b.add(Transpose((0, 2, 1)), rows), s)
+    with b.unit("o", "Dequantized-Matmul"):
+        scale = b.numbers("blocks", np.full((5, 3), 0.02, own))
+        z = b.add(DequantizedMatMul(4), squares, stored("n", 20, 3), scale)
+    return b.network([y, squares, z])
 
 
 _SAME = QuantizedConv((1, 1), (1, 1, 1, 1))

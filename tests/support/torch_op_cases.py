@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-from ml_dtypes import int4, uint4
+from ml_dtypes import float8_e4m3fn, float8_e5m2, int4, uint4
 
 from iossim.ir.op import Array, Op
 from iossim.ir.ops import functions, reduce
@@ -28,6 +28,8 @@ from iossim.ir.ops.quantize import (
     Quantize,
     QuantizedConv,
     QuantizedMatMul,
+    ScaledConv,
+    ScaledMatMul,
 )
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
@@ -47,6 +49,10 @@ def floats(*values: float) -> Array:
 
 def whole(low: int, high: int, *shape: int, dtype: type = np.int64) -> Array:
     return _RANDOM.integers(low, high, shape).astype(dtype)
+
+
+def fp8(*shape: int, dtype: type = float8_e4m3fn) -> Array:
+    return (_RANDOM.standard_normal(shape) * 4).astype(dtype)
 
 
 def truth(*shape: int) -> Array:
@@ -208,6 +214,13 @@ MORE_CASES: list[Case] = [
     (DequantizedMatMul(3), [(2, 3, 4), whole(-8, 8, 4, 5, dtype=int4), (2, 5)]),
     (DequantizedMatMul(3), [(3, 4), whole(0, 16, 4, 5, dtype=uint4), (2, 5), whole(0, 16, 2, 5, dtype=uint4)]),
     (DequantizedMatMul(4), [(3, 8), whole(-8, 8, 8, 5, dtype=int4), np.full((2, 5), 0.1, np.float32)]),
+    (Cast("fp8_e5m2"), [np.linspace(-9e4, 9e4, 37, dtype=np.float32)]),
+    (Quantize(0), [(3, 4), floats(0.5, 0.1, 0.001), np.zeros(3, float8_e4m3fn)]),
+    (Dequantize(-1), [fp8(2, 3), floats(0.5, 0.1, 2), np.zeros(3, float8_e4m3fn)]),
+    (DequantizedMatMul(3), [(2, 3, 4), fp8(4, 5), (2, 5)]),
+    (ScaledMatMul(), [fp8(2, 3, 4, dtype=float8_e5m2), floats(0.1), fp8(4, 5), floats(0.1, 0.2, 0.3, 0.4, 0.5)]),
+    (ScaledMatMul(), [fp8(2, 3, 4), floats(0.1), fp8(2, 4, 3), np.array(0.3, np.float32)]),
+    (ScaledConv((2, 1), (1, 0, 1, 1), (1, 1), 2), [fp8(2, 4, 7, 8), floats(0.1), fp8(4, 2, 3, 3), floats(0.1, 0.2, 0.3, 0.4), (4,)]),
     (DynamicQuantize(), [(3, 4)]),
     (DynamicQuantize(), [np.zeros((2, 2), np.float32)]),
     (QuantizedConv((1, 1), (1,) * 4, (1, 1), 2), [

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
-from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.backends.torch_cuda.tensors import DTYPES, converted
 from iossim.ir.ops import functions
 from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.nary import PRelu
@@ -22,7 +22,7 @@ register(
         "add": lambda op, types, *terms: reduce(torch.add, terms),
         "mul": lambda op, types, *factors: torch.mul(*factors),
         "relu": lambda op, types, x: torch.relu(x),
-        "cast": lambda op, types, x: x.to(DTYPES[DType(op.dtype)]),
+        "cast": lambda op, types, x: converted(x, DType(op.dtype)),
         "where": lambda op, types, *operands: torch.where(*operands),
     }
 )

@@ -1,6 +1,7 @@
 """Products: of matrices, of quantised tensors, and recurrent layers by torch's own functions, cuDNN's on CUDA.
 
-Whole numbers are multiplied and summed in fp64, which holds them without rounding.
+Whole numbers are multiplied and summed in fp64, which holds them without rounding. Weights of a few bits are
+dequantised once, and so are operands of fp8 that torch's own product does not take.
 """
 
 from __future__ import annotations
@@ -12,23 +13,16 @@ import numpy as np
 import torch
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, constant, floating_only
-from iossim.backends.torch_cuda.tensors import DTYPES
+from iossim.backends.torch_cuda.tensors import DTYPES, converted
+from iossim.hardware.compute_capability import FIRST_WITH
 from iossim.ir.op import Op
 from iossim.ir.ops.attention import Attention
-from iossim.ir.ops.matmul import Gemm, MatMul, folded_shapes
-from iossim.ir.ops.quantize import (
-    Dequantize,
-    DequantizedMatMul,
-    IntegerConv,
-    IntegerMatMul,
-    Quantize,
-    QuantizedConv,
-    QuantizedMatMul,
-)
+from iossim.ir.ops.matmul import Gemm, folded_shapes
+from iossim.ir.ops.quantize import Dequantised, Dequantize, Quantize, ScaledMatMul, StoredProduct
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import FP8, DType, Precision, TensorType
 
-#: Bytes of which a row of each operand of torch's grouped product is a multiple.
+#: Bytes of which a row of each operand of torch's grouped product, and of that of fp8, is a multiple.
 _ALIGNMENT = 16
 #: From so many times fewer rows than experts on, a row's own weights are read for it.
 _FEW_ROWS = 3
@@ -172,17 +166,43 @@ def _dequantize(op: Dequantize, types: Types, x: Operand, *parameters: Operand) 
         every = [torch.repeat_interleave(each, min(op.block, size), op.axis) for each in parameters]
         parameters = tuple(torch.narrow(each, op.axis, 0, size) for each in every)
     scale, *zero = parameters if op.block else _along(op.axis, parameters, types)
-    if zero:
+    if zero and types[0].dtype not in FP8:
         wide = torch.int64 if types[0].dtype is DType.INT32 else torch.int32
         x = torch.sub(x.to(wide), zero[0].to(wide))
     return torch.mul(x.to(torch.float32), scale.to(torch.float32)).to(DTYPES[types[1].dtype])
 
 
-@computes("dequantized_matmul", refuses=floating_only)
-def _dequantized_matmul(op: DequantizedMatMul, types: Types, a: Operand, *stored: Operand) -> Operand:
-    (weight,) = apply(op.dequantisation, stored, types[1:])
-    (y,) = apply(MatMul(), [a, weight], [types[0], TensorType(types[1].shape, types[0].dtype)])
-    return y
+@computes("dequantized_matmul", "scaled_conv")
+def _dequantised(op: Dequantised, types: Types, *operands: Operand) -> Operand:
+    def number(each: Dequantize, stored: Sequence[tuple[Operand, TensorType]]) -> tuple[Operand, TensorType]:
+        tensors, of_types = zip(*stored, strict=True)
+        return apply(each, tensors, of_types)[0], each.infer(of_types)[0]
+
+    tensors, of_types = zip(*op.plain([*zip(operands, types, strict=True)], number), strict=True)
+    return apply(op.product, tensors, of_types)[0]
+
+
+@computes("scaled_matmul")
+def _scaled_matmul(
+    op: ScaledMatMul, types: Types, a: Operand, a_scale: Operand, b: Operand, b_scale: Operand
+) -> Operand:
+    """torch's own product of fp8 by a constant matrix, where it takes the operands; scales of columns come after it."""
+    sizes, dtype = types[2].shape, DTYPES[types[1].dtype]
+    if not (multiplies_fp8(b) and len(sizes) == 2 and not any(size % _ALIGNMENT for size in sizes)):
+        return _dequantised(op, types, a, a_scale, b, b_scale)
+    rows, is_single = torch.reshape(a, (-1, sizes[0])).contiguous(), types[3].elements == 1
+    one, other = (torch.reshape(each, (-1,)).to(torch.float32) for each in (a_scale, b_scale))
+    by, sums = (
+        (torch.reshape(other, ()), dtype) if is_single else (constant(np.ones(()), b, DType.FLOAT32), torch.float32)
+    )
+    y = torch._scaled_mm(rows, torch.t(torch.t(b).contiguous()), torch.reshape(one, ()), by, out_dtype=sums)
+    return torch.reshape(y if is_single else torch.mul(y, other).to(dtype), op.infer(types)[0].shape)
+
+
+def multiplies_fp8(weight: Operand) -> bool:
+    """True for a constant on a GPU whose tensor cores multiply fp8 by E4M3."""
+    is_known = isinstance(weight, torch.Tensor) and weight.is_cuda and weight.dtype is DTYPES[DType.FLOAT8_E4M3FN]
+    return is_known and torch.cuda.get_device_capability(weight.device) >= FIRST_WITH[Precision.FP8]
 
 
 @computes("dynamic_quantize")
@@ -197,7 +217,7 @@ def _dynamic_quantize(op: Op, types: Types, given: Operand) -> Operand:
 
 
 @computes("quantized_conv", "quantized_matmul")
-def _scaled_product(op: QuantizedConv | QuantizedMatMul, types: Types, *operands: Operand) -> Operand:
+def _requantised(op: StoredProduct, types: Types, *operands: Operand) -> Operand:
     """The scales multiply in fp32, as they are stored."""
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = operands
     (made,) = op.infer(types)
@@ -210,25 +230,24 @@ def _scaled_product(op: QuantizedConv | QuantizedMatMul, types: Types, *operands
 
 
 @computes("integer_conv", "integer_matmul")
-def _integer_product(
-    op: IntegerConv | IntegerMatMul, types: Types, x: Operand, weight: Operand, *zeros: Operand
-) -> Operand:
-    return _exact(op, [x, weight], zeros, types[:2], types[3:]).to(torch.int32)
+def _integer_product(op: StoredProduct, types: Types, x: Operand, weight: Operand, *zeros: Operand) -> Operand:
+    return _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
 
 
-def _exact(op: Op, operands: Sequence[Operand], zeros: Sequence[Operand], types: Types, w_zero: Types) -> Operand:
+def _exact(op: StoredProduct, operands: list[Operand], zeros: list[Operand], types: Types, w_zero: Types) -> Operand:
     """A product around the zero points of its first two operands, in fp64; ``w_zero`` is the type of the second."""
-    product: Op = getattr(op, "product", MatMul())
     centred = [each.to(torch.float64) for each in operands]
     around = [*(torch.reshape(zero, ()) for zero in zeros[:1]), *_along(0, zeros[1:], [types[1], *w_zero])]
     for place, zero in enumerate(around):
         centred[place] = torch.sub(centred[place], zero.to(torch.float64))
-    (total,) = apply(product, centred, [TensorType(value.shape, DType.FLOAT64) for value in types])
+    (total,) = apply(op.product, centred, [TensorType(value.shape, DType.FLOAT64) for value in types])
     return total
 
 
 def _rounded(x: Operand, zero: Sequence[Operand], dtype: DType) -> Operand:
     """``x`` in units of the scale, rounded, moved by the zero point and clipped to its element type."""
+    if dtype in FP8:
+        return converted(x, dtype)
     limits = torch.iinfo(DTYPES[dtype])
     whole = torch.round(x)
     whole = torch.add(whole, zero[0].to(torch.float32)) if zero else whole

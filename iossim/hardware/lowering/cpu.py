@@ -71,7 +71,8 @@ def channels_last(step: Step) -> list[Candidate]:
 
 @FAMILIES.register(
     "gemm", "matmul", "conv_transpose", "conv_backward_data", "conv_backward_filter", "quantized_conv",
-    "integer_conv", "quantized_matmul", "integer_matmul", "dequantized_matmul", "lstm", "gru", "rnn",
+    "integer_conv", "quantized_matmul", "integer_matmul", "dequantized_matmul", "scaled_conv", "scaled_matmul",
+    "lstm", "gru", "rnn",
 )  # fmt: skip
 def product(step: Step) -> list[Candidate]:
     """A matrix product of any operands; those of few bits are dequantised on the way, which was not measured."""

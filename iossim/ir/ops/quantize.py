@@ -1,13 +1,14 @@
-"""Quantisation to small integers, ``number = scale * (integer - zero point)``, and products of quantised tensors.
+"""Quantisation to small integers, ``number = scale * (integer - zero point)``, or fp8, and products of what it makes.
 
-A product accumulates integers in 32 bits, then requantises the sums to the output's scale.
+A product accumulates integers in 32 bits, then requantises the sums to the output's scale. Products of fp8 and of
+weights of a few bits are those of the numbers: sums of fp32, rounded to the type of the scales.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -15,12 +16,13 @@ from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
 from iossim.ir.op import Array, Op, Role, as_float32, normal_axis, one_input, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import FP8, DType, TensorType
 
-#: Element types that iossim quantises to; others need the reference implementation.
+T = TypeVar("T")
+#: Integers that iossim quantises to, beside fp8; others need the reference implementation.
 QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
-#: Those of weights that a product dequantises.
-OF_FEW_BITS = (DType.INT4, DType.UINT4, DType.INT8, DType.UINT8)
+#: Element types of weights that a product dequantises.
+OF_FEW_BITS = (DType.INT4, DType.UINT4, DType.INT8, DType.UINT8, *FP8)
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class _Scaling(Op, onnx_names="axis", role=Role.ELEMENTWISE):
 class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per_element=4):
     """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale``, optionally ``zero point`` (default 0, uint8).
 
-    Scale and zero point are one number, or one per position along ``axis``. Halves are rounded to even.
+    Scale and zero point are one number, or one per position along ``axis``. Halves are rounded to even. To fp8, whose
+    zero point is 0, it rounds to the nearest number, and to the largest beyond it.
     """
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -53,8 +56,9 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         dtype = node.input_type(2).dtype if node.has_input(2) else DType.UINT8
-        if dtype not in QUANTISED or node.attribute("block_size", 0) or node.attribute("precision", 0):
-            raise NotCoveredError(f"QuantizeLinear {node.name!r} makes {dtype}, or blocks")
+        is_own = node.attribute("block_size", 0) or node.attribute("precision", 0) or not node.attribute("saturate", 1)
+        if dtype not in (*QUANTISED, *FP8) or is_own:
+            raise NotCoveredError(f"QuantizeLinear {node.name!r} makes {dtype}, or blocks, or does not saturate")
         if not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2):
             raise NotCoveredError(f"QuantizeLinear {node.name!r} says its element type by an attribute")
         return cls(_axis(node)), node.data_inputs(3)
@@ -83,7 +87,7 @@ class Dequantize(
             scale, *zero = (one.take(range(size), self.axis) for one in each)
         else:
             scale, *zero = (along(one, self.axis, x.ndim) for one in parameters)
-        whole = x.astype(np.int32)
+        whole = x.astype(np.float32 if DType.of_numpy(x.dtype) in FP8 else np.int32)
         for one in zero:
             whole = whole - one.astype(np.int64)
         return ((whole.astype(np.float32) * as_float32(scale)).astype(scale.dtype, copy=False),)
@@ -91,7 +95,7 @@ class Dequantize(
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x, block = node.input_type(0), int(node.attribute("block_size", 0))
-        if x.dtype not in (*QUANTISED, *OF_FEW_BITS, DType.INT32) or block < 0:
+        if x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or block < 0:
             raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}, or blocks of {block}")
         if node.attribute("output_dtype", 0):
             raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
@@ -120,8 +124,10 @@ class DynamicQuantize(
 def quantised(x: Array, zero: Array) -> Array:
     """``x``, in units of the scale, rounded, shifted by the zero point and clipped to its type; NaN becomes the least.
 
-    ONNX leaves NaN open: this is what ONNX Runtime makes of it.
+    ONNX leaves NaN open: this is what ONNX Runtime makes of it. In fp8, whose zero point is 0, it stays NaN.
     """
+    if (dtype := DType.of_numpy(zero.dtype)) in FP8:
+        return np.clip(x, -FP8[dtype], FP8[dtype]).astype(zero.dtype)
     limits = np.iinfo(zero.dtype)
     whole: Array = np.fmin(np.fmax(np.rint(x) + zero, limits.min), limits.max).astype(zero.dtype)
     return whole
@@ -159,19 +165,27 @@ def _axis(node: OnnxNode) -> int:
     return normal_axis(int(node.attribute("axis", 1)), rank)
 
 
-class _ConvOfIntegers(ConvAttributes, has_epilogue=True):
-    """Base of convolutions of quantised tensors, with the attributes of :class:`Conv`."""
+class StoredProduct(Op, has_epilogue=True):
+    """Base of products of tensors of a few bits, of matrices unless it says otherwise."""
 
-    #: The positions of the input and the weight among the inputs, and the largest number of these.
-    places: ClassVar[tuple[int, int, int]]
+    #: The positions of the two factors among the inputs, and the largest number of these.
+    places: ClassVar[tuple[int, int, int]] = (0, 1, 4)
 
     @property
-    def product(self) -> Conv:
-        """The convolution itself, on tensors without scales."""
-        return Conv(*astuple(self))
+    def product(self) -> Op:
+        """The product itself, on tensors without scales."""
+        return MatMul()
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return self.product.multiply_adds([inputs[place] for place in self.places[:2]], outputs)
+
+
+class _StoredConv(ConvAttributes, StoredProduct):
+    """Base of convolutions of tensors of a few bits, with the attributes of :class:`Conv`."""
+
+    @property
+    def product(self) -> Conv:
+        return Conv(*astuple(self))
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -181,7 +195,7 @@ class _ConvOfIntegers(ConvAttributes, has_epilogue=True):
 
 
 class QuantizedConv(
-    _ConvOfIntegers, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4, places=(0, 3, 9)
+    _StoredConv, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4, places=(0, 3, 9)
 ):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
@@ -205,7 +219,7 @@ class QuantizedConv(
         return (quantised(total * scale, y_zero),)
 
 
-class IntegerConv(_ConvOfIntegers, kind="integer_conv", onnx_types="ConvInteger", places=(0, 1, 4)):
+class IntegerConv(_StoredConv, kind="integer_conv", onnx_types="ConvInteger"):
     """Inputs ``x``, ``weight`` and optionally their zero points: the convolution of the differences, as int32.
 
     The weight's zero point is one number, or one per filter.
@@ -230,14 +244,9 @@ class IntegerConv(_ConvOfIntegers, kind="integer_conv", onnx_types="ConvInteger"
         return super().from_onnx(node)
 
 
-class _MatMulOfIntegers(Op, has_epilogue=True):
-    """Base of products of matrices of quantised tensors."""
-
-    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return MatMul().multiply_adds([inputs[0]], outputs)
-
-
-class QuantizedMatMul(_MatMulOfIntegers, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4):
+class QuantizedMatMul(
+    StoredProduct, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4, places=(0, 3, 8)
+):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are scalars."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -261,7 +270,7 @@ class QuantizedMatMul(_MatMulOfIntegers, kind="quantized_matmul", onnx_types="QL
         return cls(), node.data_inputs(8)
 
 
-class IntegerMatMul(_MatMulOfIntegers, kind="integer_matmul", onnx_types="MatMulInteger"):
+class IntegerMatMul(StoredProduct, kind="integer_matmul", onnx_types="MatMulInteger"):
     """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are scalars."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -285,21 +294,37 @@ class IntegerMatMul(_MatMulOfIntegers, kind="integer_matmul", onnx_types="MatMul
         return cls(), node.data_inputs(4)
 
 
+class Dequantised(StoredProduct):
+    """Base of products of numbers stored with scales, which ONNX writes as DequantizeLinear and the product."""
+
+    def plain(self, inputs: Sequence[T], dequantise: Callable[[Dequantize, Sequence[T]], T]) -> list[T]:
+        """The operands of :attr:`product`, stored ones by a function of their op and of its operands."""
+        raise NotImplementedError
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        return self.product.infer(self.plain(inputs, lambda op, stored: op.infer(stored)[0]))
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return self.product.evaluate(self.plain(inputs, lambda op, stored: op.evaluate(stored)[0]))
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """The product, before which :mod:`iossim.models.onnx.spelling` writes the dequantisations."""
+        return self.product.to_onnx()
+
+
 @dataclass(frozen=True)
-class DequantizedMatMul(_MatMulOfIntegers, kind="dequantized_matmul"):
+class DequantizedMatMul(Dequantised, kind="dequantized_matmul"):
     """``a [..., M, K] @ (scale * (weight [K, N] - zero))``: inputs ``a``, ``weight``, ``scale``, maybe ``zero``.
 
     The weight is of 4 or 8 bits. Scale, of ``a``'s element type, and zero point, of the weight's (default 0), are
-    ``[ceil(K / block), N]``: one for each ``block`` of a column. What ONNX writes as DequantizeLinear and MatMul is
-    MatMulNBits in ONNX Runtime, and the format of AWQ (Lin et al., 2024) and GPTQ (Frantar et al., 2023).
+    ``[ceil(K / block), N]``: one for each ``block`` of a column. It is MatMulNBits in ONNX Runtime, and the format of
+    AWQ (Lin et al., 2024) and GPTQ (Frantar et al., 2023).
     """
 
     block: int
 
-    @property
-    def dequantisation(self) -> Dequantize:
-        """The op that makes the weight ``[K, N]`` in the element type of ``a``."""
-        return Dequantize(0, self.block)
+    def plain(self, inputs: Sequence[T], dequantise: Callable[[Dequantize, Sequence[T]], T]) -> list[T]:
+        return [inputs[0], dequantise(Dequantize(0, self.block), inputs[1:])]
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (3, 4), f"needs two matrices, a scale and maybe a zero point, not {len(inputs)} inputs")
@@ -308,15 +333,36 @@ class DequantizedMatMul(_MatMulOfIntegers, kind="dequantized_matmul"):
         require(is_stored and self.block > 0, f"its weight {weight} is no matrix of 4 or 8 bits in blocks of 1 or more")
         require(all(each.dtype is weight.dtype for each in zero), f"its zero point is not of {weight.dtype}")
         require(scale.dtype is a.dtype, f"its scale {scale} differs in element type from {a}")
-        return MatMul().infer([a, *self.dequantisation.infer(inputs[1:])])
+        return super().infer(inputs)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Each weight is dequantised once: two operations beside those of the product."""
         return 2 * (self.multiply_adds(inputs, outputs) + inputs[1].elements)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        return MatMul().evaluate([inputs[0], *self.dequantisation.evaluate(inputs[1:])])
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """The dequantisation, after which a MatMul is written."""
-        return self.dequantisation.to_onnx()
+class _Scaled(Dequantised, flops_per_element=1):
+    """Base of products of fp8: inputs ``x, x scale, w, w scale``, and maybe a convolution's ``bias``; ``w`` may have a
+    scale for each column or filter.
+    """
+
+    #: The axis of the second factor along which it may have several scales.
+    columns: ClassVar[int]
+
+    def plain(self, inputs: Sequence[T], dequantise: Callable[[Dequantize, Sequence[T]], T]) -> list[T]:
+        x, w = dequantise(Dequantize(), inputs[:2]), dequantise(Dequantize(self.columns), inputs[2:4])
+        return [x, w, *inputs[4:]]
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(4 <= len(inputs) <= self.places[2], f"needs two tensors with their scales, not {len(inputs)} inputs")
+        x, x_scale, w = inputs[:3]
+        require({x.dtype, w.dtype} <= {*FP8}, f"multiplies {x} by {w}, which are not of fp8")
+        require(x_scale.elements == 1, f"its first scale {x_scale} is not one number")
+        return super().infer(inputs)
+
+
+class ScaledMatMul(_Scaled, kind="scaled_matmul", places=(0, 2, 4), columns=-1):
+    """``(a scale * a [..., M, K]) @ (b scale * b [..., K, N])`` of fp8, in the scales' element type."""
+
+
+class ScaledConv(_Scaled, _StoredConv, kind="scaled_conv", places=(0, 2, 5), columns=0):
+    """The convolution of ``x`` and ``weight`` of fp8, each times its scale, in the scales' element type."""

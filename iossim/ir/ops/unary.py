@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, Op, Role, one_input, require
-from iossim.ir.types import DType, TensorType
+from iossim.ir.op import Array, Op, Role, as_float32, one_input, require
+from iossim.ir.types import FP8, DType, TensorType
 
 if TYPE_CHECKING:
     from iossim.ir.onnx_spelling import OnnxNode
@@ -31,7 +31,7 @@ class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIE
 
 @dataclass(frozen=True)
 class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
-    """The same numbers as ``dtype``: the nearest float, truncated towards zero to an integer, non-zero is true."""
+    """The same numbers as ``dtype``: the nearest float (fp8 saturates), truncated to an integer, non-zero is true."""
 
     dtype: str
 
@@ -41,24 +41,23 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         return (TensorType(x.shape, DType(self.dtype)),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        dtype = DType(self.dtype)
+        x = as_float32(inputs[0]).clip(-FP8[dtype], FP8[dtype]) if dtype in FP8 else inputs[0]
         with np.errstate(all="ignore"):  # numbers out of the type's range
-            return (inputs[0].astype(DType(self.dtype).numpy, copy=False),)
+            return (x.astype(dtype.numpy, copy=False),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
 
-        x = node.input_type(0).dtype
-        if node.op_type == "CastLike":
-            to = node.input_type(1).dtype
-        else:
-            to = dtype_of_onnx(int(node.attribute("to", 0)), f"{node.op_type} {node.name!r}")
-        if x.is_narrow or to.is_narrow:
-            raise NotCoveredError(f"{node.op_type} {node.name!r} rounds to {to}")
+        code, what = int(node.attribute("to", 0)), f"{node.op_type} {node.name!r}"
+        to = node.input_type(1).dtype if node.op_type == "CastLike" else dtype_of_onnx(code, what)
+        narrow = {each for each in (node.input_type(0).dtype, to) if each.is_narrow} - FP8.keys()
+        if narrow or not node.attribute("saturate", 1):
+            raise NotCoveredError(f"{what} rounds to {to}")
         return cls(str(to)), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-
         from iossim.ir.onnx_spelling import onnx_code
 
         return "Cast", {"to": onnx_code(DType(self.dtype))}

@@ -163,8 +163,8 @@ _ALIGNMENT = 4096
 
 def check_exportable(network: Network, path: Path) -> None:
     """Raise OptionError if a network has nothing to write, or the file has no folder."""
-    if network.precision is Precision.INT8:
-        raise OptionError("int8 is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
+    if (own := network.precision) in (Precision.INT8, Precision.FP8):
+        raise OptionError(f"{own} is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
     if any(constant.is_absent for constant in network.graph.constants.values()):
         raise OptionError(
             f"{path} cannot be written: {network.name} was read without its weights; give the model's own file"

@@ -2,11 +2,15 @@
 
 Its quantisation tool writes them in the format *QOperator*: besides ONNX's QLinearConv and QLinearMatMul there are
 those of its domain ``com.microsoft`` (`ContribOperators.md`, microsoft/onnxruntime). After decomposition the passes for
-quantise-dequantise networks apply to these, too. QLinearMatMul is decomposed if it has one scale per column.
+quantise-dequantise networks apply to these, too. QLinearMatMul is decomposed if it is of fp8, or has one scale per
+column.
 """
 
 from __future__ import annotations
 
+from iossim.ir.constants import FilledConstant
+from iossim.ir.onnx_spelling import dtype_of_onnx, onnx_code
+from iossim.ir.types import FP8, DType, TensorType
 from iossim.models.onnx.bodies import Call, Written
 
 #: The operator set in which Softmax is along one axis; QLinearSoftmax names the one that it follows.
@@ -57,7 +61,7 @@ def _fully_connected(call: Call) -> str:
 
 def _scaled_by_column(call: Call) -> str:
     counts = [call.type(f"{name}_scale").elements for name in "aby"]
-    if counts[1] == 1 or (counts[0], counts[2]) != (1, 1):
+    if (counts[1] == 1 and call.type("a").dtype not in FP8) or (counts[0], counts[2]) != (1, 1):
         return ""
     text = f"{_dequantised('a')} {_dequantised('b', -1)} y_f = MatMul(a_f, b_f)"
     return f"{text} y = QuantizeLinear(y_f, y_scale, y_zero)"
@@ -75,9 +79,19 @@ def _product(dynamic: bool) -> Written:
 
 
 def _of_onnx(call: Call) -> str:
-    """An operator of ONNX: before operator set 21 that had no other integers than bytes."""
+    """An operator of ONNX: before operator set 21 that had no other integers than bytes, before 19 no fp8."""
     names = ", ".join(name for name in ("x", "scale", "zero") if call.has(name))
-    return f"y = {call.node.op_type} {call.attributes('axis')} ({names})"
+    return f"y = {call.node.op_type.removeprefix('TRT_FP8')} {call.attributes('axis')} ({names})"
+
+
+def _to_fp8(call: Call) -> str:
+    """A quantisation to fp8, which it says by an attribute or by its name, in place of a zero point."""
+    usual = DType.UINT8 if call.node.op_type == "QuantizeLinear" else DType.FLOAT8_E4M3FN
+    dtype = dtype_of_onnx(call.get("output_dtype") or onnx_code(usual), f"QuantizeLinear {call.node.name!r}")
+    if dtype not in FP8 or call.has("zero"):
+        return ""
+    call.hold("nought", FilledConstant(TensorType((), dtype)))
+    return f"y = QuantizeLinear {call.attributes('axis', 'saturate')} (x, scale, nought)"
 
 
 RUNTIME: dict[str, Written] = {
@@ -93,5 +107,11 @@ RUNTIME: dict[str, Written] = {
     },
 }
 STANDARD: dict[str, Written] = {
-    "QLinearMatMul": ("a a_scale a_zero b b_scale b_zero y_scale y_zero -> y", _scaled_by_column)
+    "QLinearMatMul": ("a a_scale a_zero b b_scale b_zero y_scale y_zero -> y", _scaled_by_column),
+    "QuantizeLinear": ("x scale zero -> y", _to_fp8),
+}
+#: TensorRT's operators of fp8, which its Model Optimizer writes where a file's operator set has none.
+TENSORRT: dict[str, Written] = {
+    "TRT_FP8QuantizeLinear": ("x scale -> y", _to_fp8),
+    "TRT_FP8DequantizeLinear": ("x scale -> y", _of_onnx),
 }

@@ -29,7 +29,7 @@ from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
-from iossim.ir.ops.quantize import DequantizedMatMul
+from iossim.ir.ops.quantize import Dequantised, Dequantize
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
@@ -80,10 +80,8 @@ class Speller:
             sigmoid = self.names.fresh(f"{name}.sigmoid")
             self._node("Sigmoid", inputs, [sigmoid], sigmoid)
             self._node("Mul", [*inputs, sigmoid], outputs, name)
-        elif isinstance(op, DequantizedMatMul):
-            weight = self.names.fresh(f"{name}.weight")
-            self._single(op, "", inputs[1:], [weight], x)
-            self._node("MatMul", [inputs[0], weight], outputs, name)
+        elif isinstance(op, Dequantised):
+            self._single(op.product, name, op.plain(inputs, self._dequantised), outputs, TensorType(x.shape))
         elif isinstance(op, ConvBackwardData):
             self._backward_data(op, name, inputs, outputs[0], x)
         elif isinstance(op, ConvBackwardFilter):
@@ -169,6 +167,12 @@ class Speller:
         self._node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
         self.spell(op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST))
         self._node("Transpose", [made], outputs, f"{name}.to_nhwc", perm=TO_LAST)
+
+    def _dequantised(self, op: Dequantize, stored: Sequence[str]) -> str:
+        """The numbers of a stored operand, which a product reads."""
+        value = self.names.fresh(f"{stored[0]}.dequantised")
+        self._single(op, "", stored, [value], TensorType(()))
+        return value
 
     def _group_norm(self, op: GroupNorm, name: str, inputs: Sequence[str], target: str, x: TensorType) -> None:
         """An instance norm of the groups, as PyTorch's exporter writes it: runtimes have no kernel for a group norm."""

@@ -37,9 +37,10 @@ from iossim.models.onnx.shapes import runs_to_write_out, written_out
 
 #: The domain of ONNX Runtime's own operators.
 RUNTIME_DOMAIN = "com.microsoft"
-#: Bodies of operators that are decomposed, by domain: ONNX Runtime's, and ONNX's own.
+#: Bodies of operators that are decomposed, by domain: ONNX Runtime's, TensorRT's, and ONNX's own.
 _BODIES: dict[str, dict[str, Written]] = {
     RUNTIME_DOMAIN: {**attentions.RUNTIME, **fused_operators.RUNTIME, **quantised_operators.RUNTIME},
+    "trt": quantised_operators.TENSORRT,
     "": {**attentions.STANDARD, **fused_operators.STANDARD, **quantised_operators.STANDARD},
 }
 

@@ -1,8 +1,9 @@
-"""Products of quantised tensors as integer products, as runtimes execute them.
+"""Products of quantised tensors as products of integers, or of fp8, as runtimes execute them.
 
 Networks of int8 are mostly written as *QDQ*: each operand of a product goes through QuantizeLinear and
 DequantizeLinear, which give its scale, and the product itself is in floating point. ONNX Runtime and TensorRT
 multiply the integers (`Quantize ONNX models`, onnxruntime.ai; `Working with quantized types`, TensorRT's guide).
+Networks of fp8 (Micikevicius et al., 2022) are written in the same way.
 
 Where only a constant second factor is dequantised (W4A16, W8A16), it stays as it is stored: a decode step of a language
 model is bound by reading it (Frantar et al., 2023). So does that of ONNX Runtime's MatMulNBits.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
@@ -33,10 +34,12 @@ from iossim.ir.ops.quantize import (
     Quantize,
     QuantizedConv,
     QuantizedMatMul,
+    ScaledConv,
+    ScaledMatMul,
 )
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
-from iossim.ir.types import DType
+from iossim.ir.types import FP8, DType
 from iossim.models.passes.graph_pass import LocalPass
 from iossim.models.passes.simplification import DeadOpElimination, is_constant
 
@@ -45,7 +48,7 @@ _BYTES = (DType.INT8, DType.UINT8)
 
 @dataclass(frozen=True)
 class _Whole:
-    """Integers with their scale and zero point, by name; ``axis`` is that of several scales, one for each ``block``."""
+    """Integers, or fp8, with scale and zero point, by name; ``axis`` is that of several scales, one for a ``block``."""
 
     value: str
     dtype: DType
@@ -55,10 +58,9 @@ class _Whole:
     block: int
     number: DType  #: the type of the scales
 
-    @property
-    def is_of_bytes(self) -> bool:
-        """True if an integer product takes it: the product of two scales may be too small for 16 bits."""
-        return self.dtype in _BYTES and not self.block and self.number is DType.FLOAT32
+    def fits(self, types: Container[DType]) -> bool:
+        """True if a product of such types takes it: the product of integers' scales may be too small for 16 bits."""
+        return self.dtype in types and not self.block and (types is FP8 or self.number is DType.FLOAT32)
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class _End:
 
 
 class IntegerProducts(LocalPass):
-    """Convolutions and matrix products of dequantised operands become integer ones; where only a constant matrix is
-    dequantised, one op each that does so on the way.
+    """Convolutions and matrix products of dequantised operands become integer ones, or ones of fp8; where only a
+    constant matrix is dequantised, one op each that does so on the way.
 
     If the result is quantised again, with at most an activation between, product and quantisation become one op;
     otherwise the int32 sums are scaled, and a bias is added in floating point. Sums that a file multiplies by the
@@ -94,13 +96,14 @@ class IntegerProducts(LocalPass):
 
 
 def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
-    """Number of integer products of an imported graph, of quantisations that lose all, and of products with weights of
-    a few bits with the bytes of these, as sentences.
+    """Number of products of an imported graph in int8 and fp8, of quantisations that lose all, and of products with
+    weights of a few bits with the bytes of these, as sentences.
     """
-    kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
-    count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
-    what = "products run" if count > 1 else "product runs"
-    remarks = [f"{count} {what} in int8: the operands are quantised."] if count else []
+    remarks = list[str]()
+    for dtype, forms in (("int8", ("quantized", "integer")), ("fp8", ("scaled",))):
+        count = sum(len(scheduled.of_kind.get(f"{form}_{kind}", ())) for form in forms for kind in ("conv", "matmul"))
+        what = "products run" if count > 1 else "product runs"
+        remarks += [f"{count} {what} in {dtype}: the operands are quantised."] * bool(count)
     scales = [scheduled.number(node.inputs[1]) for node in scheduled.of_kind.get("quantize", ())]
     if lost := [scale for scale in scales if scale is not None and not math.isfinite(scale)]:
         remarks.append(
@@ -137,7 +140,8 @@ class _Rewriting:
         a, b = (self._whole(value) for value in inputs[:2])
         if b is None:
             return {}
-        if a is not None and not (a.axis is None and a.is_of_bytes and b.is_of_bytes):
+        types: Container[DType] = FP8 if b.dtype in FP8 else _BYTES
+        if a is not None and not (a.axis is None and a.fits(types) and b.fits(types)):
             a = None
         bias = inputs[2] if len(inputs) > 2 else None
         match self.node.op:
@@ -150,6 +154,9 @@ class _Rewriting:
         return {}
 
     def _convolution(self, op: Conv, x: _Whole, w: _Whole, bias: str | None) -> dict[str, list[Node]]:
+        if x.dtype in FP8:
+            operands = [*self._numbers(x, w), *([] if bias is None else [bias])]
+            return self._and_bias(ScaledConv(*astuple(op)), operands, None)
         end = self._quantised_after()
         if end is None:
             return self._scaled(IntegerConv(*astuple(op)), x, w, bias, 1)
@@ -166,6 +173,8 @@ class _Rewriting:
         ranks = [len(types[value].shape) for value in self.node.inputs[:2]]
         if min(ranks) < 2 or b.axis not in (None, ranks[1] - 1) or (b.axis is not None and not self._is_zero(b.zero)):
             return {}
+        if a.dtype in FP8:
+            return self._and_bias(ScaledMatMul(), self._numbers(a, b), bias)
         end = self._quantised_after() if b.axis is None and bias is None else None
         if end is None:
             return self._scaled(IntegerMatMul(), a, b, bias, len(types[self.node.outputs[0]].shape) - 1)
@@ -182,12 +191,22 @@ class _Rewriting:
         if not b.block:
             move = Expand(row) if b.axis is None else Reshape(row)
             scale, *zero = (self._add("row", move, each) for each in (scale, *zero))
-        scale = scale if b.number is x.dtype else self._add("scale", Cast(str(x.dtype)), scale)
-        op, operands = DequantizedMatMul(min(b.block or inner, inner)), (self.node.inputs[0], b.value, scale, *zero)
-        if bias is None:
-            return {self.node.name: [*self.before, replace(self.node, op=op, inputs=operands)]}
-        total = self._add("product", op, *operands)
-        return {self.node.name: [*self.before, replace(self.node, op=Add(), inputs=(total, bias))]}
+        own = self._numbers(replace(b, scale=scale))
+        return self._and_bias(DequantizedMatMul(min(b.block or inner, inner)), (self.node.inputs[0], *own, *zero), bias)
+
+    def _numbers(self, *factors: _Whole) -> list[str]:
+        """Each factor and its scale, in the type of the product's numbers."""
+        dtype, found = self.graph.types[self.node.outputs[0]].dtype, list[str]()
+        for x in factors:
+            found += x.value, x.scale if x.number is dtype else self._add("scale", Cast(str(dtype)), x.scale)
+        return found
+
+    def _and_bias(self, op: Op, operands: Sequence[str], bias: str | None) -> dict[str, list[Node]]:
+        """The product with a bias after it, if there is one."""
+        made = replace(self.node, op=op, inputs=tuple(operands))
+        if bias is not None:
+            made = replace(self.node, op=Add(), inputs=(self._add("product", op, *operands), bias))
+        return {self.node.name: [*self.before, made]}
 
     def _scaled(self, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> dict[str, list[Node]]:
         """The sums, times both scales (``axis`` is that of several), with the bias."""
@@ -262,19 +281,20 @@ class _Rewriting:
     # Producers and consumers
 
     def _whole(self, value: str) -> _Whole | None:
-        """The integers that a value is dequantised from; maybe transposed or rounded after it, if it is constant."""
+        """What a value is dequantised from; maybe transposed or rounded after it, if that is fp8 or constant."""
         node, types, is_turned = self.graph.producer.get(value), self.graph.types, False
         while node is not None and (node.op == Transpose((1, 0)) or _rounds(node.op)):
             is_turned ^= isinstance(node.op, Transpose)
             node = self.graph.producer.get(node.inputs[0])
         if node is None or not isinstance(node.op, Dequantize) or types[node.inputs[0]].dtype not in OF_FEW_BITS:
             return None
-        if value not in node.outputs and not is_constant(self.graph, value):
+        dtype, number = (types[each].dtype for each in node.inputs[:2])
+        if value not in node.outputs and dtype not in FP8 and not is_constant(self.graph, value):
             return None
         (whole, scale), zero = node.inputs[:2], (*node.inputs, None)[2]
         is_single = types[scale].elements == 1 and not node.op.block
         axis = None if is_single else node.op.axis % len(types[whole].shape)
-        found = _Whole(whole, types[whole].dtype, scale, zero, axis, node.op.block, types[scale].dtype)
+        found = _Whole(whole, dtype, scale, None if dtype in FP8 else zero, axis, node.op.block, number)
         return self._transposed(found) if is_turned else found
 
     def _transposed(self, whole: _Whole) -> _Whole:

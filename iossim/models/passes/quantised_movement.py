@@ -18,14 +18,14 @@ from iossim.ir.ops.quantize import Dequantize, Quantize
 from iossim.ir.ops.reshape import Flatten, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity
-from iossim.ir.types import DType
+from iossim.ir.types import FP8, DType
 from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
 from iossim.models.passes.simplification import DeadOpElimination, IdentityElimination, folded
 
 #: Ops past which one dequantisation is delayed: they move elements of one scale, or select the largest ones.
 _MOVERS = (MaxPool, Reshape, Flatten, Transpose, Slice, Split, Concat)
-#: Ops that keep every element once: arithmetic on each may as well come before them.
-_REARRANGING = (Reshape, Flatten, Transpose)
+#: Ops that keep every element once: arithmetic on each may as well come before them; and those that take fp8, too.
+_REARRANGING, _OF_FP8 = (Reshape, Flatten, Transpose), (Reshape, Transpose)
 #: Limit on scales: multiples of larger ones may be infinite, as those of a calibration that saw masks of -3e38.
 _LARGEST = 1e28
 
@@ -80,9 +80,11 @@ def _parameters(graph: Graph, node: Node) -> _Parameters | None:
 
 
 def _of_integers(op: Op, parameters: _Parameters | None) -> Op | None:
-    """The same movement of integers; None for an op that is none, or that ONNX has not for their type."""
+    """The same movement of integers, or fp8; None for an op that is none, or that ONNX has not for their type."""
     if parameters is None or (isinstance(op, MaxPool) and parameters[2].bytes > 1):
         return None
+    if parameters[2] in FP8:
+        return op if isinstance(op, _OF_FP8) else None
     if isinstance(op, Pad):
         return replace(op, value=parameters[1]) if op.value == 0 else None
     return op if isinstance(op, _MOVERS) else None
@@ -106,14 +108,13 @@ class AdvancedQuantisation(LocalPass):
         if any(graph.number(each) is None for each in last.inputs[1:]):
             return {}
         path, value, made = list[Node](), last.inputs[0], dict[str, list[Node]]()
-        while (node := graph.private_producer(value)) and (
-            isinstance(node.op, _REARRANGING) or _is_of_one(graph, node)
-        ):
+        rearranging = _OF_FP8 if graph.types[last.inputs[-1]].dtype in FP8 else _REARRANGING
+        while (node := graph.private_producer(value)) and (isinstance(node.op, rearranging) or _is_of_one(graph, node)):
             path.append(node)
             value = _source(graph, node)
-        while path and not isinstance(path[-1].op, (*_REARRANGING, Quantize)):
+        while path and not isinstance(path[-1].op, (*rearranging, Quantize)):
             value = path.pop().outputs[0]
-        movers = [each for each in reversed(path) if isinstance(each.op, _REARRANGING)]
+        movers = [each for each in reversed(path) if isinstance(each.op, rearranging)]
         steps = [*(each for each in reversed(path) if each not in movers), last]
         before, joined = list[Node](), graph.private_producer(value)
         if isinstance((first := steps[0]).op, Quantize) and joined is not None and _joins(graph, joined, first):
@@ -157,6 +158,10 @@ def _is_of_one(graph: Graph, node: Node) -> bool:
 
 def _joins(graph: Graph, node: Node, quantise: Node) -> bool:
     """True for a concat or maximum of what other ops make for it alone: their epilogues quantise it."""
-    is_of_bytes = graph.types[quantise.inputs[-1]].dtype.bytes == 1
-    fits = isinstance(node.op, Concat) or (isinstance(node.op, MaxPool) and is_of_bytes)
-    return fits and all(value in graph.constants or graph.private_producer(value) for value in node.inputs)
+    dtype = graph.types[quantise.inputs[-1]].dtype
+    fits = isinstance(node.op, Concat) or (isinstance(node.op, MaxPool) and dtype.bytes == 1)
+    return (
+        fits
+        and dtype not in FP8
+        and all(value in graph.constants or graph.private_producer(value) for value in node.inputs)
+    )

@@ -1,17 +1,20 @@
-"""Products with weights of 4 and 8 bits by kernels of ours and by a library, in each way the same as NumPy's."""
+"""Products with weights of 4 and 8 bits by kernels of ours and by a library, in each way the same as NumPy's; and fp8."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from host_backend import HostBackend, always, programs
-from quantised_networks import dequantised
+from quantised_networks import dequantised, of_fp8
 
 from iossim.backends.cupy_cudnn.views import View
+from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.base.errors import say_once
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.quantize import DequantizedMatMul
-from iossim.ir.types import DType, Precision
+from iossim.ir.ops.unary import Cast
+from iossim.ir.types import FP8, DType, Precision
 
 FP32, FP16, BF16 = Precision.FP32, Precision.FP16, Precision.BF16
 
@@ -61,6 +64,38 @@ def test_what_no_kernel_computes_runs_on_the_host(sizes: tuple[int, int] | None,
     (program,) = programs(network).values()
     assert reason in program.fallbacks[0].reason
     HostBackend().agree(network)
+
+
+@pytest.mark.parametrize("precision", [FP32, FP16, BF16])
+def test_products_of_fp8_are_those_of_the_numbers(precision: Precision, caplog: pytest.LogCaptureFixture) -> None:
+    say_once.cache_clear()
+    network = of_fp8(precision)
+    HostBackend(precision).agree(network)
+    assert not any(program.fallbacks for program in programs(network).values())
+    assert "products of fp8 of 'fp8' dequantise their operands: libraries' own are not called" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", FP8)
+def test_kernels_round_to_fp8_as_numpy_does_and_read_all_of_its_numbers(dtype: DType) -> None:
+    """Of every 16th float, half steps and their neighbours, infinities and NaN among them; written, and in a chain."""
+    b = GraphBuilder("casts")
+    bits = np.arange(0, 2**32, 2**16 + 1, dtype=np.uint64).astype(np.uint32)
+    halves = np.arange(256, dtype=np.uint8).view(dtype.numpy).astype(np.float32) * np.float32(1 + 2.0**-4)
+    x = np.concatenate([bits.view(np.float32), halves, np.nextafter(halves, 0), np.float32([np.inf, -np.inf, 0.0])])
+    with b.unit("u", "Cast"):
+        stored = b.add(Cast(dtype), b.input("x", x.shape))
+    with b.unit("v", "Cast"):
+        read = b.add(Cast("fp32"), stored)
+    with b.unit("w", "Cast-Cast"):
+        inside = b.add(Cast("fp32"), b.add(Cast(dtype), "x"))
+    network = b.network([stored, read, inside])
+    backend = HostBackend()
+    found, wanted = (
+        backend.execute(network, backend.lowered(network), {"x": x}),
+        evaluate_graph(network.graph, {"x": x}),
+    )
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name].astype(np.float32), array.astype(np.float32), err_msg=name)
 
 
 def computed() -> Network:

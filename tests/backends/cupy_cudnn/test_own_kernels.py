@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from precisions import stored_in
-from quantised_networks import QUANTISED, dequantised
+from quantised_networks import QUANTISED, dequantised, of_fp8
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn import kernel_text
@@ -45,7 +45,7 @@ def kernels(precision: Precision) -> list[str]:
     sources = {randomise(view, 0).source, SENTINEL, SPIN, FLUSH}
     built = [stored_in(build(), precision) for build in (*OPS.values(), *UNITS.values())]
     stored = [dequantised(DType(name), (2,), (64, 9), 32, True, precision) for name in ("int4", "uint8")]
-    for network in [*built, *stored, *(build() for build in QUANTISED.values())]:
+    for network in [*built, *stored, of_fp8(precision), *(build() for build in QUANTISED.values())]:
         for program in programs(network, channels_last=precision is not Precision.FP32).values():
             for call in program.calls:
                 sources |= {one.source for one in ([call] if isinstance(call, KernelCall) else call.kernels)}

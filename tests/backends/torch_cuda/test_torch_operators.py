@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from small_networks import OPS as OPS_ALONE
-from torch_op_cases import MORE_CASES
+from torch_op_cases import MORE_CASES, fp8
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError
@@ -29,6 +29,7 @@ from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.quantize import ScaledMatMul
 from iossim.ir.ops.recurrent import Gru, Lstm
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Flatten, Transpose
@@ -39,7 +40,9 @@ from iossim.ir.types import DType, Precision, TensorType
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
-from iossim.backends.torch_cuda.operators import apply, covers
+import torch
+
+from iossim.backends.torch_cuda.operators import apply, covers, products
 from iossim.backends.torch_cuda.program import input_tensors, torch_module
 from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 
@@ -233,6 +236,24 @@ def test_half_precision_keeps_its_element_type(dtype: str) -> None:
     tolerance = 2e-3 if dtype == "fp16" else 2e-2
     for op, shapes in [(Conv((1, 1), (1,) * 4), [(1, 4, 5, 5), (3, 4, 3, 3), (3,)]), (Add(), [(2, 3), (2, 3)])]:
         check(op, [noise(index, *shape).astype(element) for index, shape in enumerate(shapes)], tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("each", [True, False])
+def test_products_of_fp8_by_torchs_own(each: bool, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a GPU has tensor cores for them; torch has the function on CPUs, too. Other sizes are dequantised."""
+    monkeypatch.setattr(products, "multiplies_fp8", lambda weight: isinstance(weight, torch.Tensor))
+    own, half = Precision.named(dtype).storage, {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}[dtype]
+    for columns, is_own in ((48, True), (40, False)):
+        scales = np.linspace(0.01, 0.02, columns) if each else np.array(0.02)
+        arrays = [fp8(2, 3, 32), np.array([0.03]).astype(own.numpy), fp8(32, columns), scales.astype(own.numpy)]
+        node = Node("op", ScaledMatMul(), ("x", "s", "w", "t"), ("y",))
+        weights = {name: ArrayConstant(array) for name, array in zip("swt", arrays[1:], strict=True)}
+        module = torch_module(Graph.create({"x": types_of(arrays)[0]}, ["y"], [node], weights))
+        assert ("_scaled_mm" in module.code) is is_own
+        (wanted,), made = ScaledMatMul().evaluate(arrays), to_array(module(to_tensor(arrays[0]))[0])
+        assert made.dtype == own.numpy
+        np.testing.assert_allclose(made.astype(float), wanted.astype(float), rtol=half, atol=half)
 
 
 def test_whole_numbers_move_and_add_exactly() -> None:

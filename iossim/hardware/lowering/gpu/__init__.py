@@ -13,8 +13,8 @@ FAMILIES = Places[Lower](
         "families.convolution:convolution": "conv",
         "cudnn_algorithms:gradient": "conv_backward_data conv_backward_filter",
         "families.matrix_product:matrix_product": "gemm matmul grouped_matmul",
-        "families.matrix_product:integer_convolution": "integer_conv quantized_conv",
-        "families.matrix_product:integer_product": "integer_matmul quantized_matmul",
+        "families.matrix_product:stored_product": "integer_conv quantized_conv integer_matmul quantized_matmul "
+        "scaled_conv scaled_matmul",
         "families.matrix_product:dequantised_product": "dequantized_matmul",
         "families.pooling:pooling": "max_pool average_pool max_pool_nhwc average_pool_nhwc local_response_norm",
         "families.pooling:global_pooling": "global_average_pool global_max_pool global_average_pool_nhwc "

@@ -3,8 +3,11 @@
 cuBLAS stores matrices by columns, so that the columns of a product here are the rows of its tiles: recorded grids of
 dense layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
 
-Products of quantised tensors run as the same products in int8, with the scales in the epilogue. Products with weights
-of 4 or 8 bits run by three kinds of kernels; their bytes are those of the stored weight:
+Products of quantised tensors run as the same products in int8 or fp8, with the scales in the epilogue. Where a GPU has
+no tensor cores for fp8, its operands are dequantised before a product of their numbers, weights once, as they are
+loaded. No measurement of a kernel of fp8 stands behind these prices: they are int8's, by the rate that vendors print.
+
+Products with weights of 4 or 8 bits run by three kinds of kernels; their bytes are those of the stored weight:
 
 - *Few rows*: a block reads a few columns of weights once, 16 bytes a thread and load, and multiplies them on FP32 lanes
   (the kernel of ``backends/cupy_cudnn``; frameworks have the like).
@@ -46,10 +49,9 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Operand, Step
-from iossim.ir.op import Op
 from iossim.ir.ops.grouped_matmul import GroupedMatMul, balanced
 from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
-from iossim.ir.ops.quantize import IntegerConv, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import Dequantised, StoredProduct
 from iossim.ir.ops.recurrent import Recurrent
 from iossim.ir.types import Precision, TensorType
 
@@ -127,22 +129,33 @@ def _candidate(
     return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
 
 
-def integer_convolution(step: Step) -> list[Candidate]:
-    """The convolution of the integer tensors; sums that are not quantised again stay in 32 bits."""
-    assert isinstance(step.op, IntegerConv | QuantizedConv)
-    return convolution(_of_integers(step, step.op.product))
+def stored_product(step: Step) -> list[Candidate]:
+    """The product of the integers or fp8, without scales and zero points; sums stay in 32 bits until the epilogue."""
+    assert isinstance(step.op, StoredProduct)
+    plain = replace(step, op=step.op.product, operands=tuple(step.operands[place] for place in step.op.places[:2]))
+    lower = matrix_product if isinstance(plain.op, MatMul) else convolution
+    if not isinstance(step.op, Dequantised):
+        return lower(replace(plain, precision=Precision.INT8))
+    having = TENSOR_CORES[Precision.FP8]
+    found = [_within(having, one) for one in lower(replace(plain, precision=Precision.FP8))]
+    before, wide = list[Kernel](), list[Operand]()
+    for each in plain.operands:
+        wide.append(replace(each, type=replace(each.type, dtype=step.precision.storage)))
+        if not each.is_weight:
+            count, written = each.type.elements, wide[-1].type.bytes
+            before.append(stream_kernel("dequantise", count, count, read=each.type.bytes, written=written))
+    more_bytes = sum(kernel.bytes_written for kernel in before)
+    for one in lower(replace(plain, operands=tuple(wide))):
+        name, kernels = f"dequantised_{one.algorithm}", (*before, *one.kernels)
+        made = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
+        found.append(_within(frozenset(Architecture) - having, made))
+    return [one for one in found if one.architectures]
 
 
-def integer_product(step: Step) -> list[Candidate]:
-    """The product of the integer tensors."""
-    return matrix_product(_of_integers(step, MatMul()))
-
-
-def _of_integers(step: Step, op: Op) -> Step:
-    """The step without scales and zero points."""
-    second = 3 if isinstance(step.op, QuantizedConv | QuantizedMatMul) else 1
-    operands = (step.operands[0], step.operands[second])
-    return replace(step, op=op, operands=operands, precision=Precision.INT8)
+def _within(architectures: frozenset[Architecture], one: Candidate) -> Candidate:
+    """The candidate on these architectures alone."""
+    own = architectures if one.architectures is None else one.architectures
+    return replace(one, architectures=architectures & own)
 
 
 #: A kernel on FP32 lanes: columns of a block, the most sums (by rows) of a thread, threads and registers.
