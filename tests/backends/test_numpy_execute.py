@@ -54,19 +54,14 @@ def assert_equal_outputs(network: Network, schedule: Schedule, engine: str = "pa
 
 
 @settings(max_examples=40)
-@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
-def test_any_schedule_computes_what_the_graph_does(network: int, schedule: int, engine: str, seed: int | None) -> None:
-    drawn = random_network(network)
-    assert_equal_outputs(drawn, random_schedule(drawn, schedule), engine, seed)
-
-
-@settings(max_examples=40)
-@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
-def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: str, seed: int | None) -> None:
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS), st.booleans())
+def test_any_schedule_computes_what_the_graph_does(
+    network: int, schedule: int, engine: str, seed: int | None, in_place: bool
+) -> None:
     """Concats and splits that move nothing, memory that is shared, workspaces: the same outputs, whatever the order."""
     drawn = random_network(network, movers=True)
     inputs = random_inputs(drawn)
-    lowered = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=True, choices=workspaces)
+    lowered = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=in_place, choices=workspaces)
     plan = plan_memory(lowered)
     check_happens_before(lowered)
     check_happens_before(plan)
@@ -238,17 +233,5 @@ def test_other_values_are_given_when_asked_for():
     values = evaluate_graph(GRAPH, {"x": X}, ["r", "x"])
     assert list(values) == ["r", "x"]
     np.testing.assert_array_equal(values["r"], [[0, 2]])
-
-
-@pytest.mark.parametrize(
-    ("inputs", "values", "reason"),
-    [
-        ({}, None, "no array for input 'x'; give one of fp32\\[1x4\\]"),
-        ({"x": X[0]}, None, "input 'x' is float32\\[4\\]; give an array of fp32\\[1x4\\]"),
-        ({"x": X.astype(np.float64)}, None, "input 'x' is float64"),
-        ({"x": X}, ["nothing"], "no value 'nothing'"),
-    ],
-)
-def test_what_is_not_the_graphs_is_refused(inputs, values, reason):
-    with pytest.raises(GraphError, match=reason):
-        evaluate_graph(GRAPH, inputs, values)
+    with pytest.raises(GraphError, match="no value 'nothing'"):
+        evaluate_graph(GRAPH, {"x": X}, ["nothing"])

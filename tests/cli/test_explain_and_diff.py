@@ -95,18 +95,6 @@ def test_explain_one_stage(saved: Path) -> None:
     assert "--stage 7: the schedule has stages 0 to 1" in refused(f"explain {saved}/best.json --stage 7")
 
 
-def test_explain_as_json(saved: Path) -> None:
-    found = printed_json(f"explain {saved}/best.json --json")
-    first, second = found["stages"]
-    assert found["could_save_us"] == 0
-    assert sum(found["limits_us"].values()) == pytest.approx(found["latency_us"])
-    assert sum(first["limits_us"].values()) == pytest.approx(first["latency_us"])
-    assert first["bound"] == "unfilled SMs"
-    assert first["next_best"]["more_us"] > 0
-    assert first["share"] + second["share"] == pytest.approx(1)
-    assert [kernel["unit"] for kernel in first["kernels"]][-1] in "abcd"
-
-
 def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path) -> None:
     units = ["a", "b", "c", "d", "concat"]
     stages = [{"units": [unit], "latency_us": 10} for unit in units] + [{"units": ["a", "b"], "latency_us": 12}]
@@ -151,11 +139,3 @@ def test_diff_of_devices_and_batches(saved: Path) -> None:
         text = printed(f"diff {saved}/best.json {saved}/{other}.json")
         best_ms = latency_us(saved / "best.json") / 1e3
         assert f"On the setup of A (v100-sxm2, batch 1, paper engine): A {best_ms:.3f} ms, B " in text
-
-
-def test_diff_of_two_networks(saved: Path, tmp_path: Path) -> None:
-    other = (saved / "best.json").read_text().replace('"a"', '"z"')
-    (tmp_path / "other.json").write_text(other)
-    different = "the schedules belong to different networks: unit 'a' is in the first one alone"
-    refused(f"diff {saved}/best.json {tmp_path}/other.json", different)
-    assert "No such file" in refused(f"diff {saved}/best.json {tmp_path}/none.json")
