@@ -115,6 +115,21 @@ def test_comparison() -> None:
     assert comparison.best.scheduler == "ios-both"
 
 
+def test_progress_is_told_of_every_scheduler() -> None:
+    network, names = iossim.load("squeezenet"), ["ios-merge", "ios-both"]
+    told: list[tuple[str, int, int]] = []
+
+    def progress(scheduler: str) -> Callable[[int, int], None]:
+        return lambda done, total: told.append((scheduler, done, total))
+
+    iossim.compare(network, "t4", schedulers=names, progress=progress)
+    units = sum(len(block.units) for block in network.blocks)
+    for name in names:
+        done = [done for who, done, _ in told if who == name]
+        assert done == sorted(done)
+        assert (name, units, units) in told
+
+
 def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
     found = iossim.optimize("squeezenet", "t4")
     path = tmp_path / "schedule.json"

@@ -126,6 +126,14 @@ def test_a_network_under_a_random_schedule(model: str, engine: str, tmp_path: Pa
         assert_outputs(network, plan, inputs, expected, backend(engine))
 
 
+def test_a_zoo_network_of_two_images() -> None:
+    network = load("squeezenet", batch=2, shapes={"image": (2, 3, 65, 65)})
+    inputs = random_inputs(network)
+    expected = evaluate_graph(network.graph, inputs)
+    plan = lower_schedule(random_schedule(network, seed=3), network, "graph", in_place=True)
+    assert_outputs(network, plan, inputs, expected, backend("graph"))
+
+
 def test_a_stage_alone() -> None:
     """The inputs of a stage's plan are what it reads from outside."""
     b = GraphBuilder("stage")
