@@ -21,7 +21,7 @@ from random_networks import (
 )
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.base.errors import GraphError, ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
@@ -55,19 +55,14 @@ def assert_equal_outputs(network: Network, schedule: Schedule, engine: str = "pa
 
 
 @settings(max_examples=40)
-@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
-def test_any_schedule_computes_what_the_graph_does(network: int, schedule: int, engine: str, seed: int | None) -> None:
-    drawn = random_network(network)
-    assert_equal_outputs(drawn, random_schedule(drawn, schedule), engine, seed)
-
-
-@settings(max_examples=40)
-@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
-def test_values_in_place_and_in_one_arena(network: int, schedule: int, engine: str, seed: int | None) -> None:
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS), st.booleans())
+def test_any_schedule_computes_what_the_graph_does(
+    network: int, schedule: int, engine: str, seed: int | None, in_place: bool
+) -> None:
     """Concats and splits that move nothing, memory that is shared, workspaces: the same outputs, whatever the order."""
     drawn = random_network(network, movers=True)
     inputs = random_inputs(drawn)
-    lowered = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=True, choices=workspaces)
+    lowered = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=in_place, choices=workspaces)
     plan = plan_memory(lowered)
     check_happens_before(lowered)
     check_happens_before(plan)
@@ -93,12 +88,10 @@ def test_the_random_schedules_hold_merged_stages_of_different_kernels() -> None:
     assert found >= 10
 
 
-def convolutions(
-    size: tuple[int, int], *parts: tuple[tuple[int, int], Conv], activation: bool = True
-) -> tuple[Network, list[str]]:
-    """Convolutions of one input in one block, each of 2 filters (or as many as it has groups)."""
+def convolutions(*parts: tuple[tuple[int, int], Conv]) -> tuple[Network, list[str]]:
+    """Convolutions of one 8x8 input in one block, each of 2 filters (or as many as it has groups)."""
     b = GraphBuilder("parts")
-    x = b.input("x", (2, 4, *size))
+    x = b.input("x", (2, 4, 8, 8))
     outputs, names = [], []
     with b.block("block"):
         for index, (kernel, op) in enumerate(parts):
@@ -107,47 +100,8 @@ def convolutions(
                 filters = max(2, op.groups)
                 weight = b.constant(f"{name}.weight", (filters, 4 // op.groups, *kernel))
                 y = b.add(op, x, weight, b.constant(f"{name}.bias", (filters,)), name=name)
-                outputs.append(b.add(Relu(), y) if activation else y)
+                outputs.append(b.add(Relu(), y))
     return b.network(outputs), names
-
-
-@pytest.mark.parametrize(
-    ("size", "parts"),
-    [
-        pytest.param((8, 8), [((3, 3), Conv((1, 1), (1, 1, 1, 1))), ((1, 1), Conv())], id="different kernels"),
-        pytest.param(
-            (8, 8), [((1, 3), Conv((1, 1), (0, 1, 0, 1))), ((3, 1), Conv((1, 1), (1, 0, 1, 0)))], id="1x3 and 3x1"
-        ),
-        pytest.param(
-            (8, 8),
-            [((4, 4), Conv((2, 2), (1, 1, 1, 1))), ((2, 2), Conv((2, 2), (0, 0, 0, 0)))],
-            id="even kernels at stride 2",
-        ),
-        pytest.param(
-            (9, 9),
-            [((4, 4), Conv((2, 2), (2, 2, 1, 1))), ((3, 3), Conv((2, 2), (1, 1, 1, 1)))],
-            id="even and odd kernels at stride 2",
-        ),
-        pytest.param(
-            (9, 9),
-            [((3, 3), Conv((1, 1), (2, 2, 2, 2), (2, 2))), ((1, 1), Conv((1, 1), (0, 0, 0, 0), (2, 2)))],
-            id="dilation",
-        ),
-        pytest.param(
-            (8, 8),
-            [((2, 2), Conv((1, 1), (1, 0, 0, 1))), ((2, 2), Conv((1, 1), (0, 1, 1, 0)))],
-            id="asymmetric padding",
-        ),
-    ],
-)
-def test_a_merged_stage_computes_what_its_parts_do(
-    size: tuple[int, int], parts: Sequence[tuple[tuple[int, int], Conv]]
-) -> None:
-    network, names = convolutions(size, *parts)
-    schedule = one_block(network, make_stage([names], "merge"))
-    assert merged_stages(schedule) == 1
-    assert_equal_outputs(network, schedule)
-    assert_equal_outputs(network, one_block(network, make_stage([names[::-1]], "merge")))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +118,7 @@ def test_a_merged_stage_computes_what_its_parts_do(
     ],
 )
 def test_what_one_convolution_cannot_compute_is_refused(parts: Sequence[tuple[tuple[int, int], Conv]]) -> None:
-    network, names = convolutions((8, 8), *parts)
+    network, names = convolutions(*parts)
     with pytest.raises(ScheduleError, match=r"block 'block', stage 0: units conv0, conv1 do not merge"):
         lower_schedule(one_block(network, make_stage([names], "merge")), network)
 
@@ -233,16 +187,3 @@ def test_outputs_are_given_by_name():
     np.testing.assert_array_equal(outputs["y"], [[7, 26]])
     np.testing.assert_array_equal(outputs["b"], [[-3, 4]])
     np.testing.assert_array_equal(outputs["c"], [10, 20])
-
-
-@pytest.mark.parametrize(
-    ("inputs", "reason"),
-    [
-        ({}, "no array for input 'x'; give one of fp32\\[1x4\\]"),
-        ({"x": X[0]}, "input 'x' is float32\\[4\\]; give an array of fp32\\[1x4\\]"),
-        ({"x": X.astype(np.float64)}, "input 'x' is float64"),
-    ],
-)
-def test_what_is_not_the_graphs_is_refused(inputs, reason):
-    with pytest.raises(GraphError, match=reason):
-        evaluate_graph(GRAPH, inputs)

@@ -172,12 +172,6 @@ def test_a_baseline_of_another_question_is_refused(asked: str, words: str, tmp_p
     assert words in said
 
 
-def test_a_changed_model_is_compared_as_it_was_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
-    line = f"check squeezenet -d t4 --baseline {tmp_path}/schedule.json --changed-model"
-    assert "(as it was saved, of 'ios_sample')" in fails(capsys, line)
-
-
 def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed(
         f"optimize squeezenet --device v100-sxm2 --engine graph --scheduler ios-streams --out {tmp_path}/best --no-plot"

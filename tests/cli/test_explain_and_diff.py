@@ -107,18 +107,6 @@ def test_a_processor_has_cores_and_no_sms() -> None:
     assert re.findall(r"\bSMs?\b|\bwarps?\b|the host", text) == []
 
 
-def test_explain_as_json(saved: Path) -> None:
-    found = printed_json(f"explain {saved}/best.json --json")
-    first, second = found["stages"]
-    assert found["could_save_us"] == 0
-    assert sum(found["limits_us"].values()) == pytest.approx(found["latency_us"])
-    assert sum(first["limits_us"].values()) == pytest.approx(first["latency_us"])
-    assert first["bound"] == "unfilled SMs"
-    assert first["next_best"]["more_us"] > 0
-    assert first["share"] + second["share"] == pytest.approx(1)
-    assert [kernel["unit"] for kernel in first["kernels"]][-1] in "abcd"
-
-
 def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path) -> None:
     units = ["a", "b", "c", "d", "concat"]
     stages = [{"units": [unit], "latency_us": 10} for unit in units] + [{"units": ["a", "b"], "latency_us": 12}]

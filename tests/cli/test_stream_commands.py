@@ -204,17 +204,6 @@ def test_stages_and_streams_are_diffed_as_plans(saved: Path, engine: str) -> Non
     assert "Units in another stream: 0" in printed(f"diff {streams} {streams}")
 
 
-def test_schedules_of_two_engines_are_crossed(saved: Path) -> None:
-    document = printed_json(f"diff {saved}/graph-ios-both.json {saved}/paper-ios-streams.json --json")
-    there = printed_json(f"simulate {saved}/paper-ios-streams.json --engine graph --json")
-    assert document["cross"]["second_at_first_us"] == pytest.approx(there["latency_us"])
-    stages = printed_json(f"diff {saved}/graph-ios-both.json {saved}/paper-ios-both.json --json")
-    assert set(stages) & set(document) == {
-        "first", "second", "same_prices", "tie", "cross", "unknown", "regrets", "moved_units",
-    }  # fmt: skip
-    assert stages["first"].keys() - {"stages"} == document["second"].keys() - {"streams"}
-
-
 def test_streams_are_exported_as_dot_alone(saved: Path, tmp_path: Path) -> None:
     export = f"schedules export {saved}/graph-ios-streams.json --out {tmp_path}/file"
     refused(export, "streams without barriers, which would be lost; export the stages")

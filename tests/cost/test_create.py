@@ -67,7 +67,9 @@ def test_what_a_name_makes() -> None:
     assert (made.name, made.device, made.precision, made.engine) == ("simulator", "t4", "fp16", "graph")
     assert iossim.cost_model("random:7").identity.device == "random"
     assert iossim.cost_model("random:7", "t4").identity.device == "t4"
-    assert iossim.cost_model("random", "t4") == iossim.cost_model("random:0", "t4")
+    assert (
+        iossim.cost_model("random", "t4") == iossim.cost_model("random:0", "t4") != iossim.cost_model("random:1", "t4")
+    )
     off = ("simulator", "simulator:structured-error=1", "simulator:structured-error=2")
     assert len({iossim.cost_model(name, "t4").identity for name in off}) == 3
 

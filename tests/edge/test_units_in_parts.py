@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from random_networks import random_network
 
 from iossim.base.errors import PlanError
+from iossim.edge import parts
 from iossim.edge.capacity import check
 from iossim.edge.optimize import plan
 from iossim.edge.parts import PartsCostModel, dealt, in_parts
 from iossim.edge.plan import EdgePlan, Lane, one_by_one
-from iossim.edge.simulator.events import simulate
+from iossim.edge.simulator.events import Timed, simulate
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.nary import Add
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
@@ -39,10 +41,10 @@ def test_no_other_deal_has_a_shorter_longest_group(times: list[list[float]]) -> 
     assert longest(tuple(levels)) == min(longest(each) for each in everything if sum(each) <= curves.shape[1])
 
 
-def branches(size: int = 16) -> Network:
+def branches() -> Network:
     """Two convolutions with few output channels on one map: neither can use eight units well by itself."""
     b = GraphBuilder("branches")
-    x = b.input("x", (1, 32, size, size))
+    x = b.input("x", (1, 32, 16, 16))
     with b.unit("left", "Conv"):
         left = b.conv(x, 4, 3, padding=1)
     with b.unit("right", "Conv"):
@@ -50,6 +52,17 @@ def branches(size: int = 16) -> Network:
     with b.unit("after", "Conv"):
         after = b.conv(left, 4, 1)
     return b.network([after, right])
+
+
+def rows_of_branches() -> Network:
+    """Two blocks of two such convolutions each, and their sums."""
+    b = GraphBuilder("rows")
+    x = b.input("x", (1, 32, 16, 16))
+    for row in "01":
+        with b.block(row):
+            sides = [b.conv(x, 4, 3, padding=1, name=f"{row} {side}") for side in ("left", "right")]
+            x = b.add(Add(), *sides, name=f"{row} sum")
+    return b.network([x])
 
 
 def lanes_of(network: Network, **device: int) -> EdgePlan:
@@ -121,6 +134,31 @@ def test_the_search_finds_branches_that_had_better_run_side_by_side() -> None:
     assert by_search.latency_us <= alone.latency_us
     assert whole.stages == one_by_one(range(3), 8)
     assert sorted(step for stage in found.plan.stages for lane in stage for step in lane.steps) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("prices_us", "best_us"),
+    [((9, 8, 7, 6), 6), ((9, 8, 4, 6), 4), ((9, 4, 8, 7), 4), ((5, 9, 9, 6), 5), ((5, 3, 9, 6), 3), ((5, 9, 2, 6), 2)],
+)
+def test_a_block_is_in_parts_where_the_whole_plan_gains(
+    prices_us: tuple[int, ...], best_us: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The prices of no block, the second, the first, and both: from the better of none and both, block by block."""
+    network, device = rows_of_branches(), made()
+    whole = plan(network, device)
+
+    def timed(found: EdgePlan) -> Timed:
+        wide = {
+            found.steps[step].operator.name[0]
+            for stage in found.stages
+            if len(stage) > 1
+            for lane in stage
+            for step in lane.steps
+        }
+        return replace(simulate(found), total_us=prices_us[2 * ("0" in wide) + ("1" in wide)])
+
+    monkeypatch.setattr(parts, "simulate", timed)
+    assert in_parts(whole, timed(whole), "priority").total_us == best_us
 
 
 @given(st.integers(0, 500))

@@ -143,32 +143,3 @@ def test_files(tmp_path: Path) -> None:
     assert best["scheduler"] == "ios-both"
     assert best["latency_us"] == comparison["joins"]["schedules"][-1]["latency_us"]
     assert best["latency_us"] < min(found["latency_us"] for found in comparison["schedules"])
-
-
-def test_random_prices_need_no_device() -> None:
-    first, again, other = (printed_json(f"compare ios_sample --cost-model random:{seed} --json") for seed in (7, 7, 8))
-    check_comparison(first)
-    latencies = [[found["latency_us"] for found in one["schedules"]] for one in (first, again, other)]
-    assert latencies[0] == latencies[1] != latencies[2]
-
-
-def test_price_table(tmp_path: Path) -> None:
-    """A table at whose prices it is best to merge a and b and to run c beside d: 6 + (1 + 7 + 1) + 1 us."""
-    path = tmp_path / "prices.json"
-    stages: list[dict[str, Any]] = [
-        {"units": [unit], "latency_us": price}
-        for unit, price in {"a": 5.0, "b": 5.0, "c": 5.0, "d": 6.0, "concat": 1.0}.items()
-    ]
-    stages += [{"units": ["a", "b"], "strategy": "merge", "latency_us": 6.0}, {"units": ["c", "d"], "latency_us": 7.0}]
-    boundary = {"single_to_concurrent": 1.0, "concurrent_to_single": 1.0}
-    path.write_text(json.dumps({"stages": stages, "boundary_us": boundary}))
-    options = ["ios_sample", "--cost-model", f"table:{path}", "--json"]
-    best = printed_json(["optimize", *options])
-    assert best["latency_us"] == pytest.approx(6 + 1 + 7 + 1 + 1)
-    groups = [[set(group) for group in stage["groups"]] for stage in best["blocks"][0]["stages"]]
-    assert groups == [[{"a", "b"}], [{"c"}, {"d"}], [{"concat"}]]
-    # The table has no bounds: what the search proves is the only one.
-    assert (best["lower_bound_us"], best["relaxed_bound_us"]) == (best["latency_us"], None)
-    for scheduler, latency_us in (("sequential", 22), ("ios-merge", 18)):
-        found = printed_json(["optimize", *options, "--scheduler", scheduler])
-        assert found["latency_us"] == pytest.approx(latency_us)

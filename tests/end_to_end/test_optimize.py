@@ -123,15 +123,6 @@ def test_simulated_elsewhere(tmp_path: Path) -> None:
     assert graph["latency_us"] < saved.latency_us
 
 
-def test_simulated_with_other_prices(tmp_path: Path) -> None:
-    printed(f"optimize ios_sample --cost-model random:7 --out {tmp_path}")
-    path = tmp_path / "schedule.json"
-    saved = read_stages(path)
-    again = printed_json(f"simulate {path} --cost-model random:7 --json")
-    assert again["latency_us"] == saved.latency_us
-    assert printed_json(f"simulate {path} --device t4 --json")["device"] == "t4"
-
-
 def test_model_that_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path with a space and letters beyond ASCII; then the file goes elsewhere, and --model says where."""
     folder = tmp_path / "modèles à moi"

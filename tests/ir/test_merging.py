@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iossim.base.errors import GraphError, ScheduleError
@@ -37,6 +37,7 @@ sizes = st.integers(1, 5)
     st.integers(5, 9),
     st.integers(0, 99),
 )
+@example([(3, 3, 2, 2, 2, 2), (1, 1, 0, 0, 0, 0)], (1, 1), (2, 2), 9, 0)
 def test_a_merged_convolution_computes_its_parts(
     kernels: list[tuple[int, ...]], stride: tuple[int, int], dilation: tuple[int, int], size: int, seed: int
 ) -> None:

@@ -29,6 +29,7 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.unary import Relu
 from iossim.microbatching.divided_blocks import divide_blocks, divided_units, part_name
 from iossim.microbatching.divisible import divisible
 from iossim.schedule.batch import Strategy
@@ -188,6 +189,16 @@ def test_auto_divides_wide_blocks_in_whole_stages_no_worse_than_the_undivided_sc
     assert kept - {()} == {tuple(stage.units) for stage in before.stages}
     after.save(tmp_path / "schedule.json")
     assert network_of(read_stages(tmp_path / "schedule.json")).clusters == found.network.clusters
+
+
+def test_a_cluster_has_the_slice_that_its_units_alone_read() -> None:
+    """Also where only the first op of a unit reads it."""
+    b = GraphBuilder("one")
+    x = b.input("x", (4, 3, 4, 4))
+    with b.block("divided"), b.unit("unit", "Conv-Relu"):
+        y = b.add(Relu(), b.conv(x, 4, 3, padding=1))
+    found = divide_blocks(b.network([y]), {"divided": 2}, clusters=[["unit"]])
+    assert found.clusters == (("unit.1of2", "x.1of2.slice"), ("unit.2of2", "x.2of2.slice"))
 
 
 @pytest.mark.parametrize("limit", ["0B", "1MiB", "64MiB"])

@@ -154,6 +154,15 @@ def test_a_product_with_a_weight_and_its_bias_is_one_of_two_matrices() -> None:
     assert sorted(value.shape for value in operator.inputs[:2]) == [(8, 8), (8, 16)]
 
 
+@pytest.mark.parametrize("term", ["weight of its shape", "value of another shape"])
+def test_a_sum_with_what_measured_sums_have_not_has_no_record(term: str) -> None:
+    build = GraphBuilder("g")
+    x, row = build.input("x", (2, 4, 8)), build.input("row", (1, 1, 8))
+    y = build.add(Add(), x, build.constant("w", (2, 4, 8)) if "weight" in term else row)
+    network = build.network([y])
+    assert step_operators(unit_steps(network, network.units[0])) is None
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -154,14 +154,6 @@ def test_random_valid_schedules_fit(network: int, schedule: int) -> None:
     fit(random_schedule(drawn, schedule), drawn)
 
 
-def test_a_valid_schedule_fits(network: Network) -> None:
-    fit(schedule_of(network, make_stage([["a", "b", "c", "d", "e"]])), network)
-    fit(
-        schedule_of(network, make_stage([["a"]]), make_stage([["c", "b"]], "merge"), make_stage([["d"], ["e"]])),
-        network,
-    )
-
-
 def merged_as(units: list[str], **variants: str) -> Stage:
     return make_stage([units], "merge").model_copy(update={"variants": variants})
 

@@ -15,13 +15,13 @@ import pytest
 from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring_model import Measuring, by_place
+from measuring_model import Measuring, Sign, by_place
 from random_problems import boundaries, layered, problems, spaces
 from stage_signature import stage_signature
 
 import iossim
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.capabilities import MeasuringCostModel
+from iossim.cost.capabilities import FREE, MeasuringCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch, Strategy
@@ -30,6 +30,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
 from iossim.search.measured import Budget
+from iossim.search.measured import search as measured_module
 from iossim.search.measured.search import KAPPAS, MeasuredSolution, measured_search
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
@@ -217,6 +218,18 @@ def test_seconds_end_a_search_but_not_before_there_is_a_schedule() -> None:
     assert not found.interrupted
     assert cost_of([block], found, truth) == pytest.approx(found.cost_us)
     assert len(truth.sizes) == 1
+
+
+@pytest.mark.parametrize(("sign", "seconds", "measured"), [(by_place, 40.5, 40), (lambda *stage: FREE, 1.0, 0)])
+def test_seconds_are_for_as_many_measurements_as_these_have_taken(
+    sign: Sign, seconds: float, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A measurement takes a second on this clock, planning none."""
+    truth = Measuring(RandomCostModel(1), sign)
+    monkeypatch.setattr(measured_module, "working_s", lambda: float(len(truth.asked)))
+    block = layered(np.random.default_rng(6), layers=4, width=4)
+    found = search([block], RandomCostModel(2), truth, Budget(seconds=seconds))
+    assert found.measurements == measured
 
 
 def test_progress_tells_of_each_round() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from onnx_import import import_onnx
 from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
@@ -167,3 +167,12 @@ def test_a_library_that_the_reference_lacks_is_no_defect(monkeypatch: pytest.Mon
     decode = canonical(*nodes_of('image = ImageDecoder <pixel_format="RGB"> (bytes)'))
     with pytest.raises(GraphError, match=r"cannot be computed: .*Pillow"):
         compute(decode, 20, [np.zeros(8, np.uint8)])
+
+
+@pytest.mark.parametrize("kind", ["initializer", "sparse_initializer"])
+def test_a_node_whose_graphs_hold_weights_has_no_bytes_without_names(kind: str) -> None:
+    branch = helper.make_graph(nodes_of("t = Add(x, w)"), "branch", [], [helper.make_empty_tensor_value_info("t")])
+    getattr(branch, kind).add()
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    with pytest.raises(ValueError, match="its graph 'branch' holds weights"):
+        canonical(node)
