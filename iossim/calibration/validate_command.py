@@ -29,7 +29,7 @@ def validate(
     from iossim.hardware.load import device as load_device
 
     if not data:
-        raise OptionError("validate needs measurements: --data FILES, as 'iossim bench' and 'iossim profile' write")
+        raise OptionError("validate needs measurements; give --data FILES of 'iossim bench' or 'iossim profile'")
     TimelineOutputs(out, plot=plot).check_files()
     profiles = [load_device(name) for name in device] if device else None
     with progress_bars(quiet=as_json, unit="") as progress:
