@@ -75,7 +75,7 @@ class SearchMemo:
         return self.found(key, lambda: build_lattice(problem, max_states))
 
     def found(self, key: Hashable, make: Callable[[], V]) -> V:
-        """What ``make`` returns, kept by a key of all that it depends on: a :class:`BlockQuestion` for a solution."""
+        """The value of ``make``, kept by a key of all that it depends on: a :class:`BlockQuestion` for a solution."""
         if key not in self._found:
             started = working_s()
             value = make()

@@ -175,7 +175,7 @@ class Solver:
     def _window(self, problem: ScheduleProblem, options: SearchOptions, units: Sequence[int]) -> Part | None:
         """Some units of a block as a part of their own, unpruned; None if they are too many."""
         key = problem.key, options.space, options.limits, tuple(units)
-        if key not in self._windows:  # within a search nothing is saved by the memo
+        if key not in self._windows:  # what a search asks again is not counted as saved by the memo
 
             def part() -> Part | None:
                 own = tuple(range(len(units)))

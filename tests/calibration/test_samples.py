@@ -283,7 +283,7 @@ def test_slowing_is_told_from_rows_of_equal_work() -> None:
     for slope in (0.0, 0.2):
         measured = predicted * np.exp(slope * decades + generator.normal(0.0, 0.1, len(work)))
         assert slowing(work, before, measured, predicted) == pytest.approx(slope, abs=0.02)
-    # What only grows with the row's own work is no slowing: prices may be wrong like that.
+    # An error that grows with the row's own work alone is no slowing: prices may be wrong like that.
     assert slowing(work, before, predicted * work**0.2, predicted) == pytest.approx(0.0, abs=0.02)
     assert slowing(work[:100], before[:100], predicted[:100], predicted[:100]) == 0.0
 

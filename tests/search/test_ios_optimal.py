@@ -222,7 +222,7 @@ def test_a_search_prepares_a_window_once_and_several_bound_a_block_once(monkeypa
     memo, problem = SearchMemo(prices), layered(np.random.default_rng(1), 10, 4)
     found = solve([problem], prices, options, concurrent=True, merge=True, memo=memo)
     assert found.notes
-    # Of three searches (merges alone, groups alone, both) each prepares a set of units as a run, and as a window.
+    # Three searches (merges, groups, both) each prepare a set of units at most twice: as a run, and as a window.
     assert max(counts.values()) <= 6
     assert solve([problem], prices, options, concurrent=True, merge=False, memo=memo).relaxed_bound_us
     assert set(bounded.values()) == {1}

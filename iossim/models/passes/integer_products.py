@@ -60,7 +60,7 @@ class _Whole:
 
     def fits(self, types: Container[DType]) -> bool:
         """True if a product of such types takes it: the product of integers' scales may be too small for 16 bits."""
-        return self.dtype in types and not self.block and (types is FP8 or self.number is DType.FLOAT32)
+        return self.dtype in types and not self.block and (self.dtype in FP8 or self.number is DType.FLOAT32)
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class _Rewriting:
     # Producers and consumers
 
     def _whole(self, value: str) -> _Whole | None:
-        """What a value is dequantised from; maybe transposed or rounded after it, if that is fp8 or constant."""
+        """The integers or fp8 that a value is made of; fp8 and constants may be transposed or rounded after it."""
         node, types, is_turned = self.graph.producer.get(value), self.graph.types, False
         while node is not None and (node.op == Transpose((1, 0)) or _rounds(node.op)):
             is_turned ^= isinstance(node.op, Transpose)

@@ -77,7 +77,7 @@ def test_products_of_fp8_are_those_of_the_numbers(precision: Precision, caplog: 
 
 @pytest.mark.parametrize("dtype", FP8)
 def test_kernels_round_to_fp8_as_numpy_does_and_read_all_of_its_numbers(dtype: DType) -> None:
-    """Of every 16th float, half steps and their neighbours, infinities and NaN among them; written, and in a chain."""
+    """One float in 65,537, half steps and their neighbours, infinities and NaN, written and inside a chain."""
     b = GraphBuilder("casts")
     bits = np.arange(0, 2**32, 2**16 + 1, dtype=np.uint64).astype(np.uint32)
     halves = np.arange(256, dtype=np.uint8).view(dtype.numpy).astype(np.float32) * np.float32(1 + 2.0**-4)
