@@ -211,9 +211,10 @@ def without_search(
     """The schedule of a scheduler that was interrupted before it found any: the better of those that need no search,
     under the workspace limit of the options.
 
-    Measuring prices measure only single units for it, and schedulers of one group per stage get no concurrent stages.
+    Measuring prices measure only single units for it, and schedulers get no stages of more groups than they may form.
     """
-    cost_model = _within_workspace(cost_model, network, options or SearchOptions())
+    options = options or SearchOptions()
+    cost_model = _within_workspace(cost_model, network, options)
     names = ["sequential"]
     if name not in ("sequential", "ios-merge") and not isinstance(cost_model, MeasuringCostModel):
         names.append("greedy")
@@ -223,5 +224,6 @@ def without_search(
             made = SCHEDULERS.find(one)(network, cost_model, SearchOptions(), ignore, None)
             assert isinstance(made, Schedule)
             found.append(made)
-    best = min(found, key=lambda each: each.latency_us)
+    most = None if name in _WITHOUT_SEARCH else options.space.max_groups
+    best = min((each for each in found if each.streams <= (most or each.streams)), key=lambda each: each.latency_us)
     return best.model_copy(update={"scheduler": name, "complete": False})
