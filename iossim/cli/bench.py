@@ -47,7 +47,7 @@ def bench(
     from iossim.search.measured import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
-    _, baselines = split_names(compare, "--compare", plain=())
+    _, baselines = split_names(compare, plain=())
     chosen = options.known_schedulers(schedulers)
     timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
@@ -110,7 +110,7 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
             f"{context.precision}, {context.engine} engine"
         )
         yield wrapped(title, "bold")
-        yield measured_table("", measured.rows)
+        yield measured_table(measured.rows)
         yield from notes(
             f"{name}: {note.removeprefix(f'{name}: ')}"
             for name, schedule in measured.schedules.items()

@@ -26,7 +26,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
+from iossim.schedule.schedule import SavedSchedule, Schedule
 from iossim.search.counting import more_transitions_than
 from iossim.search.free_views import WithoutViews
 from iossim.search.ios import solve
@@ -70,10 +70,6 @@ class BlockContext:
     def searched_units(self, stage: PlannedStage) -> dict[int, str]:
         """The names of a stage's units, apart from views that run with what they read."""
         return {unit: self.problem.unit_names[unit] for unit in bits(stage.mask) if unit in self.searched.units}
-
-    def stages_of(self, plan: Sequence[PlannedStage]) -> list[Stage]:
-        """Stages by the names of their units, without prices."""
-        return [stage.named(self.problem) for stage in plan]
 
 
 def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_problems import problems, spaces
 
 from iossim import api
-from iossim.cost.model import START, CostModel, Prices, StageBounds, WrappedCostModel, problem_of
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, problem_of
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, StagePrice, TableCostModel
 from iossim.ir.builder import GraphBuilder
@@ -46,13 +46,11 @@ class ByName(WrappedCostModel):
     """Prices by the names of units, in a problem without a network."""
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        return self.inner.price_stages(replace(batch, problem=self._named(batch.problem)))
+        named = replace(batch.problem, signatures=batch.problem.unit_names)
+        return self.inner.price_stages(replace(batch, problem=named))
 
-    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        return self.inner.bounds(self._named(problem))
-
-    def _named(self, problem: ScheduleProblem) -> ScheduleProblem:
-        return replace(problem, signatures=problem.unit_names)
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
 
 
 choices = st.builds(replace, spaces, concurrent=st.booleans(), merge=st.booleans())
@@ -146,7 +144,9 @@ def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:
     total_us = sum(context.cost_us(context.plan, prices) for context in contexts)
     assert total_us == pytest.approx(found.latency_us + between_us)
     for context, block in zip(contexts, found.blocks, strict=True):
-        assert [stage.groups for stage in context.stages_of(context.plan)] == [stage.groups for stage in block.stages]
+        assert [stage.named(context.problem).groups for stage in context.plan] == [
+            stage.groups for stage in block.stages
+        ]
 
 
 def test_small_blocks_are_known_by_their_transitions() -> None:
