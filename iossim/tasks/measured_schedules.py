@@ -21,7 +21,7 @@ from iossim.cost.named_alike import most_alike
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, OffersVariants, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import MeasuredRow, measure_schedules, measured_rows
+from iossim.execution.measured_run import MeasuredRow, measured_rows, plan_for
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import device_names
 from iossim.ir.network import Network
@@ -139,7 +139,8 @@ def measure_beside(
     Raises BackendError for one that cannot run here.
     """
     bar = progress(backend.context.backend)
-    taken = measure_schedules(network, list(schedules.values()), backend, timing, bar)
+    plans = [plan_for(one, network, backend) for one in schedules.values()]
+    taken = backend.measure(network, plans, timing, bar)
     samples: dict[str, Samples] = dict(zip(schedules, taken, strict=True))
     place = "cpu" if backend.context.device == "cpu" else "cuda"
     for owner, names in _by_owner(baselines, place).items():
