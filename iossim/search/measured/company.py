@@ -8,7 +8,7 @@ at the estimates, is about the length of the best path; if there are too many su
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +35,17 @@ def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:
     return NamedAlike(chosen_for_company(estimate).inner, truth)
 
 
-def with_company(space: Transitions, choosing: ForCompany, slack: float) -> Transitions:
-    """The transitions with stages of chosen kernels after those of the fastest.
+def adding_company(estimate: CostModel, slack: float) -> Callable[[Transitions], Transitions]:
+    """Function that adds stages of chosen kernels after those of the fastest.
 
-    Paths of up to ``1 + slack`` times the best length count as the best, since estimates err.
+    Paths of up to ``1 + slack`` times the best length count as the best, since estimates err. Raises OptionError for a
+    cost model that knows no variants, or no bounds of them.
     """
+    choosing = chosen_for_company(estimate)
+    return lambda space: _with_company(space, choosing, slack)
+
+
+def _with_company(space: Transitions, choosing: ForCompany, slack: float) -> Transitions:
     prices_us = choosing.inner.price_stages(space.batch())
     several = count_groups(space.masks, space.problem.predecessors) > 1
     stages = np.flatnonzero(several & (space.strategies == Strategy.CONCURRENT.code) & np.isfinite(prices_us))

@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
-from iossim.cost.company import chosen_for_company
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_parts import BlockNote, notes_of_blocks, prepare_block
-from iossim.search.measured.company import with_company
+from iossim.search.measured.company import adding_company
 from iossim.search.measured.planner import PathStep, Planner
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
@@ -68,10 +67,10 @@ def build_space(
     """Enumerate the transitions of all blocks, equal ones once, and find the classes of their stages.
 
     Blocks are pruned and split as by ``ios``, at :data:`MAX_TRANSITIONS`. With ``company`` in the options there are
-    stages of other kernels, too (:func:`~iossim.search.measured.company.with_company`, which takes ``slack``): raises
+    stages of other kernels, too (:func:`~iossim.search.measured.company.adding_company`, which takes ``slack``): raises
     OptionError for a cost model that has none.
     """
-    choosing = chosen_for_company(estimate) if options.company else None
+    with_company = adding_company(estimate, slack) if options.company else None
     limits = replace(options.limits, max_transitions=min(MAX_TRANSITIONS, options.limits.max_transitions))
     options = replace(options, limits=limits)
     transitions: list[Transitions] = []
@@ -90,7 +89,7 @@ def build_space(
             numbers: list[tuple[int, tuple[int, ...]]] = []
             for part in parts:
                 found = enumerate_transitions(part.problem, part.lattice, part.space, part.merges.masks)
-                found = found if choosing is None else with_company(found, choosing, slack)
+                found = found if with_company is None else with_company(found)
                 numbers.append((len(transitions), part.units))
                 transitions.append(found)
                 signatures.append([own[unit] for unit in part.units])
