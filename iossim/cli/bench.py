@@ -56,22 +56,12 @@ def bench(
         check_writable(out)
     networks = [reading.network(model) for model in models]
     runner = backend_from(backend, networks[0].precision, engine)
-    measure = partial(
-        measure_network,
-        schedulers=chosen,
-        baselines=baselines,
-        backend=runner,
-        timing=timing,
-        budget=spend,
-        device=device,
-        options=search,
-        store=store,
-    )
+    searched = partial(measure_network, budget=spend, device=device, options=search, store=store)
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:
             try:
-                found.append(measure(network, progress=start))
+                found.append(searched(network, chosen, baselines, runner, timing, progress=start))
             except KeyboardInterrupt:
                 if not found:
                     raise
