@@ -151,20 +151,20 @@ def _timed(
     The backend compares the outputs of timed schedules with those of the same calls in sequence, and reports no times
     if they differ.
     """
-    from iossim.execution.measured_run import measure_schedules
+    from iossim.execution.measured_run import plan_for
 
     engine = backend.context.engine
     timing = timing_of_networks(job)
     whole: list[Samples] = []
     if len(schedules) > 1:
         with job.told(f"{model}, {', '.join(schedules)}, {engine} engine") as together:
-            whole = measure_schedules(network, list(schedules.values()), backend, timing)
+            whole = backend.measure(network, [plan_for(one, network, backend) for one in schedules.values()], timing)
         if not together.error:
             return dict(zip(schedules, whole, strict=True))
     taken: dict[str, Samples] = {}
     for name, found in schedules.items():
         with job.told(f"{model}, {name}, {engine} engine"):
-            (taken[name],) = measure_schedules(network, [found], backend, timing)
+            (taken[name],) = backend.measure(network, [plan_for(found, network, backend)], timing)
     return taken
 
 

@@ -175,6 +175,7 @@ def test_stages_of_ones_own_have_the_price_of_their_schedule(seed: int) -> None:
         (lambda own: [[own[0], own[1]], *own[2:]], "stage 0: unit 'pool1' reads 'conv1', which runs in another group"),
         (lambda own: [{"merge": own[0] + own[1]}, *own[2:]], "stage 0: units conv1, pool1 do not merge: "),
         (lambda own: [own[0][0], *own[1:]], "stage 0: 'conv1' is no stage; give a list of unit names, a list of"),
+        (lambda own: [{"merge": own[0][0]}, *own[1:]], "stage 0: {'merge': 'conv1'} is no stage; give"),
         (lambda own: [{"merged": own[0]}, *own[1:]], "is no stage; give a list of unit names"),
         (lambda own: 5, "5 is no list of stages; give one, such as the `stages` of a schedule"),
     ],

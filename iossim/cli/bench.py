@@ -47,7 +47,7 @@ def bench(
     from iossim.search.measured import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
-    _, baselines = split_names(compare, "--compare", plain=())
+    _, baselines = split_names(compare, plain=())
     chosen = options.known_schedulers(schedulers)
     timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
@@ -56,22 +56,12 @@ def bench(
         check_writable(out)
     networks = [reading.network(model) for model in models]
     runner = backend_from(backend, networks[0].precision, engine)
-    measure = partial(
-        measure_network,
-        schedulers=chosen,
-        baselines=baselines,
-        backend=runner,
-        timing=timing,
-        budget=spend,
-        device=device,
-        options=search,
-        store=store,
-    )
+    searched = partial(measure_network, budget=spend, device=device, options=search, store=store)
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:
             try:
-                found.append(measure(network, progress=start))
+                found.append(searched(network, chosen, baselines, runner, timing, progress=start))
             except KeyboardInterrupt:
                 if not found:
                     raise
@@ -110,7 +100,7 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
             f"{context.precision}, {context.engine} engine"
         )
         yield wrapped(title, "bold")
-        yield measured_table("", measured.rows)
+        yield measured_table(measured.rows)
         yield from notes(
             f"{name}: {note.removeprefix(f'{name}: ')}"
             for name, schedule in measured.schedules.items()

@@ -92,6 +92,6 @@ def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:
     from iossim.tasks.comparison import comparison_table
 
     yield wrapped(comparison.title, "bold")
-    yield comparison_table("", comparison.rows)
+    yield comparison_table(comparison.rows)
     yield from (wrapped(with_flags(note), "dim") for note in comparison_notes(comparison))
     yield from map(wrapped, said)

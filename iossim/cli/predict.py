@@ -72,11 +72,8 @@ def predict(
         profile.require(network.precision)
         table = predict_network(network, profile, Engine.named(engine or "auto", profile), found)
         if out is None and not (as_csv or as_json):
-            present(
-                None,
-                [predicted_table(table, "" if whole else "--all lists all"), *notes(remarks(table))],
-                as_json=False,
-            )
+            shown = predicted_table(table, "" if whole else "--all lists all")
+            present(None, [shown, *notes(remarks(table))], as_json=False)
             return
         text = json.dumps(table.to_json(), indent=1) + "\n" if as_json else table.csv()
     if out is None:

@@ -57,7 +57,7 @@ def run(
     from iossim.tasks.measured_schedules import for_backend, measure_beside, plain_schedule, predictions, split_names
 
     check_file(plan, "--plan")
-    plain, baselines = split_names(compare, "--compare")
+    plain, baselines = split_names(compare)
     saved, network = api.read_any_schedule(schedule, model)
     if stages and isinstance(saved, StreamSchedule):
         raise OptionError(f"{schedule} is of streams, and has no stages to be measured; leave --stages out")
@@ -123,7 +123,7 @@ def _parts(
     context = document["context"]
     ran = f"{context['backend']}, batch {document['batch']}, {context['precision']}, {context['engine']} engine"
     yield wrapped(f"{document['model']} by {ran}", "bold")
-    yield measured_table("", rows)
+    yield measured_table(rows)
     if said := disturbance(rows):
         yield wrapped(said)
     if by_stage is not None:

@@ -56,15 +56,8 @@ def simulate(
     said = _said(saved, priced, execution)
 
     def files() -> Mapping[str, Writer]:
-        made = schedule_files(
-            outputs,
-            network,
-            priced,
-            prices,
-            execution=execution,
-            said=said,
-            explanation=None if execution else explained,
-        )
+        told = None if execution else explained
+        made = schedule_files(outputs, network, priced, prices, execution=execution, said=said, explanation=told)
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made

@@ -131,8 +131,8 @@ def problem_of(network: Network, block: Block, cost_model: CostModel) -> Schedul
 
 
 def problems_of(network: Network, cost_model: CostModel) -> list[ScheduleProblem]:
-    """:func:`problem_of` each block."""
-    return [problem_of(network, block, cost_model) for block in network.blocks]
+    """:func:`problem_of` each block that has units: a piece of a graph in a search of rewritings may have none."""
+    return [problem_of(network, block, cost_model) for block in network.blocks if block.units]
 
 
 @dataclass(eq=False)

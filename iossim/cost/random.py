@@ -51,14 +51,8 @@ class RandomCostModel:
         problem = batch.problem
         serial_us, share = self._units(problem)
         least_us, is_concurrent = np.empty(len(batch)), np.empty(len(batch), dtype=np.bool_)
-        _without_noise(
-            batch.masks,
-            problem.predecessors,
-            np.ascontiguousarray(serial_us),
-            serial_us * share,
-            least_us,
-            is_concurrent,
-        )
+        units_us = np.ascontiguousarray(serial_us), serial_us * share
+        _without_noise(batch.masks, problem.predecessors, *units_us, least_us, is_concurrent)
         keys = unit_keys([f"{signature}\0noise" for signature in problem.works], self.seed)
         hashes = stage_hashes(StageBatch.concurrent(problem, batch.masks), keys)
         noise = (hashes >> np.uint64(11)) / 2.0**53

@@ -192,7 +192,7 @@ def _told(
     if found is None:
         yield wrapped(told.predicted_sentence(latencies))
     else:
-        yield measured_table("", found.rows)
+        yield measured_table(found.rows)
         said = (disturbance(found.rows), told.outputs_sentence(found), told.verdict(found, len(read.streams)))
         yield from map(wrapped, filter(None, said))
         if found.profile is not None:

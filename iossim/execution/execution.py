@@ -63,7 +63,7 @@ class Execution(Printed):
     @property
     def of_cores(self) -> bool:
         """True for a processor, whose cores hold one thread each: its active warps are its busy cores."""
-        return len(self.sms_by_warps[0]) == 2
+        return bool(self.sms_by_warps.shape[1] == 2)
 
     @property
     def mean_active_warps(self) -> float:

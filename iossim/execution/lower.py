@@ -36,7 +36,7 @@ from iossim.execution.plan import (
     workspace_buffer,
 )
 from iossim.ir.merging import merged_convolution
-from iossim.ir.network import Network
+from iossim.ir.network import Network, boundary
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.fit import fit
@@ -107,17 +107,8 @@ def lower_stage(
     an unknown engine.
     """
     chosen = Engine.named(engine)
-    graph = network.graph
     units = [network.units[unit] for group in groups for unit in group]
-    made = {value for unit in units for value in unit.outputs}
-    inputs = tuple(dict.fromkeys(value for unit in units for value in unit.inputs if value not in made))
-    inside = {graph.nodes[node].name for unit in units for node in unit.nodes}
-    outputs = tuple(
-        value
-        for unit in units
-        for value in unit.outputs
-        if value in graph.returned or any(reader.name not in inside for reader in graph.consumers[value])
-    )
+    inputs, outputs = boundary(network.graph, [node for unit in units for node in network.unit_nodes(unit)])
     lowering = _Lowering(network, chosen, in_place, choices, divided)
     for value in inputs:
         lowering.buffer(value)

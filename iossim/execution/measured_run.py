@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from iossim.execution.backend import Backend, Choices, Samples, Timing, divided_by
+from iossim.execution.backend import Backend, Choices, Samples, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
@@ -80,17 +80,6 @@ def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices:
     plan = plan_memory(lowered)
     check_happens_before(plan)
     return plan
-
-
-def measure_schedules(
-    network: Network,
-    schedules: Sequence[AnySchedule],
-    backend: Backend,
-    timing: Timing,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Samples]:
-    """The times of whole schedules, in rounds in which each runs once."""
-    return backend.measure(network, [plan_for(found, network, backend) for found in schedules], timing, progress)
 
 
 def output_difference(

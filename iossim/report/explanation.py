@@ -57,7 +57,7 @@ def overview(explanation: Explanation) -> list[str]:
 
 def short_lines(one: StageExplanation) -> list[str]:
     """A stage in one line, its limit in another, and its alternatives in a third."""
-    lines = [_heading(one), _kernels(one), _bound(one) if one.facts is not None else "", _otherwise(one)]
+    lines = [_heading(one), _kernels(one), _bound(one.facts) if one.facts else "", _otherwise(one)]
     return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
 
 
@@ -100,7 +100,9 @@ def long_lines(one: StageExplanation) -> list[str]:
     lines = [_heading(one), f"  {stage_words(one.stage, one.block)}"]
     lines += [f"  {said}"] if (said := _kernels(one)) else []
     facts = one.facts
-    if facts is not None:
+    if facts is not None and facts.bound is None:
+        lines.append(f"  {_bound(facts)}")
+    elif facts is not None:
         limits_us = {named_limit(limit, facts): us for limit, us in facts.limits_us.items()}
         launching = f"; launching all kernels takes the host {facts.host_us:.1f} us" if facts.host_us else ""
         lines.append(f"  time: {divided(limits_us, facts.duration_us)}")
@@ -173,9 +175,7 @@ def _heading(one: StageExplanation) -> str:
     return line
 
 
-def _bound(one: StageExplanation) -> str:
-    facts = one.facts
-    assert facts is not None
+def _bound(facts: StageFacts) -> str:
     if facts.bound is None:
         return "no kernels: views only"
     large = [

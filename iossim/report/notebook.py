@@ -160,7 +160,7 @@ def _stage_record(number: int, block: str, stage: Stage) -> dict[str, Any]:
 def _(comparison: Comparison) -> list[str | Table]:
     if not comparison.schedules:
         return [comparison.title]
-    table = comparison_table("", comparison.rows)
+    table = comparison_table(comparison.rows)
     return [comparison.title, table, *comparison_notes(comparison), *comparison_lines(comparison)]
 
 

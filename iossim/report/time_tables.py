@@ -27,7 +27,7 @@ def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
     return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
 
 
-def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
+def measured_table(rows: Sequence[MeasuredRow]) -> Table:
     """Medians over rounds, the spread from the 10th to the 90th percentile, and the speed-up over the first row."""
     records: list[dict[str, Cell]] = [
         {
@@ -41,7 +41,7 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
         }
         for row in rows
     ]
-    return described_table(__package__, "measured", title, records)
+    return described_table(__package__, "measured", "", records)
 
 
 @dataclass(frozen=True, slots=True)

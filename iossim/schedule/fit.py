@@ -108,7 +108,7 @@ def _stage(given: object, where: str) -> tuple[Stage, bool]:
         return given, True
     merged = isinstance(given, Mapping) and list(given) == ["merge"]
     parts = [given["merge"]] if isinstance(given, Mapping) and merged else given
-    flat = _is_names(parts)
+    flat = not merged and _is_names(parts)
     groups = [parts] if flat else parts
     if not (isinstance(groups, list | tuple) and groups and all(map(_is_names, groups))):
         forms = "a list of unit names, a list of groups of them, or {'merge': names}"

@@ -144,12 +144,10 @@ class SearchSpace:
 MAX_STATES, MAX_TRANSITIONS = 5_000_000, 300_000_000
 
 
-def count_search_space(
-    problem: ScheduleProblem, space: StageSpace, max_states: int = MAX_STATES, max_transitions: int = MAX_TRANSITIONS
-) -> SearchSpace:
-    """Count one block; raises OptionError if it has more states or transitions than given."""
+def count_search_space(problem: ScheduleProblem, space: StageSpace) -> SearchSpace:
+    """Count one block; raises OptionError if it has too many states or transitions to be counted."""
     problem = space.ordered(problem)
-    lattice = _countable_lattice(problem, space, max_states, max_transitions)
+    lattice = _countable_lattice(problem, space)
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
     limbs[-1, 0] = 1
     transitions, stages = _count(problem, lattice, space, 2**62, limbs)
@@ -165,20 +163,20 @@ def distinct_stages(problem: ScheduleProblem, space: StageSpace) -> Masks:
     Raises OptionError for a block that is too large to be counted.
     """
     problem = space.ordered(problem)
-    lattice = _countable_lattice(problem, space, MAX_STATES, MAX_TRANSITIONS)
+    lattice = _countable_lattice(problem, space)
     _, stages = _count(problem, lattice, space, 2**62, np.zeros((len(lattice), 4), dtype=np.uint64))
     return np.sort(stages)
 
 
-def _countable_lattice(problem: ScheduleProblem, space: StageSpace, max_states: int, max_transitions: int) -> Lattice:
-    lattice = build_lattice(problem, max_states)
+def _countable_lattice(problem: ScheduleProblem, space: StageSpace) -> Lattice:
+    lattice = build_lattice(problem, MAX_STATES)
     if lattice is None:
         raise OptionError(
-            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller `max_block`"
+            f"block {problem.name!r} has more than {MAX_STATES:,} states; split it with a smaller `max_block`"
         )
-    if len(lattice) > FEW_STATES and more_transitions_than(max_transitions, problem, lattice, space):
+    if len(lattice) > FEW_STATES and more_transitions_than(MAX_TRANSITIONS, problem, lattice, space):
         raise OptionError(
-            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with `max_group_size` and "
+            f"block {problem.name!r} has more than {MAX_TRANSITIONS:,} transitions; prune with `max_group_size` and "
             "`max_groups`, or split it with a smaller `max_block`"
         )
     return lattice

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
@@ -186,11 +185,9 @@ def solve(
 
 
 def _greedily(problems: Sequence[ScheduleProblem], space: StageSpace) -> dict[str, list[PlannedStage]]:
-    """The greedy stages of each block that are stages of the space, by key."""
-    bare = [WithoutViews.of(problem).problem for problem in problems]
-    found = {problem.key: greedy_stages(problem) for problem in bare}
-    most = space.max_groups or inf
-    return {key: stages for key, stages in found.items() if max(each.mask.bit_count() for each in stages) <= most}
+    """The greedy stages of the space, of each block by key."""
+    bare = (WithoutViews.of(problem).problem for problem in problems)
+    return {problem.key: greedy_stages(problem, space.max_groups) for problem in bare}
 
 
 def _rising(progress: Progress) -> Progress:

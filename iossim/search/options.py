@@ -76,6 +76,10 @@ class SearchLimits:
     max_states: int = 400_000
     max_transitions: int = 60_000_000
 
+    def __post_init__(self) -> None:
+        if not is_count(self.max_states, 2):
+            raise OptionError(f"`max_states` {self.max_states!r} allows no block; give 2 or more, those of one unit")
+
     def least(self, other: SearchLimits) -> SearchLimits:
         """Intersection of both limits."""
         return SearchLimits(min(self.max_states, other.max_states), min(self.max_transitions, other.max_transitions))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
@@ -137,10 +138,9 @@ def schedule_any(
 
     KeyboardInterrupt ends it as it does :func:`schedule`.
     """
+    find = SCHEDULERS.find(name) if name in stream_scheduler_names() else partial(_scheduled, name)
     try:
-        if name not in stream_scheduler_names():
-            return schedule(network, cost_model, name, options, progress, memo)
-        return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
+        return find(network, cost_model, options or SearchOptions(), progress, memo)
     except KeyboardInterrupt:
         return without_search(network, cost_model, name, options)
 
@@ -159,16 +159,16 @@ def schedule(
     KeyboardInterrupt ends a search with the best schedule so far (:mod:`iossim.search.anytime`), which then is
     not ``complete``.
     """
-    try:
-        return _scheduled(network, cost_model, name, options or SearchOptions(), progress, memo)
-    except KeyboardInterrupt:
-        return without_search(network, cost_model, name, options)
+    stage_scheduler(name)
+    found = schedule_any(network, cost_model, name, options, progress, memo)
+    assert isinstance(found, Schedule), "the scheduler is one of stages"
+    return found
 
 
 def _scheduled(
+    name: str,
     network: Network,
     cost_model: CostModel,
-    name: str,
     options: SearchOptions,
     progress: Progress,
     memo: SearchMemo | None,
@@ -211,9 +211,10 @@ def without_search(
     """The schedule of a scheduler that was interrupted before it found any: the better of those that need no search,
     under the workspace limit of the options.
 
-    Measuring prices measure only single units for it, and schedulers of one group per stage get no concurrent stages.
+    Measuring prices measure only single units for it, and schedulers get no stages of more groups than they may form.
     """
-    cost_model = _within_workspace(cost_model, network, options or SearchOptions())
+    options = options or SearchOptions()
+    cost_model = _within_workspace(cost_model, network, options)
     names = ["sequential"]
     if name not in ("sequential", "ios-merge") and not isinstance(cost_model, MeasuringCostModel):
         names.append("greedy")
@@ -223,5 +224,6 @@ def without_search(
             made = SCHEDULERS.find(one)(network, cost_model, SearchOptions(), ignore, None)
             assert isinstance(made, Schedule)
             found.append(made)
-    best = min(found, key=lambda each: each.latency_us)
+    most = None if name in _WITHOUT_SEARCH else options.space.max_groups
+    best = min((each for each in found if each.streams <= (most or each.streams)), key=lambda each: each.latency_us)
     return best.model_copy(update={"scheduler": name, "complete": False})

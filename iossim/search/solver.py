@@ -158,7 +158,7 @@ class Solver:
                 reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(WINDOWS)))
                 done += len(part.problem)
             if self.space.concurrent:
-                reached = _cheapest(reached, self._extend_greedily(begun, problem, units))
+                reached = _cheapest(reached, self._append(begun, problem, units, self._greedy(problem)))
         if not reached:
             return {}
         stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
@@ -184,21 +184,16 @@ class Solver:
             self._windows[key] = self._memo.found(key, part)
         return self._windows[key]
 
-    def _extend_greedily(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
-    ) -> dict[int, Prefix]:
-        """Append greedy stages, if they are in the space: a split may have lost them."""
-        stages = greedy_stages(problem)
-        if max(stage.mask.bit_count() for stage in stages) > (self.space.max_groups or len(problem)):
-            return {}
-        return self._append(best, problem, units, stages)
+    def _greedy(self, problem: ScheduleProblem) -> Sequence[PlannedStage]:
+        """Greedy stages of the space: a split may have lost them."""
+        return greedy_stages(problem, self.space.max_groups)
 
     def _extend_plainly(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
     ) -> dict[int, Prefix]:
         """Append greedy stages, or all units one by one, which need no search."""
-        alone = self._append(best, problem, units, sequential_stages(problem))
-        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.space.concurrent else alone
+        ways = [sequential_stages(problem), *([self._greedy(problem)] if self.space.concurrent else [])]
+        return _cheapest(*(self._append(best, problem, units, stages) for stages in ways))
 
     def _append(
         self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]

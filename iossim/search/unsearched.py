@@ -28,11 +28,11 @@ def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:
     return [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(problem))]
 
 
-def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
-    """Each stage holds all units that are ready, or the first of them that a stage may hold."""
+def greedy_stages(problem: ScheduleProblem, max_groups: int | None = None) -> list[PlannedStage]:
+    """Each stage holds all units that are ready, or the first of them that a stage may hold, or ``max_groups``."""
     done, stages = 0, []
     while done != problem.full:
-        ready = sum(1 << unit for unit in bits(problem.ready(done))[:MAX_UNITS])
+        ready = sum(1 << unit for unit in bits(problem.ready(done))[: min(max_groups or MAX_UNITS, MAX_UNITS)])
         stages.append(PlannedStage(ready, Strategy.CONCURRENT))
         done |= ready
     return stages

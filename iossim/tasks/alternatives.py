@@ -6,25 +6,29 @@ All other blocks stay as they are. Within the block three schedules are found ex
 - the cheapest one in which the units of this stage run otherwise, and all other stages are unchanged;
 - the cheapest one in which some unit of a stage of a single group runs concurrently with others, or merged. Units of a
   single group run one after another, so that other cuts between them change little: concurrency was decided against.
+
+A stage is the same where views run elsewhere: they run with what they read. Equal units in a row run in their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_path, problems_of
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_keys, price_path, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
+from iossim.schedule.schedule import SavedSchedule, Schedule
 from iossim.search.counting import more_transitions_than
+from iossim.search.free_views import WithoutViews
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions, StageSpace
@@ -58,9 +62,14 @@ class BlockContext:
         path = price_path(self.problem, plan, cost_model, self.entry)
         return path.cost_us() + self.leaving_us[path.leaving]
 
-    def stages_of(self, plan: Sequence[PlannedStage]) -> list[Stage]:
-        """Stages by the names of their units, without prices."""
-        return [stage.named(self.problem) for stage in plan]
+    @cached_property
+    def searched(self) -> WithoutViews:
+        """The problem as it is searched."""
+        return WithoutViews.of(self.problem)
+
+    def searched_units(self, stage: PlannedStage) -> dict[int, str]:
+        """The names of a stage's units, apart from views that run with what they read."""
+        return {unit: self.problem.unit_names[unit] for unit in bits(stage.mask) if unit in self.searched.units}
 
 
 def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:
@@ -82,9 +91,15 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
 
 @dataclass(eq=False)
 class _Forbidding(WrappedCostModel):
-    """Prices of ``inner``, except that forbidden stages cannot run; its bounds still hold."""
+    """Prices of ``inner``, except that forbidden stages of some ``units`` cannot run; its bounds still hold."""
 
+    units: frozenset[str]
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
+
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """The keys of ``inner``, which tell these units from equal ones."""
+        keys = zip(super().price_keys(problem), problem.unit_names, strict=True)
+        return [f"{key} {name}" if name in self.units else key for key, name in keys]
 
     def price_stages(self, batch: StageBatch) -> Prices:
         return np.where(self.is_forbidden(batch), np.inf, super().price_stages(batch))
@@ -105,7 +120,7 @@ class Alternatives:
     def next_best(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest stages of the block without stage ``index``; None if there are no others."""
         stage = context.plan[index]
-        names = frozenset(context.problem.unit_names[unit] for unit in bits(stage.mask))
+        names = frozenset(context.searched_units(stage).values())
 
         def is_forbidden(batch: StageBatch) -> NDArray[np.bool_]:
             # A search may split a block: the names of the units say which stage it is.
@@ -114,13 +129,12 @@ class Alternatives:
             found: NDArray[np.bool_] = (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy.code)
             return found
 
-        return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
+        return self._solve(context, _Forbidding(self.cost_model, names, is_forbidden), ("without", stage))
 
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest stages of the block in which a unit of stage ``index`` runs concurrently or merged, or None."""
         plans: list[Plan] = []
-        for unit in bits(context.plan[index].mask):
-            name = context.problem.unit_names[unit]
+        for unit, name in context.searched_units(context.plan[index]).items():
 
             def is_forbidden(batch: StageBatch, name: str = name) -> NDArray[np.bool_]:
                 own = batch.problem.unit_names
@@ -131,7 +145,8 @@ class Alternatives:
                 found: NDArray[np.bool_] = ~batch.merged & holding & is_one_group
                 return found
 
-            plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
+            forbidding = _Forbidding(self.cost_model, frozenset([name]), is_forbidden)
+            plan = self._solve(context, forbidding, ("beside", unit))
             if plan is not None:
                 plans.append(plan)
         return min(plans, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
@@ -164,9 +179,10 @@ class Alternatives:
     def _solve(self, context: BlockContext, cost_model: CostModel, question: object) -> Plan | None:
         key = context.problem.key, context.entry, context.leaving_us, question
         if key not in self._known:
+            problem = context.searched.problem
             try:
                 solution = solve(
-                    [context.problem],
+                    [replace(problem, signatures=tuple(price_keys(cost_model, problem)))],
                     cost_model,
                     SearchOptions(self.space),
                     concurrent=self.space.concurrent,
@@ -174,7 +190,7 @@ class Alternatives:
                     entry=context.entry,
                     leaving_us=context.leaving_us,
                 )
-                self._known[key] = solution.plans[0]
+                self._known[key] = context.searched.with_views(solution.plans[0])
             except ScheduleError:
                 self._known[key] = None
         return self._known[key]

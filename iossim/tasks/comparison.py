@@ -286,7 +286,7 @@ class Comparison(Printed):
         return written
 
 
-def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
+def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
     """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where known: the
     error of a sequential figure may be in-sample; then that of a fit without the network is shown beside it.
     """
@@ -304,4 +304,4 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         }
         for row in rows
     ]
-    return described_table(__package__, "comparison", title, records)
+    return described_table(__package__, "comparison", "", records)

@@ -71,7 +71,8 @@ class DeviceComparison:
         if not others:
             return said
         second, next_row = others[0]
-        said += f", {next_row.latency_us / row.latency_us:.2f}x as fast as {second.device}"
+        factor = next_row.latency_us / row.latency_us if row.latency_us else 1.0  # nothing may take time
+        said += f", {factor:.2f}x as fast as {second.device}"
         if row.interval_us is None or next_row.interval_us is None:
             return said
         apart = row.interval_us[1] < next_row.interval_us[0]

@@ -242,7 +242,7 @@ class _Explainer:
         if abs(more_us) <= _ROUNDING * self.schedule.latency_us:
             more_us = 0.0
         instead = tuple(first + index for index, stage in enumerate(context.plan) if stage not in now)
-        stages = tuple(context.stages_of([stage for stage in plan if stage not in was]))
+        stages = tuple(stage.named(context.problem) for stage in plan if stage not in was)
         if self.errors is None:
             return Choice(way, instead, stages, more_us)
         # A tie requires that the changed stages alone differ by less than the noise.

@@ -21,7 +21,7 @@ from iossim.cost.named_alike import most_alike
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, OffersVariants, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import MeasuredRow, measure_schedules, measured_rows
+from iossim.execution.measured_run import MeasuredRow, measured_rows, plan_for
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import device_names
 from iossim.ir.network import Network
@@ -51,18 +51,18 @@ def plain_schedule(network: Network, name: str) -> Schedule:
     return schedule(network, RandomCostModel(), name)
 
 
-def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[list[str], list[str]]:
+def split_names(text: str, plain: Sequence[str] = PLAIN) -> tuple[list[str], list[str]]:
     """``sequential,torch`` as schedulers (of ``plain``) and baselines; raises OptionError naming the unknown one."""
-    names = once(list(filter(None, text.split(","))), option)
+    names = once(list(filter(None, text.split(","))), "--compare")
     for name in names:
         owner = name.partition("-")[0]
         if name in plain or name in BASELINES:
             continue
         if owner not in BASELINES:
-            raise OptionError(f"{option} {name!r} is not known; {did_you_mean(name, [*plain, *BASELINES])}")
+            raise OptionError(f"--compare {name!r} is not known; {did_you_mean(name, [*plain, *BASELINES])}")
         known = import_module(BASELINES[owner]).BASELINES
         if name not in known:
-            raise OptionError(f"{option} {name!r} is not known; {did_you_mean(name, known)}")
+            raise OptionError(f"--compare {name!r} is not known; {did_you_mean(name, known)}")
     return [name for name in names if name in plain], [name for name in names if name not in plain]
 
 
@@ -139,7 +139,8 @@ def measure_beside(
     Raises BackendError for one that cannot run here.
     """
     bar = progress(backend.context.backend)
-    taken = measure_schedules(network, list(schedules.values()), backend, timing, bar)
+    plans = [plan_for(one, network, backend) for one in schedules.values()]
+    taken = backend.measure(network, plans, timing, bar)
     samples: dict[str, Samples] = dict(zip(schedules, taken, strict=True))
     place = "cpu" if backend.context.device == "cpu" else "cuda"
     for owner, names in _by_owner(baselines, place).items():

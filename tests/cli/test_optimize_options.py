@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from onnx import TensorProto, helper
+from onnx_models import write_onnx
 
 from iossim import api
 from iossim.base.errors import OptionError
@@ -180,3 +182,17 @@ def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
     assert [each.label for each in merging.changed] == expected
     with pytest.raises(OptionError, match="cannot price graphs for any of greedy; add one of sequential, ios-"):
         api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")
+
+
+def test_a_schedule_may_take_no_time(tmp_path: Path) -> None:
+    nodes, sizes = "[r] y = Reshape (x, sizes); [f] z = Flatten (x)", {"sizes": np.array([2, 2])}
+    views = write_onnx(tmp_path / "views.onnx", nodes, {"x": [1, 4]}, sizes, output="y z")
+    printed(f"optimize {views} -d t4 --no-plot --out {tmp_path}")
+    assert "0.000 ms by ios-both, 1.00x as fast as v100-sxm2" in printed(f"compare {views} -d t4,v100-sxm2")
+    assert "Mean active warps: 0." in printed(f"simulate {tmp_path}/schedule.json --event-driven")
+    assert "no kernels: views only" in printed(f"explain {tmp_path}/schedule.json --stage 0")
+
+
+def test_rules_may_remove_the_only_op(tmp_path: Path) -> None:
+    path = write_onnx(tmp_path / "same.onnx", "[same] y = Identity (x)", {"x": [1, 4]})
+    assert "1 stages" in printed(f"optimize {path} -d t4 --rewrite --rewrite-search saturation")

@@ -24,7 +24,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import check_inputs, made_inputs
-from iossim.execution.measured_run import measure_schedules, output_difference, plan_for, ratio_of
+from iossim.execution.measured_run import output_difference, plan_for, ratio_of
 from iossim.execution.plan import Copy
 from iossim.execution.tolerance import LEAST, Difference, largest_difference, tolerance
 from iossim.hardware.load import device
@@ -182,7 +182,8 @@ def test_the_numpy_backend_runs_and_times() -> None:
     assert backend.context.libraries == (("numpy", np.__version__),)
     assert max(output_difference(network, found, backend, numpy_outputs).relative for found in schedules) < 1e-5
     rounds: list[tuple[int, int]] = []
-    samples = measure_schedules(network, schedules, backend, QUICK, lambda done, total: rounds.append((done, total)))
+    plans = [plan_for(found, network, backend) for found in schedules]
+    samples = backend.measure(network, plans, QUICK, lambda done, total: rounds.append((done, total)))
     assert [len(found.times_us) for found in samples] == [3, 3]
     assert rounds == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert all(found.median_us > 0 and found.spread_us >= 0 for found in samples)
@@ -192,7 +193,7 @@ def test_the_simulator_backend_takes_what_the_events_take() -> None:
     network, profile = load("squeezenet"), device("v100-sxm2")
     found = schedule(network, create_cost_model("simulator", profile, Precision.FP32, Engine.PAPER), "greedy")
     backend = backend_from("simulator", device="v100-sxm2")
-    (samples,) = measure_schedules(network, [found], backend, QUICK)
+    (samples,) = backend.measure(network, [plan_for(found, network, backend)], QUICK)
     execution: Execution = run_plan(plan_for(found, network, backend), network, profile)
     assert samples.times_us == (execution.latency_us,)
     # Concats in place are no work: the published engine's plan, which launches them, takes longer.

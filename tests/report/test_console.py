@@ -33,8 +33,7 @@ ROWS = [
 
 
 def test_the_comparison_of_five_schedulers_at_80_columns() -> None:
-    assert lines(comparison_table("inception_v3 on v100-sxm2", ROWS)) == [
-        "inception_v3 on v100-sxm2",
+    assert lines(comparison_table(ROWS)) == [
         "             latency gain                search bound  gap published error",
         "scheduler         ms    x stages streams      s    ms    %        ms     %",
         "─" * 74,
@@ -49,7 +48,7 @@ def test_the_comparison_of_five_schedulers_at_80_columns() -> None:
 def test_errors_stand_beside_those_that_leave_the_network_out() -> None:
     told = {"published_us": 4110.0, "left_out_us": 3700.0}
     rows = [replace(ROWS[3], ties=("ios-both",), **told), replace(ROWS[4], ties=("ios-parallel",), **told)]
-    assert lines(comparison_table("", rows)) == [
+    assert lines(comparison_table(rows)) == [
         "              latency gain                search bound gap published error   LOO",
         "scheduler          ms    x stages streams      s    ms   %        ms     %     %",
         "─" * 80,
@@ -64,14 +63,14 @@ def test_ties_with_the_best_are_marked() -> None:
         ComparisonRow("near", 1.02, 2.9, 2, 1, 0.1, ties=("best",)),
         ComparisonRow("best", 1.0, 3.0, 2, 1, 0.1, ties=("near",)),
     ]
-    first = [line.split()[0] for line in lines(comparison_table("", rows))[-3:]]
+    first = [line.split()[0] for line in lines(comparison_table(rows))[-3:]]
     assert first == ["slow", f"near{TIE}", "best"]
 
 
 def test_columns_without_a_figure_are_left_out() -> None:
     rows = [ComparisonRow("sequential", 6470.1, 1.0, 119, 1, 0.012)]
     expected = ["           latency gain                search", "scheduler       ms    x stages streams      s"]
-    assert lines(comparison_table("", rows))[:2] == expected
+    assert lines(comparison_table(rows))[:2] == expected
 
 
 def test_a_schedule_stage_by_stage() -> None:

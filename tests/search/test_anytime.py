@@ -36,8 +36,8 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
 from iossim.search.ios import STRATEGIES
 from iossim.search.measured import Budget
-from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names, without_search
 from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule
 from iossim.serving.coschedule_report import bound_words
@@ -124,6 +124,14 @@ def test_what_has_no_time_is_refused() -> None:
     for seconds in (0.0, float("nan")):
         with pytest.raises(OptionError, match="leaves no time to search"):
             SearchOptions(seconds=seconds)
+    with pytest.raises(OptionError, match="`max_states` 1 allows no block"):
+        SearchLimits(max_states=1)
+
+
+def test_what_needs_no_search_has_no_more_groups_than_are_asked_for() -> None:
+    prices, options = RandomCostModel(barrier_us=0), SearchOptions(StageSpace(max_groups=2))
+    found = [without_search(NETWORK, prices, name, options).streams for name in ("greedy", "ios-both")]
+    assert found == [3, 1]
 
 
 NETWORK, BATCHED = seeded_network(3, units=5, blocks=2), seeded_network(3, units=5, blocks=1, batch=4)

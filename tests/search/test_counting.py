@@ -120,13 +120,15 @@ def test_a_long_count_returns_to_python_in_between(space: StageSpace, monkeypatc
     assert len(calls) >= (3**14 - 2**14) // (counting._AT_A_TIME + 3**7)
 
 
-def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:
+def test_a_block_too_large_to_count_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = ScheduleProblem.of_edges(18, [], name="wide")
     assert build_lattice(problem, 1000) is None
-    with pytest.raises(OptionError, match="'wide' has more than 1,000 states; split it with a smaller `max_block`"):
-        count_search_space(problem, StageSpace(), max_states=1000)
+    monkeypatch.setattr(counting, "MAX_TRANSITIONS", 3_000_000)
     with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with `max_group_size`"):
-        count_search_space(problem, StageSpace(), max_transitions=3_000_000)
+        count_search_space(problem, StageSpace())
+    monkeypatch.setattr(counting, "MAX_STATES", 1000)
+    with pytest.raises(OptionError, match="'wide' has more than 1,000 states; split it with a smaller `max_block`"):
+        count_search_space(problem, StageSpace())
 
 
 # What is known of the paper's networks. Counts of blocks: n, width, states, then by definition transitions, schedules

@@ -46,7 +46,7 @@ class ScrambledTable:
         return np.array([self.price(batch.problem, mask, strategy) for mask, strategy in batch.stages()])
 
     def price(self, problem: ScheduleProblem, mask: int, strategy: Strategy) -> float:
-        digest = hashlib.sha256(f"{self.seed} {problem.key} {mask} {strategy.code}".encode()).digest()
+        digest = hashlib.sha256(f"{self.seed} {problem.predecessors.tolist()} {mask} {strategy.code}".encode()).digest()
         # Larger stages cost more, or one stage of everything would always win.
         return int.from_bytes(digest[:6], "little") / 2**48 * 30 * mask.bit_count() ** 0.7
 

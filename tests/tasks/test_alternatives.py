@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,8 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_problems import problems, spaces
 
-from iossim.cost.model import START, CostModel, Prices, WrappedCostModel
+from iossim import api
+from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, problem_of
 from iossim.cost.random import RandomCostModel
+from iossim.cost.table import PriceTable, StagePrice, TableCostModel
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import BATCH_VIEW
+from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
@@ -33,6 +39,18 @@ class Forbidding(WrappedCostModel):
     def price_stages(self, batch: StageBatch) -> Prices:
         given = ((mask, strategy, len(batch.problem.groups(mask))) for mask, strategy in batch.stages())
         return np.where([self.is_forbidden(*each) for each in given], np.inf, self.inner.price_stages(batch))
+
+
+@dataclass(eq=False)
+class ByName(WrappedCostModel):
+    """Prices by the names of units, in a problem without a network."""
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        named = replace(batch.problem, signatures=batch.problem.unit_names)
+        return self.inner.price_stages(replace(batch, problem=named))
+
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
 
 
 choices = st.builds(replace, spaces, concurrent=st.booleans(), merge=st.booleans())
@@ -97,7 +115,7 @@ _AFTER_SEVERAL = ScheduleProblem.of_edges(7, [(1, 2), (2, 3), (1, 4), (0, 5), (3
 def test_other_stages_of_the_same_units_are_a_schedule_and_none_is_cheaper(
     problem: ScheduleProblem, space: StageSpace, seed: int
 ) -> None:
-    prices = RandomCostModel(seed)  # the same in a part of the block
+    prices = ByName(RandomCostModel(seed))  # the same in a part of the block
     context = optimal(problem, prices, space)
     best_us = context.cost_us(context.plan, prices)
     for index in range(len(context.plan)):
@@ -126,7 +144,8 @@ def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:
     total_us = sum(context.cost_us(context.plan, prices) for context in contexts)
     assert total_us == pytest.approx(found.latency_us + between_us)
     for context, block in zip(contexts, found.blocks, strict=True):
-        assert [stage.groups for stage in context.stages_of(context.plan)] == [stage.groups for stage in block.stages]
+        named = [stage.named(context.problem).groups for stage in context.plan]
+        assert named == [stage.groups for stage in block.stages]
 
 
 def test_small_blocks_are_known_by_their_transitions() -> None:
@@ -136,3 +155,29 @@ def test_small_blocks_are_known_by_their_transitions() -> None:
     assert is_small(problem, space, 19)
     assert not is_small(problem, space, 18)
     assert is_small(problem, StageSpace(concurrent=False), 1)
+
+
+def test_a_stage_of_equal_units_is_left_out_and_not_those_like_it() -> None:
+    problem = replace(ScheduleProblem.of_edges(4, [], merge_class=[0] * 4), signatures=("conv",) * 4)
+    rows = [StagePrice(units=[unit], latency_us=5) for unit in problem.unit_names]
+    rows += [StagePrice(units=list(pair), strategy="merge", latency_us=6) for pair in combinations("0123", 2)]
+    prices = TableCostModel(PriceTable(stages=rows))
+    context, ask = optimal(problem, prices, StageSpace()), Alternatives(prices, StageSpace())
+    assert [stage.mask for stage in context.plan] == [0b0011, 0b1100]
+    assert [context.cost_us(ask.next_best(context, index) or (), prices) for index in range(2)] == [16, 16]
+
+
+def test_a_stage_with_a_view_is_left_out_wherever_the_view_is() -> None:
+    b = GraphBuilder("views")
+    x = b.input("x", (1, 4, 8, 8))
+    with b.block("all"):
+        made, other = b.conv(x, 8, name="a"), b.add(Relu(), x, name="b")
+        with b.unit("view", BATCH_VIEW):
+            half = b.add(Relu(), made, name="view")
+    network, prices = b.network([half, other]), api.cost_model("simulator", "t4")
+    context = optimal(problem_of(network, network.blocks[0], prices), prices, StageSpace())
+    view = 1 << network.unit_index["view"]
+    (index,) = (place for place, stage in enumerate(context.plan) if stage.mask & view)
+    for find in (Alternatives.next_best, Alternatives.next_best_beside):
+        found = find(Alternatives(prices, StageSpace()), context, index)
+        assert context.cost_us(found or (), prices) > context.cost_us(context.plan, prices)

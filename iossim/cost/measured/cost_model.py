@@ -24,12 +24,12 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuredBy
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
+    BOUNDARY_UNIT_US,
     TARGET_US,
     MeasuredStage,
     StageSignatures,
     algorithm_of,
     boundary_network,
-    boundary_unit,
     copies_for,
     measured_stage,
     network_of,
@@ -307,7 +307,7 @@ class MeasuredCostModel:
         stages = [measured_stage(self._signatures, problem, one) for one in alone]
         self._time_once(stages)
         singles = [self._single_us[self._key(stage)] for stage in stages]
-        unit = boundary_unit(singles)
+        unit = next((unit for unit, us in enumerate(singles) if us >= BOUNDARY_UNIT_US), len(singles) - 1)
         stage = stages[unit]
         copies = max(8, copies_for(singles[unit], 0.0, 2 * self.target_us))
         plans = [stage.plan(self.context.engine, choices, copies, count) for count in (1, copies)]

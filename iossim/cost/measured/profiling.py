@@ -115,7 +115,7 @@ def random_stages(problem: ScheduleProblem, generator: random.Random, options: P
     most = options.max_groups or len(problem)
     done, found = 0, []
     while done != problem.full:
-        ready = [unit for unit in bits(problem.full & ~done) if not predecessors[unit] & ~done]
+        ready = bits(problem.ready(done))
         first = generator.choice(ready)
         merging = [unit for unit in ready if 0 <= classes[unit] == classes[first]][:most]
         if len(merging) > 1 and generator.random() < _MERGED_PART:

@@ -208,7 +208,7 @@ def copies_for(single_us: float, boundary_us: float, target_us: float = TARGET_U
 
 #: Channels of candidate convolutions, each on a 28x28 image, for measuring the price of a synchronise.
 BOUNDARY_CHANNELS = (16, 32, 64, 128, 256)
-#: The first one of at least this time is used: the host must be able to issue it while its predecessor runs.
+#: The first one of at least this time is used, else the last: the host has to issue it while its predecessor runs.
 BOUNDARY_UNIT_US = 60.0
 
 
@@ -221,11 +221,6 @@ def boundary_network(precision: str) -> Network:
             for size in BOUNDARY_CHANNELS
         ]
     return builder.network(outputs)
-
-
-def boundary_unit(single_us: Sequence[float]) -> int:
-    """Index of the first unit of :func:`boundary_network` that is long enough, from their times; else the longest."""
-    return next((unit for unit, us in enumerate(single_us) if us >= BOUNDARY_UNIT_US), len(single_us) - 1)
 
 
 OperatorRecord = dict[str, int | str]

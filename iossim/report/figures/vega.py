@@ -140,12 +140,12 @@ def dodged(names: Sequence[object], name: object, others: Sequence[object], othe
     return names.index(name) + _DODGE * (others.index(other) - (len(others) - 1) / 2)
 
 
-def names_axis(key: str, title: str, names: Sequence[object]) -> dict[str, Any]:
-    """Horizontal channel of positions by :func:`dodged`, evenly spaced."""
+def names_axis(title: str, names: Sequence[object]) -> dict[str, Any]:
+    """Horizontal channel of the cell ``place``, positions by :func:`dodged`, evenly spaced."""
     places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
     axis = {"grid": False, "labelExpr": f"[{labels}][datum.value]", "tickCount": len(names), "values": places}
     scale = {"domain": [-0.5, len(names) - 0.5], "nice": False, "zero": False}
-    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
+    return {"axis": axis, "field": "place", "scale": scale, "title": title, "type": "quantitative"}
 
 
 def log_ticks(values: Iterable[float]) -> list[float]:

@@ -107,7 +107,7 @@ def schedule_page(
 
 
 def _compared(comparison: Comparison) -> str:
-    table = html_table(comparison_table("", comparison.rows))
+    table = html_table(comparison_table(comparison.rows))
     label = "Table of schedulers: latencies, stages and bounds"
     inside = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{table}</div>'
     said = "".join(f"  <p>{escape(line)}</p>\n" for line in comparison.remarks)

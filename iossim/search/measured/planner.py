@@ -72,19 +72,9 @@ class _Sweep:
         space = self.space
         rose = prices_us > self.prices_us
         if is_first or rose.any():
-            _sweep(
-                space.begin,
-                space.target,
-                space.stage,
-                prices_us,
-                boundary,
-                rose,
-                is_first,
-                self.ahead_us,
-                self.first_us,
-                self.choice,
-                np.zeros((2, space.states), dtype=np.bool_),
-            )
+            given = space.begin, space.target, space.stage, prices_us, boundary, rose, is_first
+            changed = np.zeros((2, space.states), dtype=np.bool_)
+            _sweep(*given, self.ahead_us, self.first_us, self.choice, changed)
         self.prices_us = prices_us
 
 

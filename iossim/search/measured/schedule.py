@@ -52,17 +52,8 @@ def schedule_measured(
                 f"block {problem.name!r} has {len(problem)} units, and a search by measurements takes at most "
                 f"{MAX_UNITS}; load the network with `max_block` {MAX_UNITS}"
             )
-    found = measured_search(
-        problems,
-        estimate,
-        truth,
-        options,
-        budget,
-        concurrent=concurrent,
-        merge=merge,
-        deviation=deviation,
-        progress=progress,
-    )
+    given = problems, estimate, truth, options, budget
+    found = measured_search(*given, concurrent=concurrent, merge=merge, deviation=deviation, progress=progress)
 
     def build(goes_on: bool) -> Schedule:
         estimated_us = total_latency_us(price_blocks(problems, found.plans, estimate))

@@ -42,7 +42,7 @@ def stream_bound_us(
     if not counts_host:
         return device_us * _KEPT
     # The host issues a launch after all that it reads, and before all that reads it.
-    tails = _longest(problem.readers, work.serial_us, reverse=True)
+    tails = _tails_us(problem, work)
     before = ancestors(problem)
     issued_us = [
         sum(work.host_us[one] for one in bits(mask)) + work.host_us[launch] for launch, mask in enumerate(before)
@@ -79,16 +79,14 @@ def ancestors(problem: StreamProblem) -> list[int]:
 
 def critical_us(problem: StreamProblem, work: LaunchWork) -> list[float]:
     """For each launch the longest path from its start, us: the priority of list scheduling."""
-    tails = _longest(problem.readers, work.serial_us, reverse=True)
-    return [tail + float(own) for tail, own in zip(tails, work.serial_us, strict=True)]
+    return [tail + float(own) for tail, own in zip(_tails_us(problem, work), work.serial_us, strict=True)]
 
 
-def _longest(neighbours: Sequence[Sequence[int]], serial_us: Floats, reverse: bool) -> list[float]:
-    """For each launch the longest way over its neighbours, itself left out, us."""
-    count = len(neighbours)
-    found = [0.0] * count
-    for launch in reversed(range(count)) if reverse else range(count):
-        found[launch] = max((found[one] + float(serial_us[one]) for one in neighbours[launch]), default=0.0)
+def _tails_us(problem: StreamProblem, work: LaunchWork) -> list[float]:
+    """For each launch the longest path from its end, us."""
+    found = [0.0] * len(problem)
+    for launch in reversed(range(len(problem))):
+        found[launch] = max((found[one] + float(work.serial_us[one]) for one in problem.readers[launch]), default=0.0)
     return found
 
 

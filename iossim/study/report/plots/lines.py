@@ -91,7 +91,7 @@ def _draw_batch(run: StudyRun) -> Figure | None:
 
     def against_batch(y: Mapping[str, Any], unit: str) -> dict[str, Any]:
         beside = {"low": f"low_{unit}", "high": f"high_{unit}", "published": f"published_{unit}" if published else None}
-        x, marks = names_axis("place", "batch size", sizes), scheduler_marks(schedulers)
+        x, marks = names_axis("batch size", sizes), scheduler_marks(schedulers)
         return _lines("scheduler", marks, unit, x, y, size=44, height=250, width=1.1, opacity=0.7, **beside)
 
     throughput = {**_scale("throughput", "throughput (samples/s)"), "scale": {"nice": True, "zero": True}}
@@ -204,7 +204,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
         for place, limit in enumerate(limits["r"])
     }
-    against_s = names_axis("place", "s: most groups of a stage", limits["s"])
+    against_s = names_axis("s: most groups of a stage", limits["s"])
     latency = _scale("latency_ms", "latency (ms)")
 
     def lines(x: Any, y: Any, size: int = 46, **layers: Any) -> dict[str, Any]:
