@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.concurrency import block_placement, microbenchmarks, pairs
-from evidence.concurrency.block_placement import PlacedKernel
+from evidence.concurrency import microbenchmarks, pairs
 from evidence.concurrency.corun_cases import CorunCase
 from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
+from evidence.concurrency.microbenchmarks import PlacedKernel
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
 from iossim.hardware.profile import DeviceProfile
@@ -234,8 +234,8 @@ def evaluate_concurrency(
     )
     placements = [
         _placement(one, profile)
-        for _, path, profile in places([_Table(block_placement.FILE, block_placement.DEVICE)])
-        for one in block_placement.read_placements(path)
+        for _, path, profile in places([_Table(microbenchmarks.PLACEMENT_FILE, microbenchmarks.RTX_5090)])
+        for one in microbenchmarks.read_placements(path)
     ]
     if not (fits or micro or placements):
         return None, tuple(notes)

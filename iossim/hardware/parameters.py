@@ -177,7 +177,7 @@ class ModelParameters(Value):
     tensor_sustained_gflops_per_watt: Annotated[
         Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 500.0
-    # Fused attention: ``evidence.profiles.graph_attention`` fits these to bf16 kernels of an H100 and an H200, whose
+    # Fused attention: ``evidence.profiles.graph_products`` fits these to bf16 kernels of an H100 and an H200, whose
     # held-out rows are within 8 and 10%. Other generations were not measured and use the same values.
     #: Both products of an attention in one kernel, over the peak of their precision.
     attention_efficiency: Part = 0.63

@@ -27,19 +27,28 @@ _CONVOLUTION = (
 )
 
 
-def _measurement(cells: Row) -> tuple[Key, Measurement]:
-    gap_us = number(cells, "warm_step_us") - number(cells, "warm_us")
-    kernels = tuple(str(cells["kernel"]).split(" + "))
+def record(cells: Row) -> dict[str, object]:
+    """The sizes of a recorded convolution or product, as ``iossim schema measurement`` has them; else LeftOutError."""
     if cells["op"] == "product":
-        record: dict[str, object] = {"op": "linear", "batch": 1, "m": cells["m"], "n": cells["k"], "k": cells["n"]}
-    elif cells["op"] == "conv" and len(kernels) == 1 and not kernels[0].startswith(_ON_LANES):
-        record = {"op": "conv", **{name: cells[name] for name in _CONVOLUTION}}
-        record |= {"in_h": cells["height"], "in_w": cells["width"]}
-    else:
+        return {"op": "linear", "batch": 1, "m": cells["m"], "n": cells["k"], "k": cells["n"]}
+    if cells["op"] != "conv":
+        raise LeftOutError("neither a convolution nor a product")
+    sizes = {name: cells[name] for name in _CONVOLUTION}
+    return {"op": "conv", **sizes, "in_h": cells["height"], "in_w": cells["width"]}
+
+
+def interval_us(cells: Row) -> tuple[float, float]:
+    """Microseconds warm and with filters in DRAM, each with the gap to the next; the latter is no shorter."""
+    warm_us = number(cells, "warm_step_us")
+    return warm_us, max(warm_us, number(cells, "cold_filters_us") + warm_us - number(cells, "warm_us"))
+
+
+def _measurement(cells: Row) -> tuple[Key, Measurement]:
+    operator, kernels = record(cells), tuple(str(cells["kernel"]).split(" + "))
+    if operator["op"] == "conv" and (len(kernels) > 1 or kernels[0].startswith(_ON_LANES)):
         raise LeftOutError("of several kernels, or of one on FP32 lanes")
-    warm_us, cold_us = number(cells, "warm_step_us"), number(cells, "cold_filters_us") + gap_us
-    latency_us = math.sqrt(warm_us * max(warm_us, cold_us))
-    return ("h100-sxm", ""), Measurement(read_record(record, Precision.BF16), latency_us, kernels=kernels)
+    latency_us = math.sqrt(math.prod(interval_us(cells)))
+    return ("h100-sxm", ""), Measurement(read_record(operator, Precision.BF16), latency_us, kernels=kernels)
 
 
 def read_sets(path: Path) -> tuple[MeasurementSet, ...]:
