@@ -65,10 +65,6 @@ def _layer_us(name: str, row: Mapping[str, str]) -> float:
 @cache
 def _product_us(name: str, experts: int, m: int, n: int, k: int) -> float:
     """A product of each expert, us, as one launch."""
-    model = _model(name)
+    model = model_of(name)
     step = read_record({"op": "bmm", "batch": experts, "m": m, "n": n, "k": k}, Precision.BF16).step()
-    _, prices = model.fastest(step_candidates(step, model.profile))
-    return math.fsum(price.alone_us for price in prices)
-
-
-_model = cache(model_of)
+    return math.fsum(price.alone_us for price in model.fastest(step_candidates(step, model.profile))[1])

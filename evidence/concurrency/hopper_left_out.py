@@ -18,16 +18,20 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.concurrency.hopper_operators import DEVICE, Recorded, convolutions, family_of, model_of, outside, recorded
+from evidence.concurrency.hopper_operators import (
+    DEVICE,
+    Recorded,
+    convolutions,
+    family_of,
+    model_of,
+    of_all_families,
+    outside,
+    recorded,
+)
 from evidence.concurrency.hopper_sets import SideBySide, prices, sets_and_units, side_by_side
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import TILE_NUMBER
-from iossim.hardware.lowering.gpu.tensor_core_convolution import (
-    MOST_FILTERS,
-    OFFERED,
-    PASSED_OVER_US,
-    tensor_core_convolution,
-)
+from iossim.hardware.lowering.gpu.tensor_core_convolution import MOST_FILTERS, OFFERED, PASSED_OVER_US
 from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION, MMA_SM80, NVJET, XMMA_SM90, Family
 from iossim.hardware.lowering.kernel import Kernel
 from iossim.hardware.parameters import Floats
@@ -79,25 +83,17 @@ class _Offers:
     rows: Sequence[Recorded]
 
     @cached_property
-    def _model(self) -> KernelModel:
-        return model_of(DEVICE)
-
-    @cached_property
     def _table(self) -> tuple[CandidateTable, NDArray[np.str_]]:
-        """Candidates as for convolutions with a bias, of which all families run; and the family of each."""
-        profile = self._model.profile
-        offered = [tensor_core_convolution(replace(one.shape, epilogue_flops=1)) for one in self.rows]
-        known = [
-            [one for one in each if one.runs_on(profile.architecture) and math.isfinite(one.passed_over_us)]
-            for each in offered
-        ]
+        """Kernels of all families, and the family of each."""
+        model = model_of(DEVICE)
+        known = [of_all_families(one, model.profile) for one in self.rows]
         families = np.array([family_of(one.algorithm) for each in known for one in each])
-        return CandidateTable.of(profile, known, self._model.libraries), families
+        return CandidateTable.of(model.profile, known, model.libraries), families
 
     def least_us(self, family: Family, latency: float, rate: float, prologue: float) -> Floats:
         """Time of the family's fastest kernel for each convolution, shape ``[rows]``; inf where it has none."""
         table, families = self._table
-        rates, kernels, is_own = self._model.rates, table.kernels.copy(), families == family.name
+        rates, kernels, is_own = model_of(DEVICE).rates, table.kernels.copy(), families == family.name
         kernels["slowdown"][is_own] *= latency / family.latency
         tiles = np.array([family_of(name) == family.name for name in TILE_NUMBER])
         faster = latency / family.latency * rate / family.rate

@@ -55,10 +55,8 @@ def prices(precision: Precision = Precision.BF16) -> CostModel:
 
 def side_by_side(simulated: CostModel) -> list[SideBySide]:
     """Every recorded set of convolutions."""
-    return [
-        _side_by_side(row, _network(row["convolutions"]), simulated)
-        for row in map(json.loads, lines("side_by_side.jsonl"))
-    ]
+    rows = map(json.loads, lines("side_by_side.jsonl"))
+    return [_side_by_side(row, _network(row["convolutions"]), simulated) for row in rows]
 
 
 def products_side_by_side(simulated: CostModel) -> list[SideBySide]:

@@ -212,7 +212,7 @@ def test_rules_hold_on_networks_that_they_were_not_chosen_by() -> None:
     found = printed_json("evidence hopper --json")["left_out"]
     assert [row["rows"] for row in found.values()] == [159, 115, 31, 192]
     assert all(row["left_out"] <= row["in_sample"] + 2.5 for row in found.values())
-    assert all(row["left_out"] <= most for row, most in zip(found.values(), (16, 8, 11, 21), strict=True))
+    assert all(row["left_out"] <= most for row, most in zip(found.values(), (14, 7, 11, 20), strict=True))
 
 
 @pytest.mark.usefixtures("shared")
@@ -222,7 +222,7 @@ def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
         count: np.mean([one.error for one in products_side_by_side(prices()) if one.kernels == count])
         for count in (2, 4, 8, 16)
     }
-    assert max(errors[2], errors[8], errors[16]) <= 0.13
+    assert max(errors[2], errors[8], errors[16]) <= 0.14
     assert errors[4] <= 0.21
 
 
@@ -252,9 +252,10 @@ def test_recorded_units_of_networks_are_predicted() -> None:
     """Convolutions with bias and activation run as the fastest family; SqueezeNet's 1x1 ones are 41% off as others."""
     errors = units()
     assert errors["squeezenet:bf16"]["rows"] == 14
-    for name in ("inception_v3", "resnet50", "mobilenet_v1", "squeezenet"):
-        assert errors[f"{name}:bf16"]["mean"] <= 9.0
-        assert abs(errors[f"{name}:bf16"]["bias"]) <= 7.0
+    bars = {"inception_v3": (13, 10), "resnet50": (6, 1), "mobilenet_v1": (9, 3), "squeezenet": (6, 5), "gpt2": (9, 9)}
+    for name, (mean, bias) in bars.items():
+        assert errors[f"{name}:bf16"]["mean"] <= mean
+        assert abs(errors[f"{name}:bf16"]["bias"]) <= bias
 
 
 @pytest.mark.slow

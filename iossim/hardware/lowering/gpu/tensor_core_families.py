@@ -110,7 +110,7 @@ NVJET = Family(
     most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
 XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
-MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)
+MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.1, contention=CONTENTION)
 
 #: The same for channels that do not fill a load of 16 bytes.
 PIECEWISE_MMA_SM80 = replace(
