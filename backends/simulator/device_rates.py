@@ -92,6 +92,7 @@ class DeviceRates(NamedTuple):
     gemm_overlap_norm: float
     tensor_overlap_norm: float
     tensor_step_us: float
+    dram_latency_us: Floats  #: that a kernel sees, shape ``[classes]``
     exponentials_per_us_per_sm: float
     attention_overlap_norm: float
     #: Additional loads of tensor-core products, as a part of operands in DRAM whose inner dimension is contiguous.
@@ -278,6 +279,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         p.gemm_overlap_norm,
         p.tensor_overlap_norm,
         p.tensor_step_clocks / clocks_per_us,
+        np.array([p.tensor_dram_latency_us * (c in TENSOR_CLASSES) for c in CLASSES]),
         _EXPONENTIALS_A_CLOCK * clocks_per_us,
         p.attention_overlap_norm,
         1.0 / p.tensor_strided_efficiency - 1.0,

@@ -12,7 +12,7 @@ A kernel is a row of a table, a device a :class:`DeviceRates`. The duration comb
 The duration is their ``p``-norm: the longest for a large ``p``, the sum for ``p = 1``; and at least what the whole L2
 takes to move each operand once. Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et
 al. (2009). Kernels that stream or transform fill and drain besides. Some have too little in flight to draw what L2 or
-DRAM would give (Little's law): they take longer, and ask for what they draw.
+DRAM would give (Little's law): they take longer, and ask for what they draw. Those on tensor cores wait for DRAM once.
 
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
@@ -113,6 +113,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             duration_us *= (
                 (arithmetic_us / longest_us) ** norm + (l2_us / longest_us) ** norm + (dram_us / longest_us) ** norm
             ) ** (1.0 / norm)
+        duration_us += rates.dram_latency_us[kernel["work_class"]] * (dram_us > 0.0)
         shared_us = operands / rates.l2_bytes_per_us
         duration_us = max(duration_us, shared_us)
         times[index, 0] = rates.gap_us + rates.ramp_us[kernel["work_class"]] + duration_us

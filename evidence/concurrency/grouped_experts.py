@@ -1,10 +1,9 @@
 """Published layers of experts in bf16 beside the two grouped products that they are made of.
 
 Inference engines run the products of all experts as one launch (Triton's kernels of SGLang and vLLM): a batched product
-of as many rows for each expert, since the tokens of this table are spread evenly. ``python -m
-evidence.concurrency.grouped_experts`` prints predicted over measured by the predicted time, from ``hopper``'s
-``moe_experts_bf16.csv``. Nothing was fitted to it. Measured are routing, activation and the sum over experts besides,
-which take 15 to 45 us; layers whose activation has no gate, and other kernels, are left out.
+of as many rows for each expert, since the tokens of this table (``hopper``'s ``moe_experts_bf16.csv``) are spread
+evenly. Nothing was fitted to it. Measured are routing, activation and the sum over experts besides, which take 15 to
+45 us; layers whose activation has no gate, and other kernels, are left out.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from functools import cache
 
 import numpy as np
 
+from evidence.concurrency.hopper_operators import model_of, percents
 from evidence.data.data_sets import shared_data
-from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.hardware.load import device as load_device
-from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import read_record
@@ -32,15 +29,18 @@ _WITHOUT_GATE = {(2688, 6), (2048, 22), (8192, 22)}
 _CLASSES_US = (30.0, 100.0, 300.0, math.inf)
 
 
-def ratios() -> dict[tuple[str, float], list[float]]:
-    """Predicted over measured time of each layer, by device and upper end of its class of predicted times."""
+def judged() -> dict[str, dict[str, float]]:
+    """Errors of layers in %, and the median ``ratio`` to measurements, by device and class of predicted times."""
     found: dict[tuple[str, float], list[float]] = defaultdict(list)
     for row in _rows():
         name = DEVICES[row["device"]]
         predicted_us = _layer_us(name, row)
         end_us = next(end for end in _CLASSES_US if predicted_us < end)
         found[name, end_us].append(predicted_us / float(row["latency_us"]))
-    return dict(found)
+    return {
+        f"{name} up to {end_us:.0f} us": {"ratio": float(np.median(own)), **percents(np.array(own) - 1.0)}
+        for (name, end_us), own in sorted(found.items())
+    }
 
 
 def _rows() -> Iterator[Mapping[str, str]]:
@@ -65,24 +65,6 @@ def _layer_us(name: str, row: Mapping[str, str]) -> float:
 @cache
 def _product_us(name: str, experts: int, m: int, n: int, k: int) -> float:
     """A product of each expert, us, as one launch."""
-    model = _model(name)
+    model = model_of(name)
     step = read_record({"op": "bmm", "batch": experts, "m": m, "n": n, "k": k}, Precision.BF16).step()
-    _, prices = model.fastest(model.available(step_candidates(step, model.profile)))
-    return math.fsum(price.alone_us for price in prices)
-
-
-@cache
-def _model(name: str) -> KernelModel:
-    return KernelModel(load_device(name), Issue.GRAPH, Libraries.COMPILED)
-
-
-def main() -> None:
-    """Print the table."""
-    for (name, end_us), own in sorted(ratios().items()):
-        errors = 100 * np.abs(np.array(own) - 1.0)
-        figures = f"{len(own):4} layers, predicted over measured {np.median(own):.2f}, mean error {errors.mean():.0f}%"
-        print(f"{name:14} up to {end_us:3.0f} us: {figures}")
-
-
-if __name__ == "__main__":
-    main()
+    return math.fsum(price.alone_us for price in model.fastest(step_candidates(step, model.profile))[1])

@@ -1,7 +1,8 @@
-"""Fit of Ampere's and Hopper's tensor cores to products in CUDA graphs: the numbers of ``hardware/kinds/gpu.yaml``.
+"""Fits of tensor cores to products and to fused attention in CUDA graphs, for ``hardware/kinds/gpu.yaml``.
 
-Seven parameters of a generation and the least time of a node of a graph, fitted to rows that are not held out, by the
-logarithm of predicted over measured. ``python -m evidence.profiles.graph_products`` prints them in two minutes.
+Seven parameters of a generation, and four of attention on Hopper, fitted to one in three of the (steady) rows that are
+not held out, by the logarithm of predicted over measured. ``python -m evidence.profiles.graph_products`` prints them in
+three minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evidence.data.data_sets import read_measurement_sets, shared_data
+from evidence.data.formats.graph_attention import steady
 from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import FittedParameter, ParameterSpace
@@ -20,24 +22,32 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.measurements.measurement import MeasurementSet
 
-#: Boards that share a set of parameters.
-GENERATIONS = (("a100-sxm-80gb",), ("h100-sxm", "h200-sxm"))
-SPACE = ParameterSpace(
+_PRODUCT = (
+    FittedParameter("tensor_efficiency", 0.3, 1.0),
+    FittedParameter("tensor_step_clocks", 20.0, 2_000.0, is_logarithmic=True),
+    FittedParameter("tensor_prologue_clocks", 200.0, 20_000.0, is_logarithmic=True),
+    FittedParameter("tensor_overlap_norm", 1.0, 10.0),
+    FittedParameter("tensor_dram_efficiency", 0.4, 1.0),
+    FittedParameter("tensor_strided_efficiency", 0.3, 1.0),
+    FittedParameter("tensor_l2_bytes_per_clock_per_sm", 16.0, 128.0, is_logarithmic=True),
+)
+#: Boards that share a set of parameters; the least time of a node of a graph is known on Hopper.
+GENERATIONS = {
+    ("a100-sxm-80gb",): ParameterSpace((*_PRODUCT, FittedParameter("graph_tensor_kernel_us", 0.5, 6.0))),
+    ("h100-sxm", "h200-sxm"): ParameterSpace(_PRODUCT),
+}
+ATTENTION = ParameterSpace(
     (
-        FittedParameter("tensor_efficiency", 0.3, 1.0),
-        FittedParameter("tensor_step_clocks", 20.0, 2_000.0, is_logarithmic=True),
-        FittedParameter("tensor_prologue_clocks", 200.0, 20_000.0, is_logarithmic=True),
-        FittedParameter("tensor_overlap_norm", 1.0, 10.0),
-        FittedParameter("tensor_dram_efficiency", 0.4, 1.0),
-        FittedParameter("tensor_strided_efficiency", 0.3, 1.0),
-        FittedParameter("tensor_l2_bytes_per_clock_per_sm", 16.0, 128.0, is_logarithmic=True),
-        FittedParameter("graph_tensor_kernel_us", 0.5, 6.0),
+        FittedParameter("attention_efficiency", 0.3, 1.0),
+        FittedParameter("attention_overlap_norm", 1.0, 10.0),
+        FittedParameter("attention_prologue_clocks", 200.0, 20_000.0, is_logarithmic=True),
+        FittedParameter("attention_ramp_us", 0.0, 10.0),
     )
 )
 _OUTLIER = 0.1
 #: One in this many of the rows that are not held out is fitted: neighbours in the grid of shapes are redundant.
 _EVERY = 3
-_TABLE = "graph_kernels/graph_products_bf16.csv"
+_PRODUCTS, _ATTENTION = (f"graph_kernels/graph_{name}_bf16.csv" for name in ("products", "attention"))
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,7 @@ class GraphFit:
     held_out: dict[str, float]
 
 
-def fit(sets: Sequence[MeasurementSet], space: ParameterSpace = SPACE) -> GraphFit:
+def fit(sets: Sequence[MeasurementSet], space: ParameterSpace) -> GraphFit:
     """Fit boards of one generation together."""
     profiles = [device(one.device) for one in sets]
     seen = [_samples(one, profile, False) for one, profile in zip(sets, profiles, strict=True)]
@@ -81,10 +91,11 @@ def _errors(samples: OperatorSamples, values: Mapping[str, float]) -> Floats:
 
 
 def main() -> None:
-    """Print each generation's fit."""
-    sets = {one.device: one for one in read_measurement_sets(shared_data() / _TABLE)}
-    for names in GENERATIONS:
-        found = fit([sets[name] for name in names])
+    """Print each generation's fit, and attention's."""
+    sets = {one.device: one for one in read_measurement_sets(shared_data() / _PRODUCTS)}
+    fits = [fit([sets[name] for name in names], space) for names, space in GENERATIONS.items()]
+    fits.append(fit([steady(one) for one in read_measurement_sets(shared_data() / _ATTENTION)], ATTENTION))
+    for found in fits:
         print(", ".join(f"{name} {value:.4g}" for name, value in found.values.items()))
         print("  held out:", ", ".join(f"{name} {100 * error:.1f}%" for name, error in found.held_out.items()))
 

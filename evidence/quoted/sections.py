@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import iossim
 from evidence import measured_search
-from evidence.concurrency import hopper_sets
+from evidence.concurrency import hopper_left_out
 from evidence.data.data_sets import own_measurements, shared_data
 from evidence.validation import graph_kernels as kernels
 from evidence.validation.report import ValidationReport, validate
@@ -330,7 +330,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "transformers": transformers,
     "networks": networks,
     "graph-kernels": graph_kernels,
-    "hopper-sets": lambda _: hopper_sets.judged(),
+    "hopper-sets": lambda _: hopper_left_out.judged(),
     "operators": operators,
     "engines": engines,
     "transfer": transfer,

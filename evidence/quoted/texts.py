@@ -27,13 +27,9 @@ def example(results: Results) -> str:
 
 def accuracy_table(results: Results) -> str:
     found = results["operators"]
+    others = found["short_convolutions"], found["roofline"]
     rows = [
-        [
-            chip,
-            *map(_tenths, errors.values()),
-            _tenths(found["short_convolutions"][chip]),
-            _tenths(found["roofline"][chip]),
-        ]
+        [chip, *map(_tenths, (*errors.values(), *(each[chip] for each in others)))]
         for chip, errors in found["errors"].items()
     ]
     return _table(["", *KINDS, "conv under 0.2 ms", "conv, roofline"], rows)
@@ -131,35 +127,35 @@ def hopper_families(results: Results) -> str:
 
 
 def hopper_units(results: Results) -> str:
-    rows = [
-        [job.partition(":")[0], str(own["rows"]), f"{own['mean']:.0f}", f"{own['bias']:+.0f}"]
-        for job, own in results["hopper-sets"]["units"].items()
-    ]
-    return _table(["network", "units", "mean error, %", "bias, %"], rows)
+    cells = "{rows} {mean:.0f} {bias:+.0f}"
+    return _by_name(["network", "units", "mean error, %", "bias, %"], results["hopper-sets"]["units"], cells)
+
+
+def hopper_left_out(results: Results) -> str:
+    header = ["mean error, %", "rows", "as it ships, in-sample", "chosen without the network"]
+    return _by_name(header, results["hopper-sets"]["left_out"], "{rows} {in_sample:.1f} {left_out:.1f}")
+
+
+def _by_name(header: Sequence[str], found: Results, cells: str) -> str:
+    return _table(header, [[name.partition(":")[0], *cells.format_map(own).split()] for name, own in found.items()])
 
 
 def hopper_sets(results: Results) -> str:
+    known = results["hopper-sets"]["makespans"]
     rows = [
         [
             f"{count} {kernels}",
             str(each["rows"]),
             f"{each['predicted']:.2f}",
             f"{each['warm']:.2f}, {each['cold']:.2f}",
-            *(f"{each[name]:.0f}" for name in ("median", "mean", "worst")),
+            *(f"{each[name]:.0f}" for name in ("median", "mean", "p90")),
+            f"{known[count]['mean']:.0f}" if kernels == "convolutions" else "",
         ]
         for kernels, key in (("convolutions", "side_by_side"), ("products", "products_side_by_side"))
         for count, each in results["hopper-sets"][key].items()
     ]
-    head = [
-        "concurrent",
-        "sets",
-        "speed-up predicted",
-        "measured, warm and cold",
-        "median error, %",
-        "mean",
-        "worst tenth",
-    ]
-    return _table(head, rows)
+    head = ["concurrent", "sets", "speed-up predicted", "measured, warm and cold", "median error, %", "mean"]
+    return _table([*head, "worst tenth", "mean, kernels known"], rows)
 
 
 def transfer_table(results: Results) -> str:
@@ -210,18 +206,12 @@ def transformers_served(results: Results) -> str:
 
 
 def shared_experts(results: Results) -> str:
-    rows = [
-        [
-            model,
-            *(
-                f"{places[f'{device} {engine} 1']['sequential']:,.0f}: {_saved(places[f'{device} {engine} 1'])}"
-                for device in _DEVICES
-                for engine in ("graph", "paper")
-            ),
-        ]
-        for model, places in results["transformers"]["shared_experts"].items()
-    ]
-    return _table(["", *(f"{name}, {engine}" for name in _DEVICES.values() for engine in ("graph", "paper"))], rows)
+    ways = [(device, engine) for device in _DEVICES for engine in ("graph", "paper")]
+    rows = []
+    for model, places in results["transformers"]["shared_experts"].items():
+        found = [places[f"{device} {engine} 1"] for device, engine in ways]
+        rows.append([model, *(f"{us['sequential']:,.0f}: {_saved(us)}" for us in found)])
+    return _table(["", *(f"{_DEVICES[device]}, {engine}" for device, engine in ways)], rows)
 
 
 def projections(results: Results) -> str:
@@ -405,6 +395,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "hopper-families": hopper_families,
     "hopper-sets": hopper_sets,
     "hopper-units": hopper_units,
+    "hopper-left-out": hopper_left_out,
     "transfer-table": transfer_table,
     "measured-search-table": measured_search_table,
     "transformer-blocks": transformer_blocks,

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.concurrency import block_placement, microbenchmarks, pairs
-from evidence.concurrency.block_placement import PlacedKernel
+from evidence.concurrency import microbenchmarks as micro
+from evidence.concurrency import pairs
 from evidence.concurrency.corun_cases import CorunCase
 from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
@@ -228,18 +228,18 @@ def evaluate_concurrency(
                 notes.append(f"no measurements at {path}: kernels side by side on {table.device} are left out")
             progress(next(done), total)
 
-    fits, micro = (
+    fits, alike = (
         [tabulate(partial(table.make, path), profile, table.knob) for table, path, profile in places(tables)]
         for tables in (_PAIRS, _MICROBENCHMARKS)
     )
     placements = [
         _placement(one, profile)
-        for _, path, profile in places([_Table(block_placement.FILE, block_placement.DEVICE)])
-        for one in block_placement.read_placements(path)
+        for _, path, profile in places([_Table(micro.PLACEMENT_FILE, micro.RTX_5090)])
+        for one in micro.read_placements(path)
     ]
-    if not (fits or micro or placements):
+    if not (fits or alike or placements):
         return None, tuple(notes)
-    ratios = tuple(ratio for fit in micro for ratio in _micro_ratios(fit))
+    ratios = tuple(ratio for fit in alike for ratio in _micro_ratios(fit))
     return ConcurrencyEvaluation(tuple(_pair_errors(fits)) if fits else (), ratios, tuple(placements)), tuple(notes)
 
 
@@ -268,16 +268,8 @@ _PAIRS = (
     ),
 )
 _MICROBENCHMARKS = (
-    _Table(
-        microbenchmarks.V100_FILE,
-        microbenchmarks.V100,
-        lambda path, profile: microbenchmark_cases(microbenchmarks.read_v100(path), profile),
-    ),
-    _Table(
-        microbenchmarks.RTX_5090_FILE,
-        microbenchmarks.RTX_5090,
-        lambda path, profile: microbenchmark_cases(microbenchmarks.read_rtx_5090(path), profile),
-    ),
+    _Table(micro.V100_FILE, micro.V100, lambda path, of: microbenchmark_cases(micro.read_v100(path), of)),
+    _Table(micro.RTX_5090_FILE, micro.RTX_5090, lambda path, of: microbenchmark_cases(micro.read_rtx_5090(path), of)),
 )
 
 
@@ -342,7 +334,7 @@ def _micro_ratios(fit: CorunFit) -> list[MicroRatio]:
     ]
 
 
-def _placement(placed: PlacedKernel, profile: DeviceProfile) -> Placement:
+def _placement(placed: micro.PlacedKernel, profile: DeviceProfile) -> Placement:
     sms = profile.sm_count
     order = scheduling_order(profile)
     clusters = profile.datasheet.sms_per_gpc

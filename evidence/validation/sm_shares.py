@@ -48,9 +48,9 @@ from evidence.validation.concurrency import RatioErrors
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.hardware.lowering.kernel import Issue
-from iossim.hardware.lowering.unit import StepCandidates, lower_unit
+from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.network import Network, Unit
+from iossim.ir.network import Network
 from iossim.measurements.measurement_set import profile_named
 from iossim.models.load import load
 
@@ -221,32 +221,20 @@ class NetworkPrices:
     def __init__(self, profile: DeviceProfile) -> None:
         self._profile = profile
         self._unit_us: dict[tuple[str, int], float] = {}
-        self._candidates: dict[str, StepCandidates] = {}
-        self._models: dict[int, KernelModel] = {}
+        self._model = cache(lambda sms: KernelModel(profile, Issue.GRAPH, sms=sms))
         self.network: Callable[[str, int], Network] = cache(lambda name, batch: load(NETWORKS[name], batch=batch))
 
     def latency_us(self, name: str, batch: int, percent: int) -> float:
-        """Latency on a percentage of the SMs."""
+        """Latency on a percentage of the SMs, by kernels within the workspace limit."""
         sms = max(1, round(percent / 100 * self._profile.sm_count))
-        if sms not in self._models:
-            self._models[sms] = KernelModel(self._profile, Issue.GRAPH, sms=sms)
         network = self.network(name, batch)
         for unit, signature in zip(network.units, network.signatures, strict=True):
             if (signature, sms) not in self._unit_us:
-                steps = self._steps(signature, network, unit)
-                self._unit_us[signature, sms] = fsum(
-                    price.alone_us for step in steps for price in self._models[sms].fastest(step)[1]
-                )
+                steps = lower_unit(network, unit, self._profile)
+                known = [[one for one in step if one.workspace_bytes <= WORKSPACE_BYTES] or step for step in steps]
+                prices = (price for step in known for price in self._model(sms).fastest(step)[1])
+                self._unit_us[signature, sms] = fsum(price.alone_us for price in prices)
         return fsum(self._unit_us[signature, sms] for signature in network.signatures)
-
-    def _steps(self, signature: str, network: Network, unit: Unit) -> StepCandidates:
-        """Candidates of each step of a unit, within the workspace limit."""
-        if signature not in self._candidates:
-            self._candidates[signature] = tuple(
-                tuple(one for one in step if one.workspace_bytes <= WORKSPACE_BYTES) or step
-                for step in lower_unit(network, unit, self._profile)
-            )
-        return self._candidates[signature]
 
     def kernels(self, name: str) -> int:
         """Number of kernels that a network runs on the whole device, at batch 1."""

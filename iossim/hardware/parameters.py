@@ -166,7 +166,9 @@ class ModelParameters(Value):
     tensor_overlap_norm: Annotated[Norm, Fit(1.0, 10.0, of_tensor_cores=True)] = 1.56
     #: DRAM bandwidth reached by products on tensor cores.
     tensor_dram_efficiency: Annotated[Part, Fit(0.5, 1.0, of_tensor_cores=True)] = 0.92
-    #: Fraction of it for operands contiguous along the inner dimension, of which a step loads short pieces.
+    #: The wait for the first operands there if they come from DRAM. Where it is 0, fits have it in the others.
+    tensor_dram_latency_us: NotNegative = 0.0
+    #: Fraction of the bandwidth for operands contiguous along the inner dimension, of which a step loads short pieces.
     tensor_strided_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.8
     #: Bytes between one SM and L2 per clock in these products.
     tensor_l2_bytes_per_clock_per_sm: Annotated[
@@ -177,7 +179,7 @@ class ModelParameters(Value):
     tensor_sustained_gflops_per_watt: Annotated[
         Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 500.0
-    # Fused attention: ``evidence.profiles.graph_attention`` fits these to bf16 kernels of an H100 and an H200, whose
+    # Fused attention: ``evidence.profiles.graph_products`` fits these to bf16 kernels of an H100 and an H200, whose
     # held-out rows are within 8 and 10%. Other generations were not measured and use the same values.
     #: Both products of an attention in one kernel, over the peak of their precision.
     attention_efficiency: Part = 0.63
@@ -235,12 +237,10 @@ class EngineOverheads(Value):
     #: profiler shows 2 us on an RTX A5000. Element-wise nodes of an H200 take 1.2 us and more
     #: (``hw_profiles/measurements/h200``), an empty one 0.5; other generations were not measured.
     graph_kernel_us: NotNegative = 2.7
-    #: The same for a kernel on tensor cores, besides the prologue of its tiles: nodes of products take 2.7 us on an
-    #: A100 and 2.6 on an H100 and an H200 (``evidence.profiles.graph_products``).
+    #: The same on tensor cores, besides the prologue of tiles: products take 2.7 us on an A100, 2.6 on H100 and H200.
     graph_tensor_kernel_us: NotNegative = 2.7
     #: Additional time of a tensor core convolution inside a network over repeated calls: its code and descriptors
-    #: come from DRAM. ResNet-50 at batch 1 on an RTX A5000 (PyTorch's profiler); half of it on an H200,
-    #: from its ResNet-50 in bf16.
+    #: come from DRAM. ResNet-50 at batch 1 on an RTX A5000 (PyTorch's profiler); half of it on an H200, in bf16.
     cold_convolution_us: NotNegative = 2.5
     #: One node followed by several in a CUDA graph.
     fork_us: NotNegative = 1.5

@@ -160,8 +160,8 @@ COMMON_PART = 0.25
 #: Standard deviation of the relative error of a stage of several groups, beyond that of its kernels alone.
 STAGE_ERROR = 0.05
 #: The same on Hopper's tensor cores, whose kernels keep SMs to themselves, and for each group: nine in ten of 192 sets
-#: of two to eight convolutions are inside, in bf16 on an H100 (``evidence.concurrency.hopper_sets``). It is in-sample.
-HOPPER_STAGE_ERROR, HOPPER_GROUP_ERROR = 0.22, 0.018
+#: of two to eight convolutions are inside, in bf16 on an H100 (``python -m evidence hopper``). It is in-sample.
+HOPPER_STAGE_ERROR, HOPPER_GROUP_ERROR = 0.19, 0.018
 #: Standard deviation of the relative error of the cost of synchronising.
 BOUNDARY_ERROR = 0.2
 #: Nine in ten cases of a normal distribution are within this many standard deviations.

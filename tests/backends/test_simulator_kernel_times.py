@@ -221,6 +221,16 @@ def test_few_warps_do_not_hide_the_latency_of_dram() -> None:
     assert us(True, 0.5) == us(False, 0.5)
 
 
+def test_a_kernel_on_tensor_cores_waits_for_dram_once_if_its_operands_come_from_there() -> None:
+    def waits_us(work_class: WorkClass, weight_bytes: int, blocks: int = 1) -> float:
+        one = kernel(blocks, work_class, weight_bytes=weight_bytes)
+        return alone_us(one, tensor_dram_latency_us=0.35) - alone_us(one)
+
+    for weight_bytes, blocks in ((2, 1), (DRAM_BYTES, 1), (2, 8_000)):
+        assert waits_us(WorkClass.TENSOR, weight_bytes, blocks) == pytest.approx(0.35)
+    assert waits_us(WorkClass.TENSOR, 0) == waits_us(WorkClass.GEMM, DRAM_BYTES) == 0.0
+
+
 def test_l2_loses_what_does_not_fit_all_at_once() -> None:
     held = L2_BYTES // 2
 

@@ -13,8 +13,8 @@ from evidence.concurrency.corun_cases import MAKESPAN, CorunCase, Figure, pair_f
 from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from evidence.concurrency.corun_microbenchmarks import DRAM, FP64, SLOTS, microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, operator_family, prefill_pair_cases, stream_pair_cases
-from evidence.concurrency.hopper_placement import Launched, makespan_us
-from evidence.concurrency.hopper_sets import networks, prices, products_side_by_side, side_by_side, units
+from evidence.concurrency.hopper_left_out import chosen_without
+from evidence.concurrency.hopper_sets import SideBySide, networks, prices, products_side_by_side, side_by_side, units
 from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
@@ -193,17 +193,26 @@ def test_errors_of_ratios() -> None:
     assert errors.percentile_90 == pytest.approx(0.18)
 
 
-def test_blocks_placed_one_by_one() -> None:
-    """An SM each, one after another where a block takes a whole SM, and half as fast where two keep it busy."""
-    limits, whole, small = device("h100-sxm").limits, (384, 168, 231_424), (128, 32, 0)
+def test_a_way_is_chosen_by_the_other_networks_and_judged_by_the_one_left_out() -> None:
+    """The first way ships. Without network a the second is best, without b the third."""
+    rows = [SideBySide(network, 2, 1.0, 1.0, 1.0) for network in "aab"]
+    errors = [np.array(way) for way in ([0.3, 0.3, 0.3], [0.5, 0.7, 0.1], [0.1, 0.1, 0.8])]
+    found = chosen_without(errors, rows)
+    assert found == {
+        "rows": 3,
+        "in_sample": pytest.approx(30.0),
+        "left_out": pytest.approx(100 * (0.5 + 0.7 + 0.8) / 3),
+    }
 
-    def us(*kernels: tuple[int, tuple[int, int, int]], busy: float = 1.0) -> float:
-        return makespan_us([Launched(blocks, needs, 10.0) for blocks, needs in kernels], limits, 132, busy)
 
-    assert us((66, whole), (66, whole)) == pytest.approx(10.45)
-    assert us((132, whole), (132, whole)) == pytest.approx(20.0)
-    assert us((132, small), (132, small), busy=0.5) == pytest.approx(10.45)
-    assert us((132, small), (132, small)) == pytest.approx(20.0, abs=0.01)
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_rules_hold_on_networks_that_they_were_not_chosen_by() -> None:
+    """Each choice is repeated without the network that judges it: at most 2.5 points worse than with it."""
+    found = printed_json("evidence hopper --json")["left_out"]
+    assert [row["rows"] for row in found.values()] == [159, 115, 31, 192]
+    assert all(row["left_out"] <= row["in_sample"] + 2.5 for row in found.values())
+    assert all(row["left_out"] <= most for row, most in zip(found.values(), (14, 7, 11, 20), strict=True))
 
 
 @pytest.mark.usefixtures("shared")
@@ -213,7 +222,7 @@ def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
         count: np.mean([one.error for one in products_side_by_side(prices()) if one.kernels == count])
         for count in (2, 4, 8, 16)
     }
-    assert max(errors[2], errors[8], errors[16]) <= 0.13
+    assert max(errors[2], errors[8], errors[16]) <= 0.14
     assert errors[4] <= 0.21
 
 
@@ -221,9 +230,11 @@ def test_products_of_experts_gain_from_concurrency_as_recorded() -> None:
 @pytest.mark.usefixtures("shared")
 def test_published_layers_of_experts_take_their_grouped_products() -> None:
     """Nothing was fitted to them; shorter layers spend more than a third of their time on what is not priced."""
-    errors = {key: np.mean(np.abs(np.array(own) - 1.0)) for key, own in grouped_experts.ratios().items()}
-    assert max(error for (_, end_us), error in errors.items() if end_us == np.inf) <= 0.14
-    assert max(error for (_, end_us), error in errors.items() if end_us == 300.0) <= 0.19
+    found = grouped_experts.judged()
+    for longest, most in (("inf us", 14), ("300 us", 19)):
+        errors = [own["mean"] for key, own in found.items() if key.endswith(longest)]
+        assert len(errors) == 3
+        assert max(errors) <= most
 
 
 @pytest.mark.slow
@@ -241,9 +252,10 @@ def test_recorded_units_of_networks_are_predicted() -> None:
     """Convolutions with bias and activation run as the fastest family; SqueezeNet's 1x1 ones are 41% off as others."""
     errors = units()
     assert errors["squeezenet:bf16"]["rows"] == 14
-    for name in ("inception_v3", "resnet50", "mobilenet_v1", "squeezenet"):
-        assert errors[f"{name}:bf16"]["mean"] <= 9.0
-        assert abs(errors[f"{name}:bf16"]["bias"]) <= 7.0
+    bars = {"inception_v3": (13, 10), "resnet50": (6, 1), "mobilenet_v1": (9, 3), "squeezenet": (6, 5), "gpt2": (9, 9)}
+    for name, (mean, bias) in bars.items():
+        assert errors[f"{name}:bf16"]["mean"] <= mean
+        assert abs(errors[f"{name}:bf16"]["bias"]) <= bias
 
 
 @pytest.mark.slow

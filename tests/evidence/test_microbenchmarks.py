@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from evidence.concurrency import block_placement
 from evidence.concurrency.microbenchmarks import (
+    PLACEMENT_FILE,
     RTX_5090_FILE,
     V100_FILE,
     Microbenchmark,
     MicroKernel,
     percent_in,
+    read_placements,
     read_rtx_5090,
     read_v100,
 )
@@ -147,7 +148,7 @@ def test_the_shared_pairs_are_read_whole(shared: Path) -> None:
     prefill = read_prefill_pairs(folder / PREFILL_FILE)
     assert len(prefill) == 27
     assert {pair.sms for pair in prefill} == {None, (54, 54), (32, 76)}
-    placed = block_placement.read_placements(folder / block_placement.FILE)
+    placed = read_placements(folder / PLACEMENT_FILE)
     expected = [(name, list(range(170))) for name in ("k_fma32", "k_copy_tb")]
     assert [(one.name, sorted(one.sms)) for one in placed] == expected
 

@@ -1,15 +1,14 @@
 """Operators of networks in bf16 as nodes of CUDA graphs on an H100, with the kernels that ran (``h100_bf16``).
 
 A convolution is measured between ``warm_step_us``, right after itself with the gap to the next, and the same with
-filters in DRAM (``cold_filters_us`` with that gap): in a network, its filters are somewhere in between. Its latency is
-the geometric mean of the two. Rows of first layers whose channels were padded by separate kernels are left out at
-several images, where the framework's copies take most of the time, as are kernels that multiply on FP32 lanes: their
-time is in constants (``lowering.gpu.convolution.grouped``), and the parameters of those lanes are fp32's.
+filters in DRAM (``cold_filters_us`` with that gap), as in a network whose weights L2 does not hold: its latency here.
+Rows of first layers whose channels were padded by separate kernels are left out at several images, where the
+framework's copies take most of the time, as are kernels that multiply on FP32 lanes: their time is in constants
+(``lowering.gpu.convolution.grouped``), and the parameters of those lanes are fp32's.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from evidence.data.formats.tables_of_boards import Key, LeftOutError, sets_of_boards, table_format
@@ -27,19 +26,28 @@ _CONVOLUTION = (
 )
 
 
-def _measurement(cells: Row) -> tuple[Key, Measurement]:
-    gap_us = number(cells, "warm_step_us") - number(cells, "warm_us")
-    kernels = tuple(str(cells["kernel"]).split(" + "))
+def record(cells: Row) -> dict[str, object]:
+    """The sizes of a recorded convolution or product, as ``iossim schema measurement`` has them; else LeftOutError."""
     if cells["op"] == "product":
-        record: dict[str, object] = {"op": "linear", "batch": 1, "m": cells["m"], "n": cells["k"], "k": cells["n"]}
-    elif cells["op"] == "conv" and len(kernels) == 1 and not kernels[0].startswith(_ON_LANES):
-        record = {"op": "conv", **{name: cells[name] for name in _CONVOLUTION}}
-        record |= {"in_h": cells["height"], "in_w": cells["width"]}
-    else:
+        return {"op": "linear", "batch": 1, "m": cells["m"], "n": cells["k"], "k": cells["n"]}
+    if cells["op"] != "conv":
+        raise LeftOutError("neither a convolution nor a product")
+    sizes = {name: cells[name] for name in _CONVOLUTION}
+    return {"op": "conv", **sizes, "in_h": cells["height"], "in_w": cells["width"]}
+
+
+def interval_us(cells: Row) -> tuple[float, float]:
+    """Microseconds warm and with filters in DRAM, each with the gap to the next; the latter is no shorter."""
+    warm_us = number(cells, "warm_step_us")
+    return warm_us, max(warm_us, number(cells, "cold_filters_us") + warm_us - number(cells, "warm_us"))
+
+
+def _measurement(cells: Row) -> tuple[Key, Measurement]:
+    operator, kernels = record(cells), tuple(str(cells["kernel"]).split(" + "))
+    if operator["op"] == "conv" and (len(kernels) > 1 or kernels[0].startswith(_ON_LANES)):
         raise LeftOutError("of several kernels, or of one on FP32 lanes")
-    warm_us, cold_us = number(cells, "warm_step_us"), number(cells, "cold_filters_us") + gap_us
-    latency_us = math.sqrt(warm_us * max(warm_us, cold_us))
-    return ("h100-sxm", ""), Measurement(read_record(record, Precision.BF16), latency_us, kernels=kernels)
+    _, latency_us = interval_us(cells)
+    return ("h100-sxm", ""), Measurement(read_record(operator, Precision.BF16), latency_us, kernels=kernels)
 
 
 def read_sets(path: Path) -> tuple[MeasurementSet, ...]:

@@ -42,8 +42,8 @@ from iossim.ir.types import Precision
 #: PyTorch times the ten plans that cuDNN ranks first. Lead below which ``mma_sm80`` then ran rather than ``xmma_sm90``
 #: for recorded windows. ``nvjet`` is among the ten for 1x1 convolutions of many pixels, channels and filters: above the
 #: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
-#: recordings on an H100; ``python -m evidence.concurrency.hopper_sets`` counts predicted families and those that ran.
-_PASSED_OVER_US, _OFFERED, _MOST_FILTERS = 1.1, 7.5e11, 128
+#: recordings on an H100; ``python -m evidence hopper`` counts predicted families and those that ran.
+PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.1, 7.5e11, 128
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16
 
@@ -90,7 +90,7 @@ def tensor_core_convolution(
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
             is_ranked_below = family is XMMA_SM90 and _is_ranked(shape)
-            lead_us = _PASSED_OVER_US if is_ranked_below else passed_over_us(family, place)
+            lead_us = PASSED_OVER_US if is_ranked_below else passed_over_us(family, place)
             yield Candidate(name, around, workspace, architectures=architectures, passed_over_us=lead_us)
 
 
@@ -118,7 +118,7 @@ def _is_ranked(shape: ConvolutionShape) -> bool:
 
 def _is_offered_as_product(shape: ConvolutionShape) -> bool:
     """True if the kernels of products, ``nvjet``, are among the plans that are timed."""
-    is_large = shape.pixels * (shape.channels * min(shape.filters, _MOST_FILTERS)) ** 2 > _OFFERED
+    is_large = shape.pixels * (shape.channels * min(shape.filters, MOST_FILTERS)) ** 2 > OFFERED
     return (is_large or not _is_ranked(shape)) and shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
 
 

@@ -11,7 +11,7 @@ Hopper's libraries have three, as the names and launch records of cuBLAS's and c
   speed: they run convolutions with a short inner dimension.
 
 Latency, rate and prologue of the three relative to each other are rounded from a fit to 152 of these convolutions, each
-with kernels of the family that ran. ``python -m evidence.concurrency.hopper_sets`` reports their errors, and the cases
+with kernels of the family that ran. ``python -m evidence hopper`` reports their errors, and the cases
 in which another family ran than is predicted.
 """
 
@@ -75,7 +75,7 @@ _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
 
 #: Fraction of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to
-#: eight concurrent convolutions on an H100 (``evidence.concurrency.hopper_sets``).
+#: eight concurrent convolutions on an H100 (``evidence hopper``).
 CONTENTION = 0.85
 
 _SHAPES = (
@@ -110,7 +110,7 @@ NVJET = Family(
     most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
 XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
-MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.3, contention=CONTENTION)
+MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.1, contention=CONTENTION)
 
 #: The same for channels that do not fill a load of 16 bytes.
 PIECEWISE_MMA_SM80 = replace(

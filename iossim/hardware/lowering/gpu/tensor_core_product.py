@@ -39,7 +39,7 @@ _SMS, _MOST_IN_CLUSTERS = 132, 120
 _FILLING, _LONG = 128, 8_192
 #: Cost, in loaded elements, of the arithmetic of an output per inner element, of writing an output, and of adding a
 #: partial result to others; relative cost of blocks without clusters. Chosen by grids of 40 products and 72
-#: convolutions on an H100 (``python -m evidence.concurrency.hopper_sets`` counts those within 15%), by those of a
+#: convolutions on an H100 (``python -m evidence hopper`` counts those within 15%), by those of a
 #: mixture of experts, and by durations of products on H100 and H200 in CUDA graphs.
 _ARITHMETIC, _OUTPUT, _SUMMED, _APART = 1 / 64, 14, 12, 1.27
 #: Number of kernels that a library's heuristics return for a product, its own choice first.
