@@ -54,8 +54,11 @@ class Plugin:
     package: str
     entry_point: EntryPoint
 
-    def guarded(self, function: Callable[P, T]) -> Callable[P, T]:
-        """A function of the plugin, with PluginError instead of anything it raises except IossimErrors."""
+    def guarded(self, function: Callable[P, T], doing: Callable[P, str] = lambda *_: "does not work") -> Callable[P, T]:
+        """A function of the plugin, with PluginError instead of anything it raises except IossimErrors.
+
+        ``doing`` says of the arguments what went wrong.
+        """
 
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             try:
@@ -65,7 +68,7 @@ class Plugin:
             except (Exception, SystemExit) as error:
                 # Code of others may raise anything; it must not stop the rest.
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                raise self.error(f"does not work: {reason}") from error
+                raise self.error(f"{doing(*arguments, **options)}: {reason}") from error
 
         return call
 

@@ -13,9 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from iossim.base.registry import Extension, Group, Plugin, module_names
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -49,9 +53,34 @@ def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, st
         found = plugin.guarded(create)(device, precision, str(Engine.named(engine, device)), argument)
         if (name := plugin.guarded(lambda: found.identity.name)()) != plugin.name:
             raise plugin.error(f"creates a cost model whose identity is called {name!r}")
-        return found
+        return _guarded(plugin, found)
 
     return created
+
+
+def _guarded(plugin: Plugin, found: CostModel) -> CostModel:
+    """A plugin's cost model, of a class derived from its own to keep its capabilities: what it raises when asked for
+    prices is a PluginError that names the stage.
+    """
+    kind = type(found)
+
+    def unpriced(model: CostModel, asked: object, *others: object) -> str:
+        from iossim.schedule.planned_stage import planned_of  # errors alone need it
+
+        if not isinstance(asked, StageBatch):
+            return "cannot price " + (f"block {asked.name!r}" if isinstance(asked, ScheduleProblem) else "boundaries")
+        for index, stage in enumerate(planned_of(asked)):
+            try:
+                kind.price_stages(model, asked.take(np.array([index])))
+            except (Exception, SystemExit):  # as above, this time of one stage
+                merged = " merged" if stage.strategy is Strategy.MERGE else ""
+                return f"cannot price the stage of {', '.join(stage.named(asked.problem).units)}{merged}"
+        return f"cannot price {len(asked)} stages of {asked.problem.name!r} together"
+
+    asked = ("price_stages", "price_boundary", "price_keys", "bounds")
+    own = {name: plugin.guarded(getattr(kind, name), unpriced) for name in asked if hasattr(kind, name)}
+    object.__setattr__(found, "__class__", type(kind.__name__, (kind,), {"__slots__": (), **own}))
+    return found
 
 
 COST_MODELS: Group[CreateCostModel] = Group(
