@@ -21,7 +21,6 @@ from iossim.base.memory import size_bytes
 from iossim.base.registry import PluginError
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
-from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
 from iossim.study.study_kind import GROUP, Axis, Label, Labelled, Measure, Metric, StudyKind, guest_parts
 from iossim.transforms.rewriting.backtracking import ALPHA
@@ -77,8 +76,8 @@ class Model(Labelled):
     #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
-    #: Unit policy, or ``chosen``: the model's units, with joins chosen for the schedule by ``ios-both``.
-    units: str = MODEL
+    #: As the study's; by default that.
+    units: str = ""
     max_block: int | None = Field(default=None, ge=1)
     #: A single block, by its name, or its number: 1 is the first, -1 the last.
     block: str | int | None = None

@@ -277,12 +277,12 @@ def in_words(asked: Question) -> str:
     if asked.kind in ("smallest", "largest") and axis == "device":
         said += f" by {METRICS[asked.size].words}"
     if asked.having:
-        conditions = (f"a {_named(name)} of {_condition(name, each)}" for name, each in asked.having.items())
+        conditions = (f"a {_named(name)} of {condition_words(name, each)}" for name, each in asked.having.items())
         said += f" with {_and(conditions)}"
     if asked.for_each:
         said += f" for each {_and(map(_named, asked.for_each))}"
     rows = [
-        f"the {_named(name)} {verb} {_condition(name, each)}"
+        f"the {_named(name)} {verb} {condition_words(name, each)}"
         for conditions_of, verb in ((asked.where, "is"), (asked.where_not, "is not"))
         for name, each in conditions_of.items()
     ]
@@ -319,7 +319,7 @@ def _place(at: str | Place) -> str:
     return f"of {at}" if isinstance(at, str) else where_in_words(at, set(at))
 
 
-def _condition(name: str, condition: Condition) -> str:
+def condition_words(name: str, condition: Condition) -> str:
     def exact(value: float) -> str:
         return Quantity(name).exact(value) if name in METRICS else f"{value:g}"
 

@@ -263,7 +263,8 @@ class Comparison(Printed):
     @property
     def best_of_all(self) -> Entry[Any]:
         """The fastest entry: streams only if faster than all stages."""
-        return fastest([self.best_of_stages, *self._of_given(self.streams)], self.latency_us)[0]
+        entries: list[Entry[Any]] = [self.best_of_stages, *self._of_given(self.streams)]
+        return fastest(entries, self.latency_us)[0]
 
     @property
     def best(self) -> Schedule:

@@ -356,6 +356,8 @@ UNKNOWN = {
     "{metric: latency_ms, of: {batch: 9}, below: 1}": "'9' is no batch of this study; known: 1, 32, 8",
     "{metric: latency_ms, of: t4, below: {device: V100}}": "'V100' is no device of this study",
     "{best: scheduler, expect: ios-bth}": "did you mean 'ios-both'?",
+    "{best: scheduler, where: {batch: {above: 32}}}": "no batch of this study is more than 32; known: 1, 8, 32",
+    "{metric: speedup, where_not: {batch: {above: 8, below: 32}}}": "no batch of this study is more than 8 and less than",
     "{best: scheduler, where: {device: [t4, k80]}}": "'k80' is no device of this study",
     "{metric: peak_memory_mib}": "write 'measures: [peak_memory]'",
     "{metric: shared_mib}": "shared_mib is known of edge devices alone",
