@@ -207,9 +207,9 @@ AXES: dict[str, Axis] = {
         Axis("engine", "engines", "with engine {}", 3, 7, "paper", of_all_kinds=False),
         Axis("cost_model", "cost_models", "priced by {}", 8, 8, "simulator", of_all_kinds=False),
         Axis("search", "searches", "with search {}", 7, 2, Search(), of_all_kinds=False),
-        Axis("rewrite", "rewrites", "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
+        Axis("rewrite", "rewrites", "with the network {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
         Axis("micro_batch", "micro_batches", "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
-        Axis("workspace", "workspace", "under {}", 5, 4, Workspace(), of_all_kinds=False),
+        Axis("workspace", "workspace", "with workspace {}", 5, 4, Workspace(), of_all_kinds=False),
         *(kind.axis for kind in KINDS),
     )
 }
@@ -221,7 +221,13 @@ _SPOKEN = ("model", "device", "scheduler", *(axis for axis in AXES if axis not i
 
 def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
     """Place of a row on some axes: ``with ios-both at batch 8``."""
-    return " ".join(ROW_AXES[axis].phrase.format(labels[axis]) for axis in _SPOKEN if axis in axes)
+    return " ".join(_phrase(axis, str(labels[axis])) for axis in _SPOKEN if axis in axes)
+
+
+def _phrase(axis: str, label: str) -> str:
+    """A value in a sentence; one that says of what it is follows the preposition: ``with any workspace``."""
+    phrase = ROW_AXES[axis].phrase
+    return f"{phrase.split()[0]} {label}" if label.endswith(axis) else phrase.format(label)
 
 
 def name_of(axis: str, label: object) -> str:
@@ -281,9 +287,10 @@ class Quantity:
 
     def amount(self, value: float) -> str:
         if self.metric == "gap":
-            told = f"{100 * value:.2g}% above the bound"
+            told = f"{number(float(f'{100 * value:.2g}'))}% above the bound"
         else:
-            told = f"{number(value)}{METRICS[self.metric].unit}"
+            unit = METRICS[self.metric].unit
+            told = f"{number(value)}{unit.removesuffix('s') if value == 1 and self._is_count else unit}"
         return told if self.per is None else f"{told} per {METRICS[self.per].per or self.per}"
 
     def told(self, row: Any) -> str:
@@ -292,8 +299,15 @@ class Quantity:
         return "nothing" if value is None else self.amount(value)
 
     def exact(self, bound: float) -> str:
-        """A bound as it was given, with its unit."""
-        return f"{bound:,g}{METRICS[self.metric].unit}"
+        """A bound as it was given, with the unit, behind the name of the metric, which says of what it is."""
+        if self.metric == "gap":
+            return f"{100 * bound:,g}%"
+        words = METRICS[self.metric].unit.split(" ")
+        return f"{bound:,g}{' '.join(words[: 1 if self._is_count else 2])}"
+
+    @property
+    def _is_count(self) -> bool:
+        return METRICS[self.metric].words.startswith("number of ")
 
     def span(self, values: list[float]) -> str:
         """Range of several figures: ``1.2 to 1.6x``."""

@@ -216,22 +216,10 @@ def test_prune() -> None:
         ("prune --store s.sqlite", "prune needs to know what may go"),
         ("import none.sqlite --store s.sqlite", "there is no measurement store none.sqlite"),
         ("import text.sqlite --store s.sqlite", "text.sqlite is not a database; choose another --store"),
-        (
-            "import set.jsonl --store s.sqlite",
-            "it seems to be iossim measurements as JSON lines; 'iossim calibrate' and",
-        ),
-        (
-            "import conv.csv --store s.sqlite",
-            "it seems to be a table KIND.DEVICE.csv of operators; 'iossim predict' reads",
-        ),
-        (
-            "import x.onnx --store s.sqlite",
-            "x.onnx is no measurement store; it seems to be a model; 'iossim compare' and",
-        ),
-        (
-            "import s.json --store s.sqlite",
-            "it seems to be a schedule of iossim; 'iossim explain' and 'iossim simulate'",
-        ),
+        ("import set.jsonl --store s.sqlite", "seems to be iossim measurements as JSON lines; 'iossim calibrate'"),
+        ("import conv.csv --store s.sqlite", "seems to be a table KIND.DEVICE.csv of operators; 'iossim predict'"),
+        ("import x.onnx --store s.sqlite", "x.onnx is no measurement store; it seems to be a model; 'iossim"),
+        ("import s.json --store s.sqlite", "it seems to be a schedule of iossim; 'iossim explain' and 'iossim"),
         ("export out.jsonl --store s.sqlite --context 7", "holds nothing of that kind"),
         ("export no/folder/out.jsonl --store s.sqlite", "cannot write measurements"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from iossim.report.figures.figure import choice_words
 from iossim.study.answers import answer, meets
-from iossim.study.axes import number
+from iossim.study.axes import METRICS, ROW_AXES, Quantity, number
 from iossim.study.question import Question, in_words
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import faults_of
@@ -371,6 +373,31 @@ def test_what_asks_nothing_is_refused(text: str) -> None:
         question(text)
     (problem,) = caught.value.errors()
     assert [word for word in REFUSED[text] if word not in problem["msg"]] == []
+
+
+def test_no_phrase_says_a_word_twice_or_a_count_of_itself() -> None:
+    usual = {name: axis.usual or 1 for name, axis in ROW_AXES.items()}
+    asked: list[dict[str, Any]] = [
+        {"of": {name: label}, "below": 1, "for_each": [name], "aggregate": "mean"} for name, label in usual.items()
+    ]
+    asked += [{"best": name, "expect": str(label)} for name, label in usual.items()]
+    asked += [{"smallest": "batch", "having": {name: {"at_most": 1}}} for name in METRICS]
+    asked += [{"metric": name, "per": "peak_memory_mib"} for name in METRICS if name != "peak_memory_mib"]
+    said = [in_words(Question.model_validate(each)) for each in asked]
+    said += [choice_words(name, label) for name, label in usual.items()]
+    assert [words for words in said if re.search(r"\b([a-z]+)s? \1|\ba [aeio]", words)] == []
+    for words in (
+        "The mean of the latency with any workspace is less than 1 ms for each workspace",
+        "The mean of the latency with the network as given is less than 1 ms for each network",
+        "The batch size of the lowest latency is 1",
+        "Which is the smallest batch size with a number of stages of at most 1?",
+        "Which is the smallest batch size with an amount of data sent of at most 1 MiB?",
+        "Which is the smallest batch size with a gap above the bound of at most 100%?",
+        "any workspace",
+    ):
+        assert words in said
+    assert Quantity("stages").amount(1) == "1 stage"
+    assert choice_words("point", "batch 1") == "batch 1"
 
 
 @pytest.mark.parametrize("text", UNKNOWN)

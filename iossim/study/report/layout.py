@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.figures.figure import title_of
+from iossim.report.figures.figure import choice_words, title_of
 from iossim.study.axes import AXES, KINDS, METRICS, Quantity, name_of
 from iossim.study.study_run import Row, StudyRun
 from iossim.study.table import best_of as best_by
@@ -53,7 +53,7 @@ def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
 
 def fixed_in_words(rows: Sequence[Row]) -> str:
     """Values that all rows share, in a sentence; empty without any."""
-    told = ", ".join(f"{title_of(axis)} {value}" for axis, value in fixed(rows).items())
+    told = ", ".join(choice_words(axis, value) for axis, value in fixed(rows).items())
     return f"All rows have {told}." if told else ""
 
 
