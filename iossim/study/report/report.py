@@ -168,7 +168,7 @@ def report(run: StudyRun) -> str:
         published=_published(run),
         failures=_failures(run),
         figures=drawn,
-        remark=layout.in_sample_in_words(results.rows),
+        remark=layout.remarks_in_words(results.rows),
         same=layout.fixed_in_words(results.rows),
         command=study_command(run),
         beside=_BESIDE,
