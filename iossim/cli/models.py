@@ -39,7 +39,10 @@ def list_models(as_json: bool = False) -> None:
 @command
 def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
+    from iossim.ir.shown_names import renamed, shown_names
+
     network = reading.network(model)
+    network = renamed(network, shown_names(network))
     found, widths = _summary(network)
     blocks = [
         {

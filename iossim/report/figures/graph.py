@@ -131,10 +131,8 @@ def short_name(name: str) -> str:
 
 
 def unit_facts(network: Network, unit: Unit) -> str:
-    """Kind and output shapes of a unit, in words, and its op of the most work, where it has the name of another."""
-    main = max(network.unit_nodes(unit), key=lambda node: network.graph.work(node).flops).name
-    kind = unit.kind if main.startswith(unit.name) else f"{unit.kind} with {main}"
-    return f"{kind}, {', '.join(str(network.graph.types[value]) for value in unit.outputs)}"
+    """Kind and output shapes of a unit, in words."""
+    return f"{unit.kind}, {', '.join(str(network.graph.types[value]) for value in unit.outputs)}"
 
 
 def _stages(network: Network, schedule: Schedule) -> list[_Band]:

@@ -68,8 +68,8 @@ def remarks_in_words(rows: Sequence[Row]) -> str:
     )
     chosen = dict.fromkeys(row.model for row in rows if row.scheduler == "sequential" and row.speedup not in (None, 1))
     joins = (
-        f"Sums of branches of {', '.join(chosen)} are fused into convolutions, or apart, as is faster; speed-ups are over "
-        "the model's units one by one. 'units: model' leaves the units so."
+        f"Sums of branches of {', '.join(chosen)} are fused into convolutions, or apart, as is faster; speed-ups are "
+        "over the model's units one by one. 'units: model' leaves the units so."
     )
     return " ".join(said for said, names in ((in_sample, models), (joins, chosen)) if names)
 
