@@ -46,7 +46,7 @@ def explain(
     """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds."""
     from iossim import api
     from iossim.cost.create import measures
-    from iossim.ir.shown_names import renamed, shown_names
+    from iossim.ir.shown_names import shown_names
     from iossim.report.explanation import in_full, in_short, overview, rewriting_dot
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
@@ -76,7 +76,7 @@ def explain(
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
     else:
         found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
-    complete, names = saved is not None or found.complete, shown_names(network)
+    complete, shown_as = saved is not None or found.complete, shown_names(network)
     if isinstance(priced, StreamSchedule):
         assert prices is not None, "streams have a price"
         if stage:
@@ -88,7 +88,7 @@ def explain(
     steps = explain_rewriting(found, prices, model)
 
     def drawings() -> Mapping[str, Writer]:
-        files = {"graph.dot": text_file(dot(renamed(network, names), renamed(priced, names)))}
+        files = {"graph.dot": text_file(dot(*shown_as((network, priced))))}
         if prices is not None:
             files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
         return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
@@ -96,7 +96,7 @@ def explain(
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
     document |= {key: value for key, value in found.options.items() if key == "joint"}
     joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
-    by_names = renamed(explained, names)
+    by_names = shown_as(explained)
     shown = in_full(by_names) if stage else in_short(by_names, steps, all_stages)
     parts = [*overview(by_names), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
     present(document, parts, as_json, out=out, files=drawings, complete=complete)
@@ -144,13 +144,13 @@ def _explain_streams(
     complete: bool,
 ) -> None:
     """Show the critical path, and its launches, or all, with their last waits and their slack."""
-    from iossim.ir.shown_names import renamed, shown_names
+    from iossim.ir.shown_names import shown_names
     from iossim.report.schedule_tables import launches_table, path_lines
     from iossim.report.schedule_tables import said as lines_of
     from iossim.tasks.stream_explain import explain_streams
 
     ran = explain_streams(found, network, prices)
-    by_names = renamed(ran, shown_names(network))
+    by_names = shown_names(network)(ran)
     shown = list(by_names.launches) if all_launches else by_names.critical[:_FEW]
     said = list(map(with_flags, lines_of(found)))
     parts: list[Part] = [*map(wrapped, said), *path_lines(by_names), launches_table(shown)]

@@ -72,21 +72,21 @@ def schedule_files(
     it is the best. An ``explanation`` of the whole schedule, of that run, is not found anew.
     """
     from iossim.cost.capabilities import DeviceCostModel
-    from iossim.ir.shown_names import renamed, shown_names
+    from iossim.ir.shown_names import shown_names
     from iossim.report.figures.graph import graph_svg
     from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
     from iossim.report.schedule_formats import dot
     from iossim.report.schedule_page.page import schedule_page
     from iossim.report.traces import perfetto_trace, stream_trace
-    from iossim.schedule.schedule import Schedule, StreamSchedule
+    from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import Explanation, explain
     from iossim.tasks.stream_explain import StreamExplanation, explain_streams, in_sequence
 
-    names = shown_names(network)
-    shown, drawn = renamed(network, names), renamed(schedule, names)
-    files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(shown, drawn))}
+    shown = shown_names(network)
+    drawn = shown((network, schedule))
+    files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(*drawn))}
     if outputs.plot is not False:
-        files["graph.svg"] = text_file(graph_svg(shown, drawn))
+        files["graph.svg"] = text_file(graph_svg(*drawn))
     if not isinstance(prices, DeviceCostModel):
         return files
     has_page, ran = said is not None and outputs.plot is not False, None if execution is None else execution.spans
@@ -98,23 +98,22 @@ def schedule_files(
             explanation = explain_streams(schedule, network, prices, ran)
         spans: Sequence[Span] = explanation.spans
         sequential_us = in_sequence(network.given or network, prices, schedule).latency_us if has_page else None
-        explanation = renamed(explanation, names)
-        trace = partial(stream_trace, shown, explanation, renamed(execution, names))
-        figure = partial(stream_figure, shown, explanation)
+        network, schedule, explanation, execution = shown((network, schedule, explanation, execution))
+        trace = partial(stream_trace, network, explanation, execution)
+        figure = partial(stream_figure, network, explanation)
     else:
         spans = prices.timeline(network, schedule) if ran is None else ran
         if has_page and not isinstance(explanation, Explanation):
             explanation = explain(schedule, network, prices)
         if has_page and isinstance(explanation, Explanation):
             sequential_us = sequential_us or explanation.sequential_us
-        execution, explanation = renamed(execution, names), renamed(explanation, names)
-        assert isinstance(drawn, Schedule)
-        trace = partial(perfetto_trace, shown, drawn, renamed(spans, names), execution)
-        figure = partial(timeline_figure, shown, drawn, renamed(spans, names), sequential_us, execution)
+        network, schedule, explanation, execution = shown((network, schedule, explanation, execution))
+        trace = partial(perfetto_trace, network, schedule, shown(spans), execution)
+        figure = partial(timeline_figure, network, schedule, shown(spans), sequential_us, execution)
     if outputs.trace is not False:
         files["trace.json"] = text_file(trace())
     if has_page:
-        page = schedule_page(shown, drawn, renamed(spans, names), said or (), explanation, sequential_us, comparison)
+        page = schedule_page(network, schedule, shown(spans), said or (), explanation, sequential_us, comparison)
         files[PAGE] = text_file(page)
     return files | (pictures(figure()) if outputs.draws else {})
 
@@ -125,7 +124,7 @@ def show_schedule(
     """Show stages, or streams with their critical path, and what is said of them; with --out write their files, with a
     page.
     """
-    from iossim.ir.shown_names import renamed, shown_names
+    from iossim.ir.shown_names import shown_names
     from iossim.report.schedule_tables import path_lines, said
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
@@ -133,9 +132,9 @@ def show_schedule(
     explained = cache(lambda: explain_streams(found, network, prices) if isinstance(found, StreamSchedule) else None)
 
     def parts() -> Iterator[Part]:
-        names = shown_names(network)
-        yield from schedule_parts(renamed(found, names))
-        yield from path_lines(renamed(explained(), names))
+        shown = shown_names(network)
+        yield from schedule_parts(shown(found))
+        yield from path_lines(shown(explained()))
 
     def files() -> Mapping[str, Writer]:
         told = list(map(with_flags, said(found)))

@@ -94,7 +94,7 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
 @command
 def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
-    from iossim.ir.shown_names import renamed, shown_names
+    from iossim.ir.shown_names import shown_names
     from iossim.report.diff_words import diff_lines, diff_tables
     from iossim.schedule.schedule_file import read_schedule
     from iossim.tasks.stream_diff import diff_any
@@ -102,9 +102,7 @@ def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, a
 
     first, second = read_schedule(a), read_schedule(b)
     found = diff_any(first, second, model)
-    names: dict[str, str] = {}
-    for one in (first, second):
-        with suppress(IossimError):  # a schedule may be compared without its network
-            names |= shown_names(network_of(one, model))
-    shown = renamed(found, names)
+    shown = found
+    with suppress(IossimError):  # schedules may be compared without their networks
+        shown = shown_names(network_of(first, model), network_of(second, model))(found)
     present(found.to_json, [*diff_lines(shown), *diff_tables(shown, all_stages)], as_json)

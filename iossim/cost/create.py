@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from iossim.base.registry import Extension, Group, Plugin, module_names
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -64,18 +63,16 @@ def _guarded(plugin: Plugin, found: CostModel) -> CostModel:
     """
     kind = type(found)
 
-    def unpriced(model: CostModel, asked: object, *others: object) -> str:
+    def unpriced(model: CostModel, asked: Any, *_: object) -> str:
         from iossim.schedule.planned_stage import planned_of  # errors alone need it
 
-        if not isinstance(asked, StageBatch):
-            return "cannot price " + (f"block {asked.name!r}" if isinstance(asked, ScheduleProblem) else "boundaries")
-        for index, stage in enumerate(planned_of(asked)):
+        for index, stage in enumerate(planned_of(asked) if isinstance(asked, StageBatch) else ()):
             try:
                 kind.price_stages(model, asked.take(np.array([index])))
             except (Exception, SystemExit):  # as above, this time of one stage
-                merged = " merged" if stage.strategy is Strategy.MERGE else ""
-                return f"cannot price the stage of {', '.join(stage.named(asked.problem).units)}{merged}"
-        return f"cannot price {len(asked)} stages of {asked.problem.name!r} together"
+                merged = "the merge of " if stage.strategy is Strategy.MERGE else ""
+                return f"cannot price {merged}{', '.join(stage.named(asked.problem).units)}"
+        return "cannot price its stages"
 
     asked = ("price_stages", "price_boundary", "price_keys", "bounds")
     own = {name: plugin.guarded(getattr(kind, name), unpriced) for name in asked if hasattr(kind, name)}

@@ -23,8 +23,6 @@ from iossim.transforms.transform import Outcome
 
 #: Marks a scheduler whose schedule differs from the best by less than the noise.
 TIE = "≈"
-#: Speed-ups that differ by this share are printed alike.
-_ALIKE = 1e-3
 
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=AnySchedule)
@@ -92,8 +90,9 @@ def fastest(items: Sequence[T], latency_us: Callable[[T], float]) -> list[T]:
     last searched the largest space.
     """
     least_us = min(map(latency_us, items), default=0.0)
-    alike_us = least_us * (1 + _ALIKE)
-    return [item for item in items if latency_us(item) <= alike_us and round(latency_us(item)) == round(least_us)]
+    return [
+        each for each in items if latency_us(each) <= 1.001 * least_us and round(latency_us(each)) == round(least_us)
+    ]
 
 
 def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:

@@ -80,7 +80,7 @@ def _found(network: Network, block: str | int) -> Block:
     blocks = network.blocks
     if isinstance(block, str):
         by_name = {each.name: each for each in blocks}
-        by_name = {shown: by_name[name] for name, shown in shown_names(network).items() if name in by_name} | by_name
+        by_name = dict(zip(map(shown_names(network), by_name), blocks, strict=True)) | by_name
         if block in by_name:
             return by_name[block]
         try:
