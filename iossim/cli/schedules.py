@@ -104,5 +104,6 @@ def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, a
     found = diff_any(first, second, model)
     shown = found
     with suppress(IossimError):  # schedules may be compared without their networks
-        shown = shown_names(network_of(first, model), network_of(second, model))(found)
+        sources = {one.source.model_dump_json(): one for one in (first, second)}
+        shown = shown_names(*(network_of(one, model) for one in sources.values()))(found)
     present(found.to_json, [*diff_lines(shown), *diff_tables(shown, all_stages)], as_json)

@@ -11,14 +11,10 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from iossim.base.registry import Extension, Group, Plugin, module_names
-from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch, Strategy
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -46,38 +42,9 @@ def _own(name: str) -> CreateCostModel | None:
 
 
 def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]) -> CreateCostModel:
-    """The ``create`` of a plugin, which has no store; schedules record the name, so that it must be the plugin's."""
+    from iossim.cost.plugin_prices import adapted  # most prices are of no plugin
 
-    def created(device: DeviceProfile | None, precision: Precision, engine: str, argument: str, _: object) -> CostModel:
-        found = plugin.guarded(create)(device, precision, str(Engine.named(engine, device)), argument)
-        if (name := plugin.guarded(lambda: found.identity.name)()) != plugin.name:
-            raise plugin.error(f"creates a cost model whose identity is called {name!r}")
-        return _guarded(plugin, found)
-
-    return created
-
-
-def _guarded(plugin: Plugin, found: CostModel) -> CostModel:
-    """A plugin's cost model, of a class derived from its own to keep its capabilities: what it raises when asked for
-    prices is a PluginError that names the stage.
-    """
-    kind = type(found)
-
-    def unpriced(model: CostModel, asked: Any, *_: object) -> str:
-        from iossim.schedule.planned_stage import planned_of  # errors alone need it
-
-        for index, stage in enumerate(planned_of(asked) if isinstance(asked, StageBatch) else ()):
-            try:
-                kind.price_stages(model, asked.take(np.array([index])))
-            except (Exception, SystemExit):  # as above, this time of one stage
-                merged = "the merge of " if stage.strategy is Strategy.MERGE else ""
-                return f"cannot price {merged}{', '.join(stage.named(asked.problem).units)}"
-        return "cannot price its stages"
-
-    asked = ("price_stages", "price_boundary", "price_keys", "bounds")
-    own = {name: plugin.guarded(getattr(kind, name), unpriced) for name in asked if hasattr(kind, name)}
-    object.__setattr__(found, "__class__", type(kind.__name__, (kind,), {"__slots__": (), **own}))
-    return found
+    return adapted(plugin, create)
 
 
 COST_MODELS: Group[CreateCostModel] = Group(

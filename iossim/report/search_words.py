@@ -64,12 +64,6 @@ def comparison_notes(found: Comparison) -> list[str]:
     return [*lines, *dict.fromkeys(f"note: {note}" for one in every for note in (*one.notes, *one.remarks))]
 
 
-def _most_searched(found: Comparison) -> Schedule:
-    """Of the schedules of the best one's network that are as fast, the one whose search looked at most."""
-    network = found.best_of_stages.network
-    return [each.schedule for each in found.fastest_of_stages if each.network is network][-1]
-
-
 def comparison_lines(found: Comparison) -> list[str]:
     """The best of a comparison: its latency, its interval and proof, and the price of the other engine."""
     best, baseline = found.best, found.baseline
@@ -86,6 +80,6 @@ def comparison_lines(found: Comparison) -> list[str]:
     lines += filter(None, [expectation(best) if by_sums else None])
     if not found.complete:
         lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
-    elif by_sums and (claim := optimality(_most_searched(found))):
+    elif by_sums and (claim := optimality(found.fastest_of_stages[-1].schedule)):
         lines.append(claim if not found.best_of_stages.how else f"{claim}, for the changed network")
     return [*lines, found.other_engine.sentence()] if found.other_engine else lines

@@ -15,7 +15,7 @@ from iossim.execution.engine import Engine
 from iossim.hardware.names import device_names
 from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
-from iossim.models.passes.unit_fusion import check_policy
+from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, CHOSEN, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
 from iossim.study.points import device_of_kind, labels_of, points_of
@@ -36,7 +36,7 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
-    if found := _asked(("units",), _units, scenario.units):
+    if found := _asked(("units",), _CHECKS["model"]["units"], scenario):
         yield from found
         return
     kind = scenario.kind
@@ -169,11 +169,6 @@ def _model(model: Model) -> None:
         raise ModelError(f"unknown model {model.model!r}; {did_you_mean(model.model, names)}; or an .onnx file")
 
 
-def _units(policy: str) -> None:
-    if policy != CHOSEN:
-        check_policy(policy)
-
-
 def _device(kind: StudyKind | None, device: Device) -> None:
     other = next((each for each in KINDS if device.device in each.device_names()), None)
     if kind is None and other is not None and device.device not in device_names():
@@ -198,7 +193,7 @@ def _rules(rewrite: Rewrite) -> None:
 #: Checks of a value, by the field that is at fault (the value itself where it has none): each raises an IossimError.
 _Checks = dict[str, Callable[[Any], object]]
 _CHECKS: dict[str, _Checks] = {
-    "model": {"model": _model, "units": lambda model: _units(model.units)},
+    "model": {"model": _model, "units": lambda given: given.units == CHOSEN or unit_policy(given.units)},
     "dtype": {"": Precision.named},
     "engine": {"": Engine.named},
     "cost_model": {"": _cost_model},

@@ -256,8 +256,9 @@ class Comparison(Printed):
 
     @property
     def fastest_of_stages(self) -> list[Entry[Schedule]]:
-        """All entries of stages as fast as the fastest."""
-        return fastest([*self._of_given(self.schedules), *self.changed], self.latency_us)
+        """The entries of stages as fast as the fastest, of one network: the given one if it can."""
+        found = fastest([*self._of_given(self.schedules), *self.changed], self.latency_us)
+        return [each for each in found if each.network is found[0].network]
 
     @property
     def best_of_all(self) -> Entry[Any]:
