@@ -76,7 +76,7 @@ def explain(
         raise OptionError(f"{target} is a saved schedule: nothing is searched; leave out the options of the search")
     else:
         found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
-    complete, shown_as = saved is not None or found.complete, shown_names(network)
+    complete = saved is not None or found.complete
     if isinstance(priced, StreamSchedule):
         assert prices is not None, "streams have a price"
         if stage:
@@ -88,7 +88,7 @@ def explain(
     steps = explain_rewriting(found, prices, model)
 
     def drawings() -> Mapping[str, Writer]:
-        files = {"graph.dot": text_file(dot(*shown_as((network, priced))))}
+        files = {"graph.dot": text_file(dot(network, priced))}
         if prices is not None:
             files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
         return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
@@ -96,7 +96,7 @@ def explain(
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
     document |= {key: value for key, value in found.options.items() if key == "joint"}
     joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
-    by_names = shown_as(explained)
+    by_names = shown_names(network)(explained)
     shown = in_full(by_names) if stage else in_short(by_names, steps, all_stages)
     parts = [*overview(by_names), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
     present(document, parts, as_json, out=out, files=drawings, complete=complete)

@@ -72,7 +72,6 @@ def schedule_files(
     it is the best. An ``explanation`` of the whole schedule, of that run, is not found anew.
     """
     from iossim.cost.capabilities import DeviceCostModel
-    from iossim.ir.shown_names import shown_names
     from iossim.report.figures.graph import graph_svg
     from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
     from iossim.report.schedule_formats import dot
@@ -82,11 +81,9 @@ def schedule_files(
     from iossim.tasks.explain import Explanation, explain
     from iossim.tasks.stream_explain import StreamExplanation, explain_streams, in_sequence
 
-    shown = shown_names(network)
-    drawn = shown((network, schedule))
-    files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(*drawn))}
+    files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(network, schedule))}
     if outputs.plot is not False:
-        files["graph.svg"] = text_file(graph_svg(*drawn))
+        files["graph.svg"] = text_file(graph_svg(network, schedule))
     if not isinstance(prices, DeviceCostModel):
         return files
     has_page, ran = said is not None and outputs.plot is not False, None if execution is None else execution.spans
@@ -98,7 +95,6 @@ def schedule_files(
             explanation = explain_streams(schedule, network, prices, ran)
         spans: Sequence[Span] = explanation.spans
         sequential_us = in_sequence(network.given or network, prices, schedule).latency_us if has_page else None
-        network, schedule, explanation, execution = shown((network, schedule, explanation, execution))
         trace = partial(stream_trace, network, explanation, execution)
         figure = partial(stream_figure, network, explanation)
     else:
@@ -107,13 +103,12 @@ def schedule_files(
             explanation = explain(schedule, network, prices)
         if has_page and isinstance(explanation, Explanation):
             sequential_us = sequential_us or explanation.sequential_us
-        network, schedule, explanation, execution = shown((network, schedule, explanation, execution))
-        trace = partial(perfetto_trace, network, schedule, shown(spans), execution)
-        figure = partial(timeline_figure, network, schedule, shown(spans), sequential_us, execution)
+        trace = partial(perfetto_trace, network, schedule, spans, execution)
+        figure = partial(timeline_figure, network, schedule, spans, sequential_us, execution)
     if outputs.trace is not False:
         files["trace.json"] = text_file(trace())
     if has_page:
-        page = schedule_page(network, schedule, shown(spans), said or (), explanation, sequential_us, comparison)
+        page = schedule_page(network, schedule, spans, said or (), explanation, sequential_us, comparison)
         files[PAGE] = text_file(page)
     return files | (pictures(figure()) if outputs.draws else {})
 
