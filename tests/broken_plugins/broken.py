@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from iossim.cost.model import CostModelIdentity, Prices
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch
@@ -30,11 +28,11 @@ class Merging(RandomCostModel):
 
     @property
     def identity(self) -> CostModelIdentity:
-        return replace(super().identity, name="merging-costs")
+        return CostModelIdentity("merging-costs")
 
     def price_stages(self, batch: StageBatch) -> Prices:
         if batch.merged.any():
-            raise ZeroDivisionError("division by zero")
+            raise ZeroDivisionError("none")
         return super().price_stages(batch)
 
 

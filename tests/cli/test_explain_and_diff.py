@@ -168,12 +168,11 @@ def test_people_read_the_convolution_of_a_unit_and_files_keep_its_last_op(tmp_pa
     nodes = "a = Conv (x, w)\nb = Relu (a)\nc = Conv (x, v)\nd = Relu (c)\ny = Add (b, d)"
     weights = {name: np.full((8, 8, 3, 3), at, np.float32) for at, name in enumerate("wv")}
     model = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 8, 9, 9]}, weights)
-    printed(f"optimize {model} -d t4 --units conv-relu --out {tmp_path} --no-trace")
+    texts = [printed(f"optimize {model} -d t4 --units conv-relu --out {tmp_path} --no-trace")]
     saved = tmp_path / "schedule.json"
     assert {"Relu_1", "Relu_3"} < set(re.findall(r'"(\w+)"', saved.read_text()))
-    texts = [printed(f"{line} {saved}") for line in ("explain --stage 0", "simulate", f"diff --all {saved}")]
+    texts += [printed(f"{line} {saved}") for line in ("explain --stage 0", "simulate", f"diff --all {saved}")]
     texts += [(tmp_path / name).read_text() for name in ("graph.dot", "graph.svg", "index.html")]
-    texts += [printed(f"optimize {model} -d t4 --units conv-relu")]
     assert [("Relu_" in text, "Conv_2" in text) for text in texts] == [(False, True)] * 7
     # A block is found by the name that is read and by the one that it has.
     (shown,) = printed_json(f"models show {model} --units conv-relu --json")["block_list"]

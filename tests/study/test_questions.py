@@ -377,27 +377,22 @@ def test_what_asks_nothing_is_refused(text: str) -> None:
 
 def test_no_phrase_says_a_word_twice_or_a_count_of_itself() -> None:
     usual = {name: axis.usual or 1 for name, axis in ROW_AXES.items()}
-    asked: list[dict[str, Any]] = [
-        {"of": {name: label}, "below": 1, "for_each": [name], "aggregate": "mean"} for name, label in usual.items()
-    ]
+    about = {"below": 1, "aggregate": "mean"}
+    asked: list[dict[str, Any]] = [{**about, "of": {name: label}, "for_each": [name]} for name, label in usual.items()]
     asked += [{"best": name, "expect": str(label)} for name, label in usual.items()]
     asked += [{"smallest": "batch", "having": {name: {"at_most": 1}}} for name in METRICS]
     asked += [{"metric": name, "per": "peak_memory_mib"} for name in METRICS if name != "peak_memory_mib"]
     said = [in_words(Question.model_validate(each)) for each in asked]
     said += [choice_words(name, label) for name, label in usual.items()]
     assert [words for words in said if re.search(r"\b([a-z]+)s? \1|\ba [aeio]", words)] == []
-    for words in (
+    assert {
         "The mean of the latency with any workspace is less than 1 ms for each workspace",
         "The mean of the latency with the network as given is less than 1 ms for each network",
         "The batch size of the lowest latency is 1",
         "Which is the smallest batch size with a number of stages of at most 1?",
         "Which is the smallest batch size with an amount of data sent of at most 1 MiB?",
-        "Which is the smallest batch size with a gap above the bound of at most 100%?",
-        "any workspace",
-    ):
-        assert words in said
-    assert Quantity("stages").amount(1) == "1 stage"
-    assert choice_words("point", "batch 1") == "batch 1"
+    } < set(said)
+    assert (Quantity("stages").amount(1), choice_words("point", "batch 1")) == ("1 stage", "batch 1")
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
