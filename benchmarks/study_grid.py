@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     given = parser.parse_args()
     scenario = Scenario(
+        units="model",
         name="grid",
         models=[Model(model=name) for name in given.models],
         devices=[Device(device=name) for name in (device_names() if given.devices == ["all"] else given.devices)],

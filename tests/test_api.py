@@ -20,7 +20,7 @@ from iossim import api
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.report.schedule_tables import summary
-from iossim.report.search_words import optimality
+from iossim.report.search_words import comparison_lines, optimality
 from iossim.search.assemble import reprice
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
@@ -109,10 +109,11 @@ def test_comparison() -> None:
     comparison = iossim.compare("squeezenet", "v100-sxm2", schedulers=["ios-both", "greedy"])
     assert comparison.baseline is comparison["greedy"]
     assert [row["speedup"] for row in comparison.to_json()["schedules"]][1] == 1.0
-    # A chain has nothing to schedule: of equal latencies the best is that of the widest search, which proves it optimal.
+    # A chain has nothing to schedule: of equal latencies the best is the simplest one's, and the widest search proves it.
     comparison = iossim.compare("resnet18", "v100-sxm2")
     assert comparison.best.latency_us == pytest.approx(min(row.latency_us for row in comparison.rows))
-    assert comparison.best.scheduler == "ios-both"
+    assert comparison.best_of_all.label == "sequential, fused"
+    assert comparison_lines(comparison)[-1].startswith("Provably optimal under this cost model (general stages)")
 
 
 def test_progress_is_told_of_every_scheduler() -> None:

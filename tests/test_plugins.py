@@ -187,6 +187,10 @@ OPTIMIZE = "optimize ios_sample --device t4"
             "named 'iossim_example.not_there'; update or uninstall iossim-example 1.2",
         ),
         (f"{OPTIMIZE} --cost-model raising-costs", "RuntimeError: the licence server is down; update"),
+        (
+            f"{OPTIMIZE} --cost-model merging-costs",
+            ") cannot price the merge of a, b, c: ZeroDivisionError: none; update",
+        ),
         (f"{OPTIMIZE} --cost-model per-unit:fast", "give microseconds"),
         (f"{OPTIMIZE} --cost-model misnamed-costs", "creates a cost model whose identity is called 'per-unit'; update"),
         (f"{OPTIMIZE} --cost-model no-costs", "AttributeError: 'int' object has no attribute 'identity'; update"),
@@ -211,6 +215,17 @@ def test_a_broken_scheduler_is_left_out_of_a_comparison(installed: None, caplog:
     assert "licence" in refused("compare ios_sample --device t4 --schedulers raising-scheduler")
 
 
+def test_schedulers_whose_stages_a_plugin_cannot_price_are_left_out_of_a_comparison(
+    installed: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = "compare ios_sample --device t4 --cost-model merging-costs --json --schedulers"
+    names = [row["scheduler"] for row in printed_json(f"{asked} sequential,ios-merge,ios-parallel")["schedules"]]
+    assert names == ["sequential", "ios-parallel"]
+    (said,) = caplog.messages
+    assert said.startswith("warning: scheduler 'ios-merge' is left out: plugin 'merging-costs' of ")
+    assert "ZeroDivisionError" in refused(f"{asked} ios-merge,ios-both")
+
+
 def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path) -> None:
     printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
     out = tmp_path / "file.txt"
@@ -225,6 +240,7 @@ def test_doctor_names_each_problem(installed: None) -> None:
     works = {name for name, problem in problems.items() if problem is None}
     # Those are broken only once they are called.
     works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command", "misnamed-costs", "no-costs"}
+    works -= {"merging-costs"}
     assert " ".join(sorted(works)) == (
         "csv determinant example example-gpu example-rules hello no-double-relu pairs per-unit"
     )

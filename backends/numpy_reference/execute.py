@@ -17,10 +17,11 @@ from iossim.execution.plan import Copy, Launch, Plan
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.search.scheduler import Progress, ignore
 
 
-def evaluate_graph(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays of the graph's outputs by name, from arrays for its inputs.
+def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], progress: Progress = ignore) -> dict[str, Array]:
+    """The arrays of the graph's outputs by name, from arrays for its inputs; ``progress`` counts ops.
 
     Weights are loaded when they are read and not kept; other values are dropped after their last consumer. Raises
     GraphError if ``inputs`` are not the graph's.
@@ -29,7 +30,8 @@ def evaluate_graph(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array
     known: dict[str, Array] = {name: inputs[name] for name in graph.inputs}
     readers_left = Counter(name for node in graph.nodes for name in set(node.inputs))
     readers_left.update(graph.outputs)
-    for node in graph.nodes:
+    for done, node in enumerate(graph.nodes):
+        progress(done, len(graph.nodes))
         arrays = [known[name] if name in known else graph.constants[name].load() for name in node.inputs]
         known.update(zip(node.outputs, node.op.evaluate(arrays), strict=True))
         readers_left.subtract(set(node.inputs))
@@ -39,9 +41,9 @@ def evaluate_graph(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array
     return {name: known[name] if name in known else graph.constants[name].load() for name in graph.outputs}
 
 
-def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+def numpy_outputs(network: Network, inputs: Mapping[str, Array], progress: Progress = ignore) -> Mapping[str, Array]:
     """A network's outputs, as a :data:`~iossim.execution.measured_run.Reference`."""
-    return evaluate_graph(network.graph, inputs)
+    return evaluate_graph(network.graph, inputs, progress)
 
 
 def execute(plan: Plan, network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -54,8 +54,10 @@ class Plugin:
     package: str
     entry_point: EntryPoint
 
-    def guarded(self, function: Callable[P, T]) -> Callable[P, T]:
-        """A function of the plugin, with PluginError instead of anything it raises except IossimErrors."""
+    def guarded(self, function: Callable[P, T], problem: Callable[P, str] | None = None) -> Callable[P, T]:
+        """A function of the plugin, with PluginError instead of anything it raises except IossimErrors; with a
+        ``problem`` that says what went wrong with its arguments.
+        """
 
         def call(*arguments: P.args, **options: P.kwargs) -> T:
             try:
@@ -65,7 +67,8 @@ class Plugin:
             except (Exception, SystemExit) as error:
                 # Code of others may raise anything; it must not stop the rest.
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                raise self.error(f"does not work: {reason}") from error
+                what = problem(*arguments, **options) if problem else "does not work"
+                raise self.error(f"{what}: {reason}") from error
 
         return call
 

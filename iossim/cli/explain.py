@@ -46,6 +46,7 @@ def explain(
     """Explain a saved schedule, by default at the prices of its own device, or the one that optimize finds."""
     from iossim import api
     from iossim.cost.create import measures
+    from iossim.ir.shown_names import shown_names
     from iossim.report.explanation import in_full, in_short, overview, rewriting_dot
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
@@ -92,11 +93,12 @@ def explain(
             files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
         return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
 
-    joint_search = {key: value for key, value in found.options.items() if key == "joint"}
-    document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps], **joint_search}
+    document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
+    document |= {key: value for key, value in found.options.items() if key == "joint"}
     joint = (wrapped(remark) for remark in found.remarks if remark.startswith("Joint search:"))
-    shown = in_full(explained) if stage else in_short(explained, steps, all_stages)
-    parts = [*overview(explained), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
+    by_names = shown_names(network)(explained)
+    shown = in_full(by_names) if stage else in_short(by_names, steps, all_stages)
+    parts = [*overview(by_names), *joint, *shown, *([] if complete else [wrapped(INTERRUPTED)])]
     present(document, parts, as_json, out=out, files=drawings, complete=complete)
 
 
@@ -142,14 +144,16 @@ def _explain_streams(
     complete: bool,
 ) -> None:
     """Show the critical path, and its launches, or all, with their last waits and their slack."""
+    from iossim.ir.shown_names import shown_names
     from iossim.report.schedule_tables import launches_table, path_lines
     from iossim.report.schedule_tables import said as lines_of
     from iossim.tasks.stream_explain import explain_streams
 
     ran = explain_streams(found, network, prices)
-    shown = list(ran.launches) if all_launches else ran.critical[:_FEW]
+    by_names = shown_names(network)(ran)
+    shown = list(by_names.launches) if all_launches else by_names.critical[:_FEW]
     said = list(map(with_flags, lines_of(found)))
-    parts: list[Part] = [*map(wrapped, said), *path_lines(ran), launches_table(shown)]
+    parts: list[Part] = [*map(wrapped, said), *path_lines(by_names), launches_table(shown)]
     if len(shown) < len(ran.launches):
         parts.append(f"{len(ran.launches) - len(shown)} more launches (--all shows them)")
     files = partial(schedule_files, outputs, network, found, prices, said=said, explanation=ran)

@@ -39,7 +39,9 @@ def list_models(as_json: bool = False) -> None:
 @command
 def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: bool = False) -> None:
     """Show the contents of a network; of many different blocks only the largest, without --all."""
-    network = reading.network(model)
+    from iossim.ir.shown_names import shown_names
+
+    network = shown_names(read := reading.network(model))(read)
     found, widths = _summary(network)
     blocks = [
         {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,11 +43,10 @@ def run(
 ) -> None:
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds."""
     from iossim import api
-    from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import context_of
     from iossim.execution.backends import backend_from
-    from iossim.execution.measured_run import output_difference, plan_for
+    from iossim.execution.measured_run import plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.execution.tolerance import SWAPPED, ranked, tolerance
@@ -70,8 +70,8 @@ def run(
     remarks = [*network.remarks, *([foreign] if foreign else [])]
     schedules: dict[str, AnySchedule] = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
+    off = _checked(network, saved, runner, timing.seed, as_json) if check else None
     with progress_bars(quiet=as_json, unit="rounds") as start:
-        off = output_difference(network, saved, runner, numpy_outputs, timing.seed) if check else None
         if device is not None:
             predicted = predictions(network, schedules, device, runner.context.engine)
         else:
@@ -108,6 +108,15 @@ def run(
         "remarks": remarks,
     }
     present(document, _parts(document, rows, by_stage, off), as_json)
+
+
+def _checked(network: Network, saved: AnySchedule, runner: Backend, seed: int, quiet: bool) -> Difference:
+    """The difference of the outputs from NumPy's, which a bar awaits op by op."""
+    from iossim.backends.numpy_reference.execute import numpy_outputs
+    from iossim.execution.measured_run import output_difference
+
+    with progress_bars(quiet, unit="ops by NumPy") as start:
+        return output_difference(network, saved, runner, partial(numpy_outputs, progress=start("check")), seed)
 
 
 def _parts(

@@ -119,6 +119,7 @@ def show_schedule(
     """Show stages, or streams with their critical path, and what is said of them; with --out write their files, with a
     page.
     """
+    from iossim.ir.shown_names import shown_names
     from iossim.report.schedule_tables import path_lines, said
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
@@ -126,8 +127,9 @@ def show_schedule(
     explained = cache(lambda: explain_streams(found, network, prices) if isinstance(found, StreamSchedule) else None)
 
     def parts() -> Iterator[Part]:
-        yield from schedule_parts(found)
-        yield from path_lines(explained())
+        shown = shown_names(network)
+        yield from schedule_parts(shown(found))
+        yield from path_lines(shown(explained()))
 
     def files() -> Mapping[str, Writer]:
         told = list(map(with_flags, said(found)))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import IossimError, OptionError
 from iossim.cli.options import command
 from iossim.cli.outputs import TimelineOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
@@ -93,9 +94,16 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
 @command
 def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, as_json: bool = False) -> None:
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
+    from iossim.ir.shown_names import shown_names
     from iossim.report.diff_words import diff_lines, diff_tables
     from iossim.schedule.schedule_file import read_schedule
     from iossim.tasks.stream_diff import diff_any
+    from iossim.transforms.replay import network_of
 
-    found = diff_any(read_schedule(a), read_schedule(b), model)
-    present(found.to_json, [*diff_lines(found), *diff_tables(found, all_stages)], as_json)
+    first, second = read_schedule(a), read_schedule(b)
+    found = diff_any(first, second, model)
+    shown = found
+    with suppress(IossimError):  # schedules may be compared without their networks
+        sources = {one.source.model_dump_json(): one for one in (first, second)}
+        shown = shown_names(*(network_of(one, model) for one in sources.values()))(found)
+    present(found.to_json, [*diff_lines(shown), *diff_tables(shown, all_stages)], as_json)

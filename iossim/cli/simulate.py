@@ -36,6 +36,7 @@ def simulate(
     """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
     from iossim import api
     from iossim.api import simulate_events
+    from iossim.ir.shown_names import shown_names
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import explain_streams
 
@@ -67,7 +68,8 @@ def simulate(
         means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
         document["event_driven"] = {name: getattr(execution, name) for name in means}
         document["event_driven"]["kernels"] = len(execution.spans)
-    present(document, _parts(priced, explained, said), as_json, out=outputs.out, files=files)
+    shown = shown_names(network)((priced, explained))
+    present(document, _parts(*shown, said), as_json, out=outputs.out, files=files)
 
 
 def _said(saved: AnySchedule, priced: AnySchedule, execution: Execution | None) -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.registry import Extension, Group, Plugin, module_names
-from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 
 if TYPE_CHECKING:
@@ -43,15 +42,9 @@ def _own(name: str) -> CreateCostModel | None:
 
 
 def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]) -> CreateCostModel:
-    """The ``create`` of a plugin, which has no store; schedules record the name, so that it must be the plugin's."""
+    from iossim.cost.plugin_prices import adapted  # most prices are of no plugin
 
-    def created(device: DeviceProfile | None, precision: Precision, engine: str, argument: str, _: object) -> CostModel:
-        found = plugin.guarded(create)(device, precision, str(Engine.named(engine, device)), argument)
-        if (name := plugin.guarded(lambda: found.identity.name)()) != plugin.name:
-            raise plugin.error(f"creates a cost model whose identity is called {name!r}")
-        return found
-
-    return created
+    return adapted(plugin, create)
 
 
 COST_MODELS: Group[CreateCostModel] = Group(

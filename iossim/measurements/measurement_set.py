@@ -52,7 +52,7 @@ from iossim.measurements.formats.csv_table import to_csv
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measured_networks import measured_network_files
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet, Operator, unusable
-from iossim.measurements.other_exports import text_export
+from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.text_files import FEWEST_ROWS, read_file, require_rows
 
 # Generous lower bounds of a call's time: its arithmetic at the datasheet's peak, its bytes beyond L2 at that of DRAM,
@@ -204,6 +204,16 @@ def _format_of(path: Path, others: Sequence[Format]) -> Format:
     titles = f"give one of: {'; '.join(known.title for known in formats())}; 'iossim profile-report' reads profiles"
     other, begin = text_export(text, titles), text.lstrip().partition("\n")[0][:40]
     raise unusable(path, f"it is {other}" if other else f"{begin!r} begins no format that is known; {titles}")
+
+
+def kind_of_file(path: Path, expected: str) -> str:
+    """What a file seems to be, and what reads it or else the remedy ``expected``; empty if unknown."""
+    try:
+        text = read_file(path)
+    except MeasurementError:
+        return binary_export(path, path.read_bytes())
+    known = _recognised(path, text, ())
+    return f"{known.title}; {known.readers}" if known else text_export(text, expected)
 
 
 def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSet:

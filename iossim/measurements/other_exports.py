@@ -14,6 +14,7 @@ from iossim.base.shipped_yaml import shipped
 from iossim.base.user_files import read_json
 from iossim.measurements.measurement import SCHEMA
 
+SET_READERS = "'iossim calibrate' and 'iossim validate' read it"
 _REPORT_AS_TEXT = re.compile(r"\*\* .*\((\w+)\):")
 
 
@@ -65,7 +66,7 @@ def text_export(text: str, expected: str) -> str:
 
 def _json_export(text: str, expected: str) -> str:
     if f'"{SCHEMA}' in text[:4096]:
-        return "a set of measurements; 'iossim calibrate' and 'iossim validate' read it"
+        return f"a set of measurements; {SET_READERS}"
     try:
         document = read_json(text)
     except ValueError as error:

@@ -24,7 +24,7 @@ def _difference(found: Difference[Any]) -> list[str]:
         more_us = second.latency_us - first.latency_us
         part = more_us / first.latency_us if first.latency_us else 0.0
         noise = {None: "", True: ": within the noise", False: ": more than the noise"}[found.tie]
-        lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}")
+        lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}" if more_us else "B takes as long as A")
     elif found.cross is not None:
         cross = found.cross
         lines.append(_crossed("A", first, cross.second_at_first_us, cross.tie_at_first))

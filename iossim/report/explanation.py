@@ -39,10 +39,8 @@ _WORDS = {
 
 def overview(explanation: Explanation) -> list[str]:
     found = explanation.schedule
-    whole = f"{heading(found)} in {len(found.stages)} stages"
-    if explanation.sequential_us and found.latency_us:
-        whole += f", {speedup_words(found, explanation.sequential_us)}"
-    lines = [whole]
+    speedup = speedup_words(found, explanation.sequential_us)
+    lines = [f"{heading(found)} in {len(found.stages)} stages{speedup}"]
     if explanation.limits_us:
         limits_us = {named_limit(name, explanation.stages[0].facts): us for name, us in explanation.limits_us.items()}
         lines.append(f"Time by limit: {divided(limits_us, found.latency_us)}")
@@ -167,7 +165,8 @@ def _heading(one: StageExplanation) -> str:
         kind = f"{len(stage.groups)} concurrent groups of {count} units"
         if one.facts is not None and one.facts.sms:
             kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} {one.facts.multiprocessors}"
-    line = f"stage {one.number} ({one.block}): {kind}, {one.cost_us:.1f} us, {one.share:.1%}"
+    place = "" if kind == one.block else f" ({one.block})"
+    line = f"stage {one.number}{place}: {kind}, {one.cost_us:.1f} us, {one.share:.1%}"
     if stage.boundary_us:
         line += f" ({stage.boundary_us:.1f} us of that is synchronisation)"
     if one.saves_us is not None and abs(one.saves_us) >= 0.05:

@@ -261,14 +261,17 @@ def headline(found: AnySchedule, sequential_us: float | None = None) -> str:
     told = [f"{found.latency_us / 1e3:.3f} ms {'simulated' if name == 'simulator' else f'priced by {name}'}"]
     if found.interval_us is not None:
         told.append(f"{interval_words(found.interval_us)} expected on hardware (90% interval)")
-    if sequential_us and found.scheduler != "sequential":
-        told.append(speedup_words(found, sequential_us))
-    return ", ".join(told)
+    return ", ".join(told) + speedup_words(found, sequential_us)
 
 
-def speedup_words(found: SavedSchedule, sequential_us: float) -> str:
-    noise = ", within the noise" if "sequential" in found.ties else ""
-    return f"speed-up {found.speedup(sequential_us):.2f}x over sequential{noise}"
+def speedup_words(found: SavedSchedule, sequential_us: float | None) -> str:
+    """The speed-up over sequential, behind a comma; empty where that is unknown, or the schedule itself."""
+    if not (sequential_us and found.latency_us):
+        return ""
+    speedup = f"{found.speedup(sequential_us):.2f}x"
+    if (found.scheduler, speedup) == ("sequential", "1.00x"):
+        return ""
+    return f", speed-up {speedup} over sequential{', within the noise' if 'sequential' in found.ties else ''}"
 
 
 def schedule_facts(found: AnySchedule) -> str:

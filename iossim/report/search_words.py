@@ -80,6 +80,6 @@ def comparison_lines(found: Comparison) -> list[str]:
     lines += filter(None, [expectation(best) if by_sums else None])
     if not found.complete:
         lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
-    elif by_sums and (claim := optimality(best)):
+    elif by_sums and (claim := optimality(found.fastest_of_stages[-1].schedule)):
         lines.append(claim if not found.best_of_stages.how else f"{claim}, for the changed network")
     return [*lines, found.other_engine.sentence()] if found.other_engine else lines

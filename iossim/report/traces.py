@@ -17,6 +17,7 @@ from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_names
 from iossim.ir.types import TensorType
 from iossim.report.colours import reserved_colour
 from iossim.report.figures.timeline import StageExtent, stage_extents
@@ -94,6 +95,7 @@ def perfetto_trace(
     network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
 ) -> str:
     """The trace as JSON text, with counters where ``execution`` is given; equal arguments give equal text."""
+    network, schedule, spans = shown_names(network)((network, schedule, tuple(spans)))
     streams = sorted({span.stream for span in spans})
     tracks = {STAGES_TRACK: "stages", **{_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in streams}}
     events = [_stage_event(extent) for extent in stage_extents(schedule, spans)]
@@ -108,6 +110,7 @@ def stream_trace(network: Network, found: StreamExplanation, execution: Executio
 
     Arrows are flow events (``ph: "s"`` and ``"f"``); those of the critical path have their own category.
     """
+    network, found = shown_names(network)((network, found))
     schedule = found.schedule
     tracks = {_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in range(len(schedule.streams))}
     launch_of = {one.unit: one for one in found.launches}

@@ -21,7 +21,6 @@ from iossim.base.memory import size_bytes
 from iossim.base.registry import PluginError
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
-from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.options import StageSpace
 from iossim.study.study_kind import GROUP, Axis, Label, Labelled, Measure, Metric, StudyKind, guest_parts
 from iossim.transforms.rewriting.backtracking import ALPHA
@@ -77,8 +76,8 @@ class Model(Labelled):
     #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
-    #: Unit policy, or ``chosen``: the model's units, with joins chosen for the schedule by ``ios-both``.
-    units: str = MODEL
+    #: As the study's; by default that.
+    units: str = ""
     max_block: int | None = Field(default=None, ge=1)
     #: A single block, by its name, or its number: 1 is the first, -1 the last.
     block: str | int | None = None
@@ -208,9 +207,9 @@ AXES: dict[str, Axis] = {
         Axis("engine", "engines", "with engine {}", 3, 7, "paper", of_all_kinds=False),
         Axis("cost_model", "cost_models", "priced by {}", 8, 8, "simulator", of_all_kinds=False),
         Axis("search", "searches", "with search {}", 7, 2, Search(), of_all_kinds=False),
-        Axis("rewrite", "rewrites", "with rewrite {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
+        Axis("rewrite", "rewrites", "with the network {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
         Axis("micro_batch", "micro_batches", "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
-        Axis("workspace", "workspace", "under {}", 5, 4, Workspace(), of_all_kinds=False),
+        Axis("workspace", "workspace", "with workspace {}", 5, 4, Workspace(), of_all_kinds=False),
         *(kind.axis for kind in KINDS),
     )
 }
@@ -222,7 +221,13 @@ _SPOKEN = ("model", "device", "scheduler", *(axis for axis in AXES if axis not i
 
 def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
     """Place of a row on some axes: ``with ios-both at batch 8``."""
-    return " ".join(ROW_AXES[axis].phrase.format(labels[axis]) for axis in _SPOKEN if axis in axes)
+    return " ".join(_phrase(axis, str(labels[axis])) for axis in _SPOKEN if axis in axes)
+
+
+def _phrase(axis: str, label: str) -> str:
+    """A value in a sentence; one that says of what it is follows the preposition: ``with any workspace``."""
+    phrase = ROW_AXES[axis].phrase
+    return f"{phrase.split()[0]} {label}" if label.endswith(axis) else phrase.format(label)
 
 
 def name_of(axis: str, label: object) -> str:
@@ -282,9 +287,10 @@ class Quantity:
 
     def amount(self, value: float) -> str:
         if self.metric == "gap":
-            told = f"{100 * value:.2g}% above the bound"
+            told = f"{number(float(f'{100 * value:.2g}'))}% above the bound"
         else:
-            told = f"{number(value)}{METRICS[self.metric].unit}"
+            unit = METRICS[self.metric].unit
+            told = f"{number(value)}{unit.removesuffix('s') if value == 1 and self._is_count else unit}"
         return told if self.per is None else f"{told} per {METRICS[self.per].per or self.per}"
 
     def told(self, row: Any) -> str:
@@ -293,8 +299,15 @@ class Quantity:
         return "nothing" if value is None else self.amount(value)
 
     def exact(self, bound: float) -> str:
-        """A bound as it was given, with its unit."""
-        return f"{bound:,g}{METRICS[self.metric].unit}"
+        """A bound as it was given, with the unit, behind the name of the metric, which says of what it is."""
+        if self.metric == "gap":
+            return f"{100 * bound:,g}%"
+        words = METRICS[self.metric].unit.split(" ")
+        return f"{bound:,g}{' '.join(words[: 1 if self._is_count else 2])}"
+
+    @property
+    def _is_count(self) -> bool:
+        return METRICS[self.metric].words.startswith("number of ")
 
     def span(self, values: list[float]) -> str:
         """Range of several figures: ``1.2 to 1.6x``."""

@@ -26,7 +26,8 @@ from typing_extensions import TypeAliasType
 from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
-from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, name_of, where_in_words
+from iossim.report.figures.figure import title_of
+from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, where_in_words
 from iossim.study.study_kind import Direction, Label, add_fields
 
 #: Labels of each axis, from :func:`iossim.study.points.labels_of`.
@@ -262,6 +263,8 @@ def label_of_axis(axis: str, label: Label | float, labels: Labels) -> Label:
 
 
 _AGGREGATES = {"mean": "mean", "geomean": "geometric mean", "min": "minimum", "max": "maximum"}
+#: Axes whose titles are plural.
+_NUMBERS = {"micro_batch": "number of micro-batches"}
 _SIGNS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than", "=": "equal to"}
 
 
@@ -273,16 +276,16 @@ def in_words(asked: Question) -> str:
         axis=axis, direction=direction, quantity=quantity, metric=_at(asked.of, quantity), figure=_figure(asked)
     )
     if asked.expect is not None:
-        said = f"The {axis} of the {direction} {quantity} is {name_of(asked.best or '', asked.expect)}"
+        said = f"The {axis} of the {direction} {quantity} is {asked.expect}"
     if asked.kind in ("smallest", "largest") and axis == "device":
         said += f" by {METRICS[asked.size].words}"
     if asked.having:
-        conditions = (f"a {_named(name)} of {_condition(name, each)}" for name, each in asked.having.items())
+        conditions = (f"{_article(name)} of {condition_words(name, each)}" for name, each in asked.having.items())
         said += f" with {_and(conditions)}"
     if asked.for_each:
         said += f" for each {_and(map(_named, asked.for_each))}"
     rows = [
-        f"the {_named(name)} {verb} {_condition(name, each)}"
+        f"the {_named(name)} {verb} {condition_words(name, each)}"
         for conditions_of, verb in ((asked.where, "is"), (asked.where_not, "is not"))
         for name, each in conditions_of.items()
     ]
@@ -319,7 +322,7 @@ def _place(at: str | Place) -> str:
     return f"of {at}" if isinstance(at, str) else where_in_words(at, set(at))
 
 
-def _condition(name: str, condition: Condition) -> str:
+def condition_words(name: str, condition: Condition) -> str:
     def exact(value: float) -> str:
         return Quantity(name).exact(value) if name in METRICS else f"{value:g}"
 
@@ -330,7 +333,11 @@ def _condition(name: str, condition: Condition) -> str:
 
 def _named(name: str) -> str:
     """A metric or an axis in words."""
-    return METRICS[name].words if name in METRICS else "batch size" if name == "batch" else name.replace("_", " ")
+    return METRICS[name].words if name in METRICS else _NUMBERS.get(name, title_of(name))
+
+
+def _article(name: str) -> str:
+    return f"{'an' if _named(name).startswith(('a', 'e', 'i', 'o', 'upper', 'fp')) else 'a'} {_named(name)}"
 
 
 def _and(parts: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from iossim.base.values import Value
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import (
     AXES,
+    CHOSEN,
     KINDS,
     MEASURES,
     CostModelName,
@@ -83,6 +84,9 @@ class Scenario(Value):
     #: Motivation of the study, for a reader of the file and the report.
     description: str = ""
     models: list[Model] = Field(default_factory=list)
+    #: Unit policy of models that name none, or ``chosen``: the model's units, with joins chosen for the schedule by
+    #: ``ios-both``.
+    units: str = CHOSEN
     devices: list[Device] = Field(default_factory=list)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = _listed("batch")
     dtypes: list[str] = _listed("dtype")
@@ -126,7 +130,9 @@ class Scenario(Value):
         return given
 
     @model_validator(mode="after")
-    def _with_schedulers(self) -> Self:
+    def _filled(self) -> Self:
+        filled = [model.model_copy(update={"units": model.units or self.units}) for model in self.models]
+        object.__setattr__(self, "models", filled)
         if "schedulers" not in self.model_fields_set and (kind := self.kind) is not None:
             object.__setattr__(self, "schedulers", list(kind.schedulers(getattr(self, kind.axis.field))))
         return self

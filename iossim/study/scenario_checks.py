@@ -19,10 +19,11 @@ from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, CHOSEN, KIND_OF_METRIC, KINDS, METRICS, Device, Model, Rewrite, file_of_cost_model
 from iossim.study.points import device_of_kind, labels_of, points_of
-from iossim.study.question import Labels, Question, in_words, label_of_axis, place_of, values_of
+from iossim.study.question import Labels, Question, condition_words, in_words, label_of_axis, place_of, values_of
 from iossim.study.report.plots import plots
 from iossim.study.scenario import Fault, Scenario
 from iossim.study.study_kind import StudyKind, label_of
+from iossim.study.table import meets
 from iossim.transforms.rewriting.rule_sets import rules_named
 
 
@@ -35,6 +36,9 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
+    if found := _asked(("units",), _CHECKS["model"]["units"], scenario):
+        yield from found
+        return
     kind = scenario.kind
     of_devices: _Checks = {"device": partial(_device, kind), "set": partial(device_of_kind, kind)}
     checks: dict[str, _Checks] = {**_CHECKS, "device": of_devices}
@@ -133,8 +137,15 @@ def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels, pla
             label_of_axis(asked.axis, asked.expect, labels)
         for conditions in (asked.having, asked.where, asked.where_not):
             for name, condition in conditions.items():
-                for label in values_of(condition) if name not in METRICS else ():
+                if name in METRICS:
+                    continue
+                for label in values_of(condition):
                     label_of_axis(name, label, labels)
+                if not any(meets(condition, label) for label in labels[name]):
+                    known = ", ".join(map(str, labels[name]))
+                    raise ScenarioError(
+                        f"no {name} of this study is {condition_words(name, condition)}; known: {known}"
+                    )
     except ScenarioError as error:
         yield Fault(place, str(error))
     for name in sorted(asked.metrics):
@@ -182,7 +193,7 @@ def _rules(rewrite: Rewrite) -> None:
 #: Checks of a value, by the field that is at fault (the value itself where it has none): each raises an IossimError.
 _Checks = dict[str, Callable[[Any], object]]
 _CHECKS: dict[str, _Checks] = {
-    "model": {"model": _model, "units": lambda model: model.units == CHOSEN or unit_policy(model.units)},
+    "model": {"model": _model, "units": lambda given: given.units == CHOSEN or unit_policy(given.units)},
     "dtype": {"": Precision.named},
     "engine": {"": Engine.named},
     "cost_model": {"": _cost_model},

@@ -221,7 +221,7 @@ def run(
 
 def _parts(found: StudyRun) -> Iterator[Part]:
     from iossim.base.tables import Column, records_table
-    from iossim.study.report.layout import fixed_in_words, in_sample_in_words, varying
+    from iossim.study.report.layout import fixed_in_words, remarks_in_words, varying
 
     results = found.results
     yield wrapped(results.scenario.title or results.scenario.name, "bold")
@@ -248,7 +248,7 @@ def _parts(found: StudyRun) -> Iterator[Part]:
         ]
         records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows[:_ROWS_SHOWN]]
         yield records_table("", records, columns)
-    if sentence := in_sample_in_words(rows):
+    if sentence := remarks_in_words(rows):
         yield wrapped(sentence, "dim")
     if len(rows) > _ROWS_SHOWN:
         yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv")

@@ -57,16 +57,16 @@ def other_axes(axis: str) -> tuple[str, ...]:
 
 def is_looked_at(asked: Question, row: Row) -> bool:
     """True where a question applies to a row."""
-    unwanted = any(_meets(condition, getattr(row, name)) for name, condition in asked.where_not.items())
+    unwanted = any(meets(condition, getattr(row, name)) for name, condition in asked.where_not.items())
     return not unwanted and meets_all(asked.where, row)
 
 
 def meets_all(conditions: Conditions, row: Row) -> bool:
     """True where a row meets all conditions; an unknown value meets none."""
-    return all(_meets(condition, getattr(row, name)) for name, condition in conditions.items())
+    return all(meets(condition, getattr(row, name)) for name, condition in conditions.items())
 
 
-def _meets(condition: Condition, value: float | Label | None) -> bool:
+def meets(condition: Condition, value: float | Label | None) -> bool:
     if value is None:
         return False
     if isinstance(condition, Range):

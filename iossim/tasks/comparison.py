@@ -85,15 +85,19 @@ class ComparisonRow:
         return 100 * (self.left_out_us / self.published_us - 1) if self.published_us and self.left_out_us else None
 
 
-def fastest(items: Sequence[T], latency: Callable[[T], float]) -> T | None:
-    """The item of least latency; among equals the last, which searched the larger space; None without items."""
-    least = min(map(latency, items), default=0.0)
-    return next((item for item in reversed(items) if latency(item) <= least * (1 + 1e-9)), None)
+def fastest(items: Sequence[T], latency_us: Callable[[T], float]) -> list[T]:
+    """The items whose latencies and speed-ups are printed alike, as the least, in order: the first is the simplest, the
+    last searched the largest space.
+    """
+    least_us = min(map(latency_us, items), default=0.0)
+    return [
+        each for each in items if latency_us(each) <= 1.001 * least_us and round(latency_us(each)) == round(least_us)
+    ]
 
 
 def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
-    """The fastest row, by the rule of :func:`fastest`."""
-    return fastest(rows, lambda row: row.latency_us)
+    """The first of the :func:`fastest` rows; None without rows."""
+    return next(iter(fastest(rows, lambda row: row.latency_us)), None)
 
 
 def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
@@ -247,19 +251,20 @@ class Comparison(Printed):
 
     @property
     def best_of_stages(self) -> Entry[Schedule]:
-        """The fastest of stages; of equals the last, which searched the larger space, but of the network as given."""
-        return self._fastest(self._of_given(self.schedules), self.changed)
+        """The fastest of stages; of equals the first, so that the network as given comes before changed ones."""
+        return self.fastest_of_stages[0]
+
+    @property
+    def fastest_of_stages(self) -> list[Entry[Schedule]]:
+        """The entries of stages as fast as the fastest, of one network: the given one if it can."""
+        found = fastest([*self._of_given(self.schedules), *self.changed], self.latency_us)
+        return [each for each in found if each.network is found[0].network]
 
     @property
     def best_of_all(self) -> Entry[Any]:
         """The fastest entry: streams only if faster than all stages."""
-        return self._fastest([self.best_of_stages], self._of_given(self.streams))
-
-    def _fastest(self, entries: Sequence[Entry[Kind]], others: Sequence[Entry[Kind]]) -> Entry[Kind]:
-        """The fastest of the entries, of which there is one, or of the others if that is faster."""
-        best, rival = (fastest(each, self.latency_us) for each in (entries, others))
-        assert best is not None, "nothing was compared"
-        return best if rival is None or self.latency_us(rival) >= self.latency_us(best) * (1 - 1e-9) else rival
+        entries: list[Entry[Any]] = [self.best_of_stages, *self._of_given(self.streams)]
+        return fastest(entries, self.latency_us)[0]
 
     @property
     def best(self) -> Schedule:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from iossim.base.errors import IossimError, OptionError, warn_once
+from iossim.base.registry import PluginError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
@@ -229,7 +230,8 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
             search = replace(given, scheduler=name).search
             made = steps.take(lambda search=search, name=name: search(progress(name), memo=memo), None)  # type: ignore[misc]
         except IossimError as error:
-            if name not in SCHEDULERS.plugins() or len(schedulers) == 1:
+            broken = isinstance(error, PluginError) or name in SCHEDULERS.plugins()
+            if not broken or (not found and name == schedulers[-1]):
                 raise
             warn_once(f"scheduler {name!r} is left out: {error}")
             continue

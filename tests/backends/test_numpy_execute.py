@@ -182,7 +182,9 @@ GRAPH = Graph.create(
 
 
 def test_outputs_are_given_by_name():
-    outputs = evaluate_graph(GRAPH, {"x": X})
+    told: list[tuple[int, int]] = []
+    outputs = evaluate_graph(GRAPH, {"x": X}, lambda done, total: told.append((done, total)))
+    assert told == [(done, len(GRAPH.nodes)) for done in range(len(GRAPH.nodes))]
     assert list(outputs) == ["y", "b", "c"]
     np.testing.assert_array_equal(outputs["y"], [[7, 26]])
     np.testing.assert_array_equal(outputs["b"], [[-3, 4]])

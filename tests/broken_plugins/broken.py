@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from iossim.cost.model import CostModelIdentity, Prices
+from iossim.cost.random import RandomCostModel
+from iossim.schedule.batch import StageBatch
+
 
 def create(*arguments: object) -> object:
     raise RuntimeError("the licence server\nis down")
@@ -17,3 +21,20 @@ def rules() -> str:
 
 def output(*arguments: object) -> object:
     return 7
+
+
+class Merging(RandomCostModel):
+    """Prices of all stages but merged ones."""
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("merging-costs")
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        if batch.merged.any():
+            raise ZeroDivisionError("none")
+        return super().price_stages(batch)
+
+
+def merging(*arguments: object) -> Merging:
+    return Merging()

@@ -6,8 +6,10 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
+from onnx_models import write_onnx
 
 import iossim
 from iossim.report.explanation import long_lines, overview, short_lines
@@ -133,7 +135,7 @@ def test_diff(saved: Path) -> None:
     assert f"B against A: {change_us:+.1f} us ({100 * change_us / first_us:+.1f}%): within the noise" in text
     assert "Identical stages: 1. Runs of stages that differ: 1 (1 joined)" in text
     same = printed(f"diff {saved}/best.json {saved}/best.json")
-    assert "B against A: +0.0 us (+0.0%): within the noise" in same
+    assert "B takes as long as A" in same
     assert "All 2 stages are the same" in same
     found = printed_json(f"diff {saved}/one_by_one.json {saved}/best.json --json")
     assert found["tie"] is False
@@ -160,3 +162,19 @@ def test_diff_of_two_networks(saved: Path, tmp_path: Path) -> None:
     told = refused(f"diff {saved}/best.json {tmp_path}/schedule.json")
     assert "belong to different networks: unit 'a' is in the first one alone; give two of the same model, with" in told
     assert "No such file" in refused(f"diff {saved}/best.json {tmp_path}/none.json")
+
+
+def test_people_read_the_convolution_of_a_unit_and_files_keep_its_last_op(tmp_path: Path) -> None:
+    nodes = "a = Conv (x, w)\nb = Relu (a)\nc = Conv (x, v)\nd = Relu (c)\ny = Add (b, d)"
+    weights = {name: np.full((8, 8, 3, 3), at, np.float32) for at, name in enumerate("wv")}
+    model = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 8, 9, 9]}, weights)
+    texts = [printed(f"optimize {model} -d t4 --units conv-relu --out {tmp_path} --no-trace")]
+    saved = tmp_path / "schedule.json"
+    assert {"Relu_1", "Relu_3"} < set(re.findall(r'"(\w+)"', saved.read_text()))
+    texts += [printed(f"{line} {saved}") for line in ("explain --stage 0", "simulate", f"diff --all {saved}")]
+    texts += [(tmp_path / name).read_text() for name in ("graph.dot", "graph.svg", "index.html")]
+    assert [("Relu_" in text, "Conv_2" in text) for text in texts] == [(False, True)] * 7
+    # A block is found by the name that is read and by the one that it has.
+    (shown,) = printed_json(f"models show {model} --units conv-relu --json")["block_list"]
+    for name in (shown["block"], "Relu_1..Add_4"):
+        assert len(iossim.load(model, units="conv-relu", block=name).units) == 3

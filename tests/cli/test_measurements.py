@@ -215,7 +215,11 @@ def test_prune() -> None:
     [
         ("prune --store s.sqlite", "prune needs to know what may go"),
         ("import none.sqlite --store s.sqlite", "there is no measurement store none.sqlite"),
-        ("import text.sqlite --store s.sqlite", "is not a database"),
+        ("import text.sqlite --store s.sqlite", "text.sqlite is not a database; choose another --store"),
+        ("import set.jsonl --store s.sqlite", "seems to be iossim measurements as JSON lines; 'iossim calibrate'"),
+        ("import conv.csv --store s.sqlite", "seems to be a table KIND.DEVICE.csv of operators; 'iossim predict'"),
+        ("import x.onnx --store s.sqlite", "x.onnx is no measurement store; it seems to be a model; 'iossim"),
+        ("import s.json --store s.sqlite", "it seems to be a schedule of iossim; 'iossim explain' and 'iossim"),
         ("export out.jsonl --store s.sqlite --context 7", "holds nothing of that kind"),
         ("export no/folder/out.jsonl --store s.sqlite", "cannot write measurements"),
     ],
@@ -224,4 +228,8 @@ def test_mistakes(arguments: str, words: str) -> None:
     with MeasurementStore(PATH) as store:
         store.add([_record("s")])
     Path("text.sqlite").write_text("not a store at all")
+    Path("set.jsonl").write_text('{"schema": "iossim-measurements", "version": 1}\n')
+    Path("conv.csv").write_text("batch,in_channels\n1,64\n")
+    Path("x.onnx").write_bytes(b"\0\1" * 9)
+    iossim.optimize("ios_sample", "t4", scheduler="sequential").save("s.json")
     refused(f"measurements {arguments}", words)

@@ -211,7 +211,7 @@ def damaged(path: Path) -> None:
     [
         (newer, rf"has schema {len(MIGRATIONS) + 1}, .* update iossim"),
         (lambda path: path.write_bytes(b"not a database, but long enough to look like one" * 100), "is not a database"),
-        (lambda path: path.write_bytes(b"x"), "store.sqlite: file is not a database"),
+        (lambda path: path.write_bytes(b"x"), "store.sqlite is not a database"),
         (of_another_program, "of another program"),
         (damaged, "no SQLite file or is damaged"),
     ],

@@ -57,7 +57,7 @@ def test_round_trip(suffix: str, measured: MeasurementSet, tmp_path: Path) -> No
 
 def test_a_format_that_is_not_known_is_refused_with_its_first_line(tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text("\nop;m;n;k\nlinear;1;2;3\n")
-    refused(tmp_path / "set.csv", "'op;m;n;k' begins no format that is known; give one of: table KIND.DEVICE.csv")
+    refused(tmp_path / "set.csv", "'op;m;n;k' begins no format that is known; give one of: a table KIND.DEVICE.csv")
 
 
 def test_cannot_be_written(tmp_path: Path) -> None:

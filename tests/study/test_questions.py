@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from iossim.report.figures.figure import choice_words
 from iossim.study.answers import answer, meets
-from iossim.study.axes import number
+from iossim.study.axes import METRICS, ROW_AXES, Quantity, number
 from iossim.study.question import Question, in_words
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import faults_of
@@ -356,6 +358,8 @@ UNKNOWN = {
     "{metric: latency_ms, of: {batch: 9}, below: 1}": "'9' is no batch of this study; known: 1, 32, 8",
     "{metric: latency_ms, of: t4, below: {device: V100}}": "'V100' is no device of this study",
     "{best: scheduler, expect: ios-bth}": "did you mean 'ios-both'?",
+    "{best: scheduler, where: {batch: {above: 32}}}": "no batch of this study is more than 32; known: 1, 8, 32",
+    "{metric: speedup, where_not: {batch: {above: 8, below: 32}}}": "no batch of this study is more than 8 and less than",
     "{best: scheduler, where: {device: [t4, k80]}}": "'k80' is no device of this study",
     "{metric: peak_memory_mib}": "write 'measures: [peak_memory]'",
     "{metric: shared_mib}": "shared_mib is known of edge devices alone",
@@ -369,6 +373,26 @@ def test_what_asks_nothing_is_refused(text: str) -> None:
         question(text)
     (problem,) = caught.value.errors()
     assert [word for word in REFUSED[text] if word not in problem["msg"]] == []
+
+
+def test_no_phrase_says_a_word_twice_or_a_count_of_itself() -> None:
+    usual = {name: axis.usual or 1 for name, axis in ROW_AXES.items()}
+    about = {"below": 1, "aggregate": "mean"}
+    asked: list[dict[str, Any]] = [{**about, "of": {name: label}, "for_each": [name]} for name, label in usual.items()]
+    asked += [{"best": name, "expect": str(label)} for name, label in usual.items()]
+    asked += [{"smallest": "batch", "having": {name: {"at_most": 1}}} for name in METRICS]
+    asked += [{"metric": name, "per": "peak_memory_mib"} for name in METRICS if name != "peak_memory_mib"]
+    said = [in_words(Question.model_validate(each)) for each in asked]
+    said += [choice_words(name, label) for name, label in usual.items()]
+    assert [words for words in said if re.search(r"\b([a-z]+)s? \1|\ba [aeio]", words)] == []
+    assert {
+        "The mean of the latency with any workspace is less than 1 ms for each workspace",
+        "The mean of the latency with the network as given is less than 1 ms for each network",
+        "The batch size of the lowest latency is 1",
+        "Which is the smallest batch size with a number of stages of at most 1?",
+        "Which is the smallest batch size with an amount of data sent of at most 1 MiB?",
+    } < set(said)
+    assert (Quantity("stages").amount(1), choice_words("point", "batch 1")) == ("1 stage", "batch 1")
 
 
 @pytest.mark.parametrize("text", UNKNOWN)

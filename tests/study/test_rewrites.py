@@ -60,7 +60,7 @@ def test_rows_for_each(tmp_path: Path) -> None:
 
 def test_chosen_joins_are_those_of_a_comparison(tmp_path: Path) -> None:
     given = {"devices": ["t4"], "schedulers": ["sequential", "ios-both"], "batch_sizes": [1, 4], "name": "joins"}
-    models = [{"model": "squeezenet"}, {"model": "squeezenet", "units": "chosen", "label": "chosen"}]
+    models = [{"model": "squeezenet", "units": "model"}, {"model": "squeezenet", "label": "chosen"}]
     asked = Scenario.model_validate({**given, "models": models, "cross_evaluate": ["batch"]})
     run = run_study(asked, tmp_path / "run", workers=1)
     found = {(row.model, row.scheduler): row for row in run.results.rows if row.batch == 1}

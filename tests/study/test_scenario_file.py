@@ -85,6 +85,7 @@ MALFORMED: list[tuple[Any, ...]] = [
     (changed("  - squeezenet", "  - squeezent"), 5, "models[0]", "unknown model 'squeezent'", "did you mean 'squeezenet'?"),
     (changed("  - squeezenet", "  - nets/mine.onnx"), 5, "models[0]", "nets/mine.onnx' does not exist", "give an ONNX file"),
     (changed("block: mixed_7c", "units: fussed"), 6, "models[1].units", "unknown unit policy", "did you mean 'fused'?"),
+    (changed("title:", "units: fussed\ntitle:"), 3, "units", "unknown unit policy 'fussed'", "did you mean 'fused'?"),
     (changed("  - t4", "  - t5"), 8, "devices[0]", "unknown device 't5'", "did you mean 't4'?"),
     (changed("  - t4", "  - mine.yaml"), 8, "devices[0]", "mine.yaml: No such file", "give a YAML file"),
     (changed("  - t4", "  - t4\n  - t4"), 9, "devices[1]", "there twice", "another 'label'"),

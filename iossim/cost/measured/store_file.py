@@ -137,9 +137,11 @@ def _check_header(path: Path) -> None:
     except OSError:
         return  # missing, or SQLite will report why it cannot be opened
     if head and head != _HEADER:
-        raise StoreError(
-            f"measurement store {path}: file is not a database; choose another `store`, or move this file away"
-        )
+        from iossim.measurements.measurement_set import kind_of_file  # stores need it not
+
+        remedy = "choose another `store`, or move this file away"
+        said = f"is no measurement store; it seems to be {seen}" if (seen := kind_of_file(path, remedy)) else ""
+        raise StoreError(f"{path} {said or f'is not a database; {remedy}'}")
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

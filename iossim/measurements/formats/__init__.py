@@ -9,6 +9,7 @@ from pathlib import Path
 
 from iossim.base.registry import modules
 from iossim.measurements.measurement import MeasurementSet
+from iossim.measurements.other_exports import SET_READERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Format:
     read: Callable[[Path, str | None], MeasurementSet]
     #: The sets of a file of several devices; None for formats with one device per file.
     read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None
+    #: The commands that read it, in error messages.
+    readers: str = SET_READERS
 
 
 @cache

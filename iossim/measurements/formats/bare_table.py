@@ -14,6 +14,7 @@ from pathlib import Path
 from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
+from iossim.measurements.other_exports import SET_READERS
 from iossim.measurements.text_files import RowReader, Table, header_cells, parse_table, read_file
 
 #: Kinds for which frameworks search for an algorithm, so that the host's overhead drifts.
@@ -89,4 +90,5 @@ def _resolution_us(table: Table) -> float:
     return float(10.0**-decimals)
 
 
-FORMAT = Format("table KIND.DEVICE.csv of operators", _recognises, _read)
+_READERS = f"'iossim predict' reads it; {SET_READERS}, too, if it has a column latency_us"
+FORMAT = Format("a table KIND.DEVICE.csv of operators", _recognises, _read, readers=_READERS)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from iossim.base.errors import OptionError, did_you_mean, is_count
 from iossim.ir.network import Block, Network, boundary, make_unit, subgraph
+from iossim.ir.shown_names import shown_names
 
 
 def parts_of(network: Network, block: Block, max_block: int) -> list[tuple[int, ...]]:
@@ -50,7 +51,7 @@ def _crossing_values(network: Network, block: Block) -> list[int]:
 
 def single_block(network: Network, block: str | int) -> Network:
     """The block of that name or number (1 the first, -1 the last) with its units; raises OptionError if missing."""
-    chosen = _found(network.blocks, block, network.name)
+    chosen = _found(network, block)
     return units_alone(network, chosen.units, f"{network.name}.{chosen.name}")
 
 
@@ -75,18 +76,22 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     return replace(network, name=name, graph=graph, units=tuple(own), blocks=blocks)
 
 
-def _found(blocks: Sequence[Block], block: str | int, network: str) -> Block:
+def _found(network: Network, block: str | int) -> Block:
+    blocks = network.blocks
     if isinstance(block, str):
         by_name = {each.name: each for each in blocks}
+        by_name = dict(zip(map(shown_names(network), by_name), blocks, strict=True)) | by_name
         if block in by_name:
             return by_name[block]
         try:
             block = int(block)
         except ValueError:
-            raise OptionError(f"network {network!r} has no block {block!r}; {did_you_mean(block, by_name)}") from None
+            raise OptionError(
+                f"network {network.name!r} has no block {block!r}; {did_you_mean(block, by_name)}"
+            ) from None
     if not is_count(block, -len(blocks)) or not 1 <= abs(block) <= len(blocks):
         raise OptionError(
-            f"network {network!r} has {len(blocks)} blocks, and none has the number {block!r}; "
+            f"network {network.name!r} has {len(blocks)} blocks, and none has the number {block!r}; "
             f"give 1 to {len(blocks)}, or -1 for the last"
         )
     return blocks[block - 1 if block > 0 else block]

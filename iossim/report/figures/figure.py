@@ -18,11 +18,23 @@ Record = Mapping[str, Cell]
 #: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
 ROWS = "rows"
 #: Titles of the columns that a reader chooses by; others are titled by their key.
-TITLES = {"cost_model": "cost model", "micro_batch": "micro-batches", "dtype": "data type", "batch": "batch size"}
+_TITLES = {
+    "batch": "batch size",
+    "cost_model": "cost model",
+    "dtype": "data type",
+    "micro_batch": "micro-batches",
+    "rewrite": "network",
+}
 
 
 def title_of(key: str) -> str:
-    return TITLES.get(key, key)
+    return _TITLES.get(key, key)
+
+
+def choice_words(key: str, value: object) -> str:
+    """A value of a column in words: ``batch size 8``; by itself where it says of what it is, as ``any workspace``."""
+    title = title_of(key)
+    return str(value) if key == "point" or str(value).endswith(title) else f"{title} {value}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
+from iossim.ir.shown_names import shown_names
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
@@ -55,6 +56,7 @@ def graph_svg(network: Network, schedule: AnySchedule | None = None, *, backgrou
     legend.
     """
     waits: list[tuple[int, int]] = []
+    network, schedule = shown_names(network)((network, schedule))
     if isinstance(schedule, StreamSchedule):
         left, columns = 0, len(schedule.streams)
         places, merged, bands, waits = _in_lanes(network, schedule)
@@ -131,10 +133,8 @@ def short_name(name: str) -> str:
 
 
 def unit_facts(network: Network, unit: Unit) -> str:
-    """Kind and output shapes of a unit, in words, and its op of the most work, where it has the name of another."""
-    main = max(network.unit_nodes(unit), key=lambda node: network.graph.work(node).flops).name
-    kind = unit.kind if main.startswith(unit.name) else f"{unit.kind} with {main}"
-    return f"{kind}, {', '.join(str(network.graph.types[value]) for value in unit.outputs)}"
+    """Kind and output shapes of a unit, in words."""
+    return f"{unit.kind}, {', '.join(str(network.graph.types[value]) for value in unit.outputs)}"
 
 
 def _stages(network: Network, schedule: Schedule) -> list[_Band]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
-from iossim.report.figures.figure import ROWS, Figure, LegendEntry, title_of
+from iossim.report.figures.figure import ROWS, Figure, LegendEntry, choice_words
 from iossim.report.figures.vega import need_vl_convert, paper, vega_lite_version
 
 PictureFormat = Literal["svg", "png"]
@@ -90,7 +90,7 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
 
 def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
     """Heading of a whole picture: the title, if shown alone, and the choices made; empty without either."""
-    told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
+    told = ", ".join(choice_words(key, value) for key, value in chosen.items())
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [*figure.finding.split("\n"), *filter(None, [told])]}
     return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}

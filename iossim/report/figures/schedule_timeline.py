@@ -21,6 +21,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_names
 from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
@@ -47,6 +48,7 @@ def timeline_figure(
 
     ``execution``, if given, is the run that produced the spans: its active warps and latency are shown too.
     """
+    network, schedule, spans = shown_names(network)((network, schedule, tuple(spans)))
     extents = timeline.stage_extents(schedule, spans)
     wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(len(spans) / _KERNELS_PER_ROW))
     rows = _rows(extents, wanted)
@@ -215,6 +217,7 @@ _LAUNCHES_PER_ROW, _MOST_STREAM_ROWS = 24, 8
 
 def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     """A schedule of streams as the run that explains it: launches over time, waits, and the critical path."""
+    network, found = shown_names(network)((network, found))
     kinds = {unit.name: main_kind(network, unit) for unit in network.units}
     bars = [
         _Bar(one.stream, one.start_us, one.end_us, one.unit, units, kinds[units[0]], one.is_critical)

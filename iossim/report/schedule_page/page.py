@@ -14,6 +14,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_names
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.explanation import overview, short_lines
 from iossim.report.figures.graph import NAME_PARTS, WAIT, graph_svg, unit_facts, unit_names
@@ -59,6 +60,8 @@ def schedule_page(
     speed-up. A ``comparison`` of which the schedule is the best is shown as a table. Streams need their explanation.
     What was ``recorded`` of a run is drawn below the simulated timeline.
     """
+    shown = shown_names(network)
+    network, schedule, spans, explanation = shown((network, schedule, tuple(spans), explanation))
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
     swatches = {name: f"background:{colour}" for name, colour in kinds.items()}
     lines = list(said)

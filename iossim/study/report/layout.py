@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.figures.figure import title_of
+from iossim.report.figures.figure import choice_words, title_of
 from iossim.study.axes import AXES, KINDS, METRICS, Quantity, name_of
 from iossim.study.study_run import Row, StudyRun
 from iossim.study.table import best_of as best_by
@@ -53,19 +53,25 @@ def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
 
 def fixed_in_words(rows: Sequence[Row]) -> str:
     """Values that all rows share, in a sentence; empty without any."""
-    told = ", ".join(f"{title_of(axis)} {value}" for axis, value in fixed(rows).items())
+    told = ", ".join(choice_words(axis, value) for axis, value in fixed(rows).items())
     return f"All rows have {told}." if told else ""
 
 
-def in_sample_in_words(rows: Sequence[Row]) -> str:
-    """Models with fitted published figures (in-sample, so that their latencies are no predictions), in a sentence."""
+def remarks_in_words(rows: Sequence[Row]) -> str:
+    """Sentences on models with fitted published figures (in-sample, so that their latencies are no predictions), and on
+    the baseline of speed-ups where joins were chosen; empty without either.
+    """
     models = dict.fromkeys(row.model for row in rows if row.in_sample)
-    if not models:
-        return ""
-    return (
+    in_sample = (
         f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's "
         "parameters were fitted to these. iossim compare shows the latency by a fit without the network."
     )
+    chosen = dict.fromkeys(row.model for row in rows if row.scheduler == "sequential" and row.speedup not in (None, 1))
+    joins = (
+        f"Sums of branches of {', '.join(chosen)} are fused into convolutions, or apart, as is faster; speed-ups are "
+        "over the model's units one by one. 'units: model' leaves the units so."
+    )
+    return " ".join(said for said, names in ((in_sample, models), (joins, chosen)) if names)
 
 
 def coordinates(row: Row, axes: Sequence[str]) -> Record:

@@ -159,7 +159,7 @@ def report(run: StudyRun) -> str:
         description=scenario.description,
         axes=_axes(run),
         facts=[
-            {"name": title_of(axis), "value": str(value)}
+            {"name": title_of(axis), "value": str(value).removesuffix(f" {axis}")}
             for axis, value in layout.fixed(results.rows).items()
             if axis not in _SUBJECT
         ],
@@ -168,7 +168,7 @@ def report(run: StudyRun) -> str:
         published=_published(run),
         failures=_failures(run),
         figures=drawn,
-        remark=layout.in_sample_in_words(results.rows),
+        remark=layout.remarks_in_words(results.rows),
         same=layout.fixed_in_words(results.rows),
         command=study_command(run),
         beside=_BESIDE,
@@ -195,7 +195,7 @@ def _axes(run: StudyRun) -> list[dict[str, str]]:
         values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
         said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
         title = title_of(axis)
-        plural = f"{title}es" if title.endswith("ch") else f"{title}s"
+        plural = title if title.endswith("s") else f"{title}{'es' if title.endswith('ch') else 's'}"
         axes.append({"name": plural if len(values) > 1 else title, "value": said})
     axes += [
         {"name": title_of(axis), "value": str(same)} for axis, same in layout.fixed(rows).items() if axis in _SUBJECT

@@ -16,6 +16,7 @@ from iossim.hardware.lowering.target import target_of
 from iossim.hardware.lowering.unit import main_kind, unit_bytes
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_names
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
@@ -89,8 +90,8 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             network = replayed(network_of(known[number]), split_source(second.source.to_source())[1])
         except IossimError:
             continue
-        label = point_label(best, axes)
-        found.append(ChosenPoint(label, network, profile, first, second, best.schedule))
+        network, first, second = shown_names(network)((network, first, second))
+        found.append(ChosenPoint(point_label(best, axes), network, profile, first, second, best.schedule))
     return tuple(found)
 
 
