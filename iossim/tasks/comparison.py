@@ -86,13 +86,11 @@ class ComparisonRow:
 
 
 def fastest(items: Sequence[T], latency_us: Callable[[T], float]) -> list[T]:
-    """The items whose latencies and speed-ups are printed alike, as the least, in order: the first is the simplest, the
-    last searched the largest space.
+    """The items of least latency, equal but for rounding, in order: the first is the simplest, the last searched the
+    largest space.
     """
     least_us = min(map(latency_us, items), default=0.0)
-    return [
-        each for each in items if latency_us(each) <= 1.001 * least_us and round(latency_us(each)) == round(least_us)
-    ]
+    return [item for item in items if latency_us(item) <= least_us * (1 + 1e-9)]
 
 
 def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
