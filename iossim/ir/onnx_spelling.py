@@ -6,12 +6,17 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import ModelError
 from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]
+
+
+#: The types of parameters that are one value, by the first word of their annotation.
+_KINDS = {each.__name__: each for each in (int, float, bool, str)}
 
 
 class NotCoveredError(ModelError):
@@ -35,9 +40,27 @@ class OnnxNode:
     constants: Container[str]
     load: Callable[[str], Array]
     opset: int
+    #: ONNX's names of the inputs in that operator set.
+    slots: tuple[str, ...] = ()
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
+
+    def parameter(self, names: str, kind: str) -> Any:
+        """A parameter as a value of the annotated ``kind``: an attribute, or where the operator set makes it an input,
+        that constant; None without one. ``names`` are separated by bars.
+
+        Raises NotCoveredError if it is computed at run time.
+        """
+        for name in names.split("|"):
+            value = self.attributes.get(name)
+            if value is None and name in self.slots and self.has_input(index := self.slots.index(name)):
+                value = self.constant(index, name)
+            if value is not None and kind.startswith("tuple"):
+                return tuple(np.asarray(value).reshape(-1).tolist())
+            if value is not None:
+                return _KINDS[kind.partition(" ")[0]](value.item() if isinstance(value, np.ndarray) else value)
+        return None
 
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] != ""
@@ -54,13 +77,6 @@ class OnnxNode:
                 "export the model with constant shapes"
             )
         return self.load(name)
-
-    def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
-        """Integers given as input ``index``, or in older operator sets as attribute ``name``; None if neither."""
-        if self.has_input(index):
-            return [int(value) for value in self.constant(index, what or name).reshape(-1)]
-        given = self.attribute(name)
-        return None if given is None else list(given)
 
     def data_inputs(self, count: int) -> tuple[str, ...]:
         """The first ``count`` inputs that are present."""

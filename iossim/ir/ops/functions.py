@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import Array, Op, Role, broadcast, broadcast_shapes, one_input, require, widen
+from iossim.ir.op import Array, Op, Role, broadcast, broadcast_shapes, require, widen
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType, TensorType
 
@@ -142,15 +142,14 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
     def operation(self) -> str:
         return self.function
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         function = self._known()
         require(
             len(self.parameters) == len(function.parameters),
             f"{self.function} has {len(function.parameters)} parameters, not {len(self.parameters)}",
         )
         _check_numbers(self.function, function.takes, x.dtype)
-        return (TensorType(x.shape, DType.BOOL) if function.makes_bool else x,)
+        return TensorType(x.shape, DType.BOOL) if function.makes_bool else x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return self._known().flops * outputs[0].elements
@@ -266,7 +265,7 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
     def operation(self) -> str:
         return self.function
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    def output(self, *inputs: TensorType) -> TensorType:
         function = self._known()
         fits = len(inputs) == 2 or (function.variadic and len(inputs) > 0)
         require(fits, f"{self.function} takes two inputs, not {len(inputs)}")
@@ -276,7 +275,7 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
             require(function.takes_truth or not is_truth, f"{self.function} takes numbers, not {value.dtype}")
             require(is_truth or not logical, f"{self.function} takes truth values, not {value.dtype}")
         made = TensorType(broadcast_shapes(inputs), inputs[0].dtype) if function.mixed else broadcast(inputs)
-        return (TensorType(made.shape, DType.BOOL) if function.makes_bool else made,)
+        return TensorType(made.shape, DType.BOOL) if function.makes_bool else made
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (len(inputs) - 1 + (self.function == "mean"))

@@ -30,21 +30,18 @@ class GridSample(Op, kind="grid_sample", onnx_types="GridSample", onnx_names="mo
     align_corners: bool = False
     flops_per_element = 8  # multiply-adds of four neighbours
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"takes images and positions, not {len(inputs)} inputs")
-        x, grid = inputs
+    def output(self, x: TensorType, grid: TensorType) -> TensorType:
         fits = len(x.shape) == len(grid.shape) == 4 and x.shape[0] == grid.shape[0] and grid.shape[3] == 2
         require(fits, f"its positions {grid} do not fit its images {x}")
         is_known = self.mode in ("nearest", "linear") and self.padding in PADDINGS
         require(is_known, f"has no mode {self.mode!r}, or no padding {self.padding!r}")
-        return (TensorType((*x.shape[:2], *grid.shape[1:3]), x.dtype),)
+        return TensorType((*x.shape[:2], *grid.shape[1:3]), x.dtype)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         read = min(inputs[0].bytes, outputs[0].bytes) + inputs[1].bytes
         return Work(self.flops(inputs, outputs), read, outputs[0].bytes)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, grid = inputs
+    def compute(self, x: Array, grid: Array) -> Array:
         total, images = np.zeros((), x.dtype), np.arange(len(x))[:, None, None]
         sides = [self._neighbours(grid[..., place], x.shape[3 - place]) for place in (0, 1)]
         for (column, across), (row, down) in product(*sides):

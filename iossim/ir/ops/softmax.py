@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.op import AlongAxis, Array, normal_axis, one_input, require
+from iossim.ir.op import AlongAxis, Array, normal_axis, require
 from iossim.ir.types import TensorType
 
 
@@ -26,14 +25,12 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
     axis: int = -1
     flatten: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
         normal_axis(self.axis, len(x.shape))
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        (x,) = inputs
+    def compute(self, x: Array) -> Array:
         first = normal_axis(self.axis, x.ndim)
         rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
         with np.errstate(invalid="ignore"):  # a fully masked row is minus infinity, and becomes NaN

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, Op, Role, as_float32, one_input, require
+from iossim.ir.op import Array, Op, Role, as_float32, require
 from iossim.ir.types import FP8, DType, TensorType
 
 if TYPE_CHECKING:
@@ -35,10 +35,9 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
 
     dtype: str
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(self.dtype in list(DType), f"casts to {self.dtype!r}, which is no element type")
-        return (TensorType(x.shape, DType(self.dtype)),)
+        return TensorType(x.shape, DType(self.dtype))
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         dtype = DType(self.dtype)
@@ -74,13 +73,12 @@ class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_e
 class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, flops_per_element=4):
     """``1 / (1 + exp(-x))``, element by element; counted as its four operations."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        return logistic(inputs[0])
+    def compute(self, x: Array) -> Array:
+        return logistic(x)
 
 
 def logistic(x: Array) -> Array:
@@ -91,7 +89,7 @@ def logistic(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
+class Clip(Op, kind="clip", onnx_types="Clip", onnx_names="minimum=min maximum=max", role=Role.ACTIVATION):
     """``min(max(x, minimum), maximum)``, element by element; None leaves that side open."""
 
     minimum: float | None = None
@@ -108,20 +106,3 @@ class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
         if self.maximum is not None:
             y = np.minimum(y, np.asarray(self.maximum).astype(y.dtype))
         return (y,)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Bounds are attributes below opset 11, inputs from then on."""
-        if node.opset < 11:
-            bounds = [node.attribute("min"), node.attribute("max")]
-        else:
-            bounds = [
-                node.constant(index, what).item() if node.has_input(index) else None
-                for index, what in ((1, "minimum"), (2, "maximum"))
-            ]
-        minimum, maximum = (None if bound is None else float(bound) for bound in bounds)
-        return cls(minimum, maximum), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        bounds = {"min": self.minimum, "max": self.maximum}
-        return "Clip", {name: bound for name, bound in bounds.items() if bound is not None}

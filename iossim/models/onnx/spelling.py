@@ -266,9 +266,11 @@ def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
 
 
 def _array(value: Any, x: TensorType) -> Array:
-    """A parameter as a tensor: a float in the op's own element type, a list of integers as int64."""
+    """A parameter as a tensor: a float in the op's own element type, of several in fp32, integers as int64."""
     if isinstance(value, np.ndarray):
         return value
+    if isinstance(value, list):
+        return np.array(value, np.float32 if isinstance(value[0], float) else np.int64)
     return np.array(value, dtype=x.dtype.numpy if isinstance(value, float) else np.int64)
 
 
