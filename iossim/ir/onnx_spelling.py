@@ -62,6 +62,11 @@ class OnnxNode:
                 return _KINDS[kind.partition(" ")[0]](value.item() if isinstance(value, np.ndarray) else value)
         return None
 
+    def refuse(self, when: object, reason: str) -> None:
+        """Raise NotCoveredError for something that the op kind does not cover; ``reason`` follows the node's name."""
+        if when:
+            raise NotCoveredError(f"{self.op_type} {self.name!r} {reason}")
+
     def has_input(self, index: int) -> bool:
         return index < len(self.inputs) and self.inputs[index] != ""
 
@@ -84,20 +89,23 @@ class OnnxNode:
 
     def window(self) -> tuple[int, ...]:
         """Spatial size of a convolution's weight; raises ModelError if the node states another."""
-        window = self.input_type(1).shape[2:]
+        weight = self.input_type([slot.lower() for slot in self.slots].index("w"))
         said = self.attribute("kernel_shape")
-        if said is not None and tuple(said) != window:
+        if said is not None and tuple(said) != weight.shape[2:]:
             raise ModelError(
-                f"{self.op_type} {self.name!r}: its kernel_shape is {list(said)}, but its weight {self.input_type(1)}; "
+                f"{self.op_type} {self.name!r}: its kernel_shape is {list(said)}, but its weight {weight}; "
                 "export the model again"
             )
-        return window
+        return weight.shape[2:]
 
-    def pads(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
-        """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError if ranks differ."""
+    def windows(self, kernel: Sequence[int]) -> dict[str, Any]:
+        """Strides, pads and dilations of a convolution or pooling; raises ModelError if their ranks differ."""
+        strides, dilations = (self.parameter(name, "tuple") or (1,) * len(kernel) for name in ("strides", "dilations"))
+        return {"strides": strides, "pads": self._pads(kernel, strides, dilations), "dilations": dilations}
+
+    def _pads(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
+        """The padding before each axis, then after each, ``auto_pad`` resolved."""
         auto = self.attribute("auto_pad", "NOTSET")
-        if isinstance(auto, bytes):
-            auto = auto.decode()
         size, rank = self.input_type(0).shape[2:], len(kernel)
         if not len(size) == len(strides) == len(dilations) == rank or min((*strides, *dilations), default=1) < 1:
             raise ModelError(

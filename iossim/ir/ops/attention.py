@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, broadcast_shapes, require, widen
 from iossim.ir.types import DType, TensorType
 
@@ -130,19 +130,16 @@ class Attention(
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Keys and values of earlier calls, windows and a separate precision of the softmax are not covered."""
-        what = f"Attention {node.name!r}"
-        if any(node.has_input(place) for place in (4, 5, 6)):
-            raise NotCoveredError(f"{what} reads keys and values of earlier calls; concatenate them before it")
-        if any(node.attribute(f"{side}_window_size", -1) != -1 for side in ("left", "right")):
-            raise NotCoveredError(f"{what} has a window; give it as a mask")
-        if node.attribute("softmax_precision", 1) != 1:
-            raise NotCoveredError(f"{what} has a softmax that is not fp32")
-        op, _ = super().from_onnx(node)
+        has_past, sides = any(map(node.has_input, (4, 5, 6))), ("left", "right")
+        node.refuse(has_past, "reads keys and values of earlier calls; concatenate them before it")
+        has_window = any(node.attribute(f"{side}_window_size", -1) != -1 for side in sides)
+        node.refuse(has_window, "has a window; give it as a mask")
+        node.refuse(node.attribute("softmax_precision", 1) != 1, "has a softmax that is not fp32")
+        op, data = super().from_onnx(node)
         if node.has_input(3):
-            mask, shape = node.input_type(3), op.shape([node.input_type(place) for place in range(3)])
-            if mask.shape[-1] not in (1, shape.keys):
-                raise NotCoveredError(f"{what} has a mask of {mask.shape[-1]} of its {shape.keys} keys; pad it")
-        return op, node.data_inputs(4)
+            mask, keys = node.input_type(3).shape[-1], op.shape([node.types[value] for value in data]).keys
+            node.refuse(mask not in (1, keys), f"has a mask of {mask} of its {keys} keys; pad it")
+        return op, data
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """Zeros are omitted: ONNX accepts no zero for a scale or a number of heads."""

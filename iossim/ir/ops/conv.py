@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -28,6 +28,11 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         added = outputs[0].elements if len(inputs) == 3 else 0
         return super().flops(inputs, outputs) + added
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op, data = super().from_onnx(node)
+        return replace(op, **node.windows(node.window())), data
 
     def padded(self, x: Array) -> Array:
         """Images ``[N, C, *spatial]`` with zero padding."""
@@ -77,14 +82,6 @@ class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
         patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
         y = _contract(patches, weight, self.groups, rank)
         return y if bias is None else y + bias.reshape(1, -1, *([1] * rank))
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        rank = len(node.input_type(1).shape) - 2
-        strides = tuple(node.attribute("strides", [1] * rank))
-        dilations = tuple(node.attribute("dilations", [1] * rank))
-        pads = node.pads(node.window(), strides, dilations)
-        return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
 
 
 def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:

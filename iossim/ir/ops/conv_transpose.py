@@ -87,34 +87,24 @@ class ConvTranspose(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """Padding is given by ``pads``, ``auto_pad`` or ``output_shape``."""
+        op, data = super().from_onnx(node)
         size, kernel = node.input_type(0).shape[2:], node.window()
-        rank = len(kernel)
-        strides = tuple(node.attribute("strides", [1] * rank))
-        dilations = tuple(node.attribute("dilations", [1] * rank))
-        extra = tuple(node.attribute("output_padding", [0] * rank))
-        if not len(size) == len(strides) == len(dilations) == len(extra) == rank:
+        rank, auto, wanted = len(kernel), node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
+        op = replace(op, output_padding=node.parameter("output_padding", "tuple") or (0,) * rank)
+        if len(op.output_padding) != rank:
             raise ModelError(f"ConvTranspose {node.name!r} has attributes of different ranks; export the model again")
-        op = cls(strides, (0,) * (2 * rank), dilations, int(node.attribute("group", 1)), extra)
-        return op._onnx_padded(node, size, kernel), node.data_inputs(3)
-
-    def _onnx_padded(self, node: OnnxNode, size: Sequence[int], kernel: Sequence[int]) -> Self:
-        """The op with the padding given by ``pads``, ``auto_pad`` or ``output_shape``; its own is ignored."""
-        rank = len(kernel)
-        auto = node.attribute("auto_pad", "NOTSET")
-        wanted = node.attribute("output_shape")
         if wanted is None and auto in ("NOTSET", "", "VALID"):
-            return self if auto == "VALID" else replace(self, pads=tuple(node.attribute("pads", [0] * 2 * rank)))
+            return op, data
         if wanted is None:
-            wanted = [length * stride for length, stride in zip(size, self.strides, strict=True)]
-        total = [
-            length - target for length, target in zip(self._whole(size, kernel), list(wanted)[-rank:], strict=True)
-        ]
+            wanted = [length * stride for length, stride in zip(size, op.strides, strict=True)]
+        total = [length - target for length, target in zip(op._whole(size, kernel), list(wanted)[-rank:], strict=True)]
         # An output larger than all windows together is padded at the end.
-        extra = tuple(more - min(0, amount) for more, amount in zip(self.output_padding, total, strict=True))
+        extra = tuple(more - min(0, amount) for more, amount in zip(op.output_padding, total, strict=True))
         small = [max(0, amount) // 2 for amount in total]
         large = [max(0, amount) - half for amount, half in zip(total, small, strict=True)]
         before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
-        return replace(self, pads=(*before, *after), output_padding=extra)
+        return replace(op, pads=(*before, *after), output_padding=extra), data
 
 
 class ConvBackward(ConvAttributes):

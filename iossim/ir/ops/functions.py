@@ -165,8 +165,8 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
         name = _UNARY_BY_ONNX_TYPE[node.op_type]
         if node.op_type == "Gelu" and node.attribute("approximate", "none") == "tanh":
             name = "gelu_tanh"
-        if node.input_type(0).dtype.is_narrow:
-            raise NotCoveredError(f"{node.op_type} {node.name!r} computes in {node.input_type(0).dtype}")
+        dtype = node.input_type(0).dtype
+        node.refuse(dtype.is_narrow, f"computes in {dtype}")
         parameters = tuple(type(usual)(node.attribute(key, usual)) for key, usual in UNARY[name].parameters)
         return cls(name, parameters), node.data_inputs(1)
 
@@ -290,8 +290,8 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        if any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs))):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} computes in {node.input_type(0).dtype}")
+        is_narrow = any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs)))
+        node.refuse(is_narrow, f"computes in {node.input_type(0).dtype}")
         for name, function in NARY.items():
             same = all(node.attribute(key, 0) == value for key, value in function.attributes)
             if function.onnx_type == node.op_type and same:

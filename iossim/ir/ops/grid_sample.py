@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, Work, require
 from iossim.ir.types import TensorType
 
@@ -73,6 +73,6 @@ class GridSample(Op, kind="grid_sample", onnx_types="GridSample", onnx_names="mo
         """Below opset 20 modes have the names of images: ``bilinear``."""
         op, data = super().from_onnx(node)
         x = node.input_type(0)
-        if len(x.shape) != 4 or not x.dtype.is_floating or op.mode in ("cubic", "bicubic"):
-            raise NotCoveredError(f"GridSample {node.name!r} samples {x} by mode {op.mode}")
+        differs = len(x.shape) != 4 or not x.dtype.is_floating or op.mode in ("cubic", "bicubic")
+        node.refuse(differs, f"samples {x} by mode {op.mode}")
         return replace(op, mode="linear") if op.mode == "bilinear" else op, data

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import AlongAxis, Array, Op, Role, as_float32, broadcast, normal_axis, require
 from iossim.ir.types import TensorType
 
@@ -50,15 +50,9 @@ class BatchNorm(
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        if node.attribute("training_mode", 0):
-            raise NotCoveredError(
-                f"BatchNormalization {node.name!r} is in training mode; export the model for inference"
-            )
-        if not node.attribute("spatial", 1):
-            raise NotCoveredError(
-                f"BatchNormalization {node.name!r} normalises each pixel apart (spatial=0), which iossim does not "
-                "know; convert the model to opset 9 or later"
-            )
+        node.refuse(node.attribute("training_mode", 0), "is in training mode; export the model for inference")
+        of_pixels = "normalises each pixel apart (spatial=0), which iossim does not know"
+        node.refuse(not node.attribute("spatial", 1), f"{of_pixels}; convert the model to opset 9 or later")
         return super().from_onnx(node)
 
 
@@ -195,8 +189,8 @@ class GroupNorm(
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Below opset 21, scale and bias had one number per group."""
         op, data = super().from_onnx(node)
-        if node.opset < 21 and op.groups != node.input_type(0).shape[1]:
-            raise NotCoveredError(f"GroupNormalization {node.name!r} scales groups; export it with operator set 21")
+        scales_groups = node.opset < 21 and op.groups != node.input_type(0).shape[1]
+        node.refuse(scales_groups, "scales groups; export it with operator set 21")
         return op, data
 
 

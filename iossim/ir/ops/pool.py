@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -38,15 +38,8 @@ class _Pool(Op, own_unit_kind="Pool"):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        kernel = tuple(node.attribute("kernel_shape", ()))
-        ones = (1,) * len(kernel)
-        strides, dilations = tuple(node.attribute("strides", ones)), tuple(node.attribute("dilations", ones))
-        pads = node.pads(kernel, strides, dilations)
-        given = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-        flags = {name: bool(node.attribute(name, 0)) for name in ("ceil_mode", "count_include_pad")}
-        return cls(**given, **{name: flag for name, flag in flags.items() if name in cls.onnx_names}), node.data_inputs(
-            1
-        )
+        op, data = super().from_onnx(node)
+        return replace(op, **node.windows(node.attribute("kernel_shape", ()))), data
 
 
 class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):

@@ -7,12 +7,12 @@ weights of a few bits are those of the numbers: sums of fp32, rounded to the typ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, Role, as_float32, normal_axis, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
@@ -53,10 +53,10 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         dtype = node.input_type(2).dtype if node.has_input(2) else DType.UINT8
         is_own = node.attribute("block_size", 0) or node.attribute("precision", 0) or not node.attribute("saturate", 1)
-        if dtype not in (*QUANTISED, *FP8) or is_own:
-            raise NotCoveredError(f"QuantizeLinear {node.name!r} makes {dtype}, or blocks, or does not saturate")
-        if not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2):
-            raise NotCoveredError(f"QuantizeLinear {node.name!r} says its element type by an attribute")
+        differs = dtype not in (*QUANTISED, *FP8) or is_own
+        node.refuse(differs, f"makes {dtype}, or blocks, or does not saturate")
+        says_type = not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2)
+        node.refuse(says_type, "says its element type by an attribute")
         return cls(_axis(node)), node.data_inputs(3)
 
 
@@ -91,10 +91,9 @@ class Dequantize(
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x, block = node.input_type(0), int(node.attribute("block_size", 0))
-        if x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or block < 0:
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}, or blocks of {block}")
-        if node.attribute("output_dtype", 0):
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
+        differs = x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or block < 0
+        node.refuse(differs, f"reads {x.dtype}, or blocks of {block}")
+        node.refuse(node.attribute("output_dtype", 0), "says its element type by an attribute")
         axis = normal_axis(int(node.attribute("axis", 1)), len(x.shape)) if block else _axis(node)
         return cls(axis, block), node.data_inputs(3)
 
@@ -194,11 +193,6 @@ class _StoredConv(ConvAttributes, StoredProduct, columns=0):
     def product(self) -> Conv:
         return Conv(*astuple(self))
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        bare = replace(node, op_type="Conv", inputs=tuple(node.inputs[place] for place in cls.places))
-        return cls(*astuple(Conv.from_onnx(bare)[0])), super().from_onnx(node)[1]
-
 
 class _Quantised(StoredProduct, flops_per_element=4, places=(0, 3)):
     """Base of products whose sums become integers of a scale of their own. All zero points are those of integers."""
@@ -241,8 +235,8 @@ class QuantizedMatMul(_Quantised, kind="quantized_matmul", onnx_types="QLinearMa
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         dtypes = {node.input_type(place).dtype for place in (0, 3, 7)}
         single = all(node.input_type(place).elements == 1 for place in (1, 2, 4, 5, 6, 7))
-        if not single or not dtypes <= set(QUANTISED):
-            raise NotCoveredError(f"QLinearMatMul {node.name!r} has several scales, or {', '.join(sorted(dtypes))}")
+        differs = not single or not dtypes <= set(QUANTISED)
+        node.refuse(differs, f"has several scales, or {', '.join(sorted(dtypes))}")
         return super().from_onnx(node)
 
 
@@ -269,8 +263,7 @@ class _Integer(StoredProduct):
         several = [place for place in given if node.input_type(place).elements != 1]
         if cls.columns and several == [3] and 2 in given and not node.constant(3, "zero points").any():
             return op, data[:3]
-        if given == [3] or 2 in several or (cls.columns and several):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} has several zero points")
+        node.refuse(given == [3] or 2 in several or (cls.columns and several), "has several zero points")
         return op, data
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, as_float32, require
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import TensorType
@@ -127,8 +127,7 @@ class Recurrent(Op, may_leave_out_outputs=True):
             known = node.inputs[_LENGTHS] in node.constants
             same = known and bool((node.constant(_LENGTHS, "sequence lengths") == steps).all())
             refused.append("" if same else "sequences of several lengths")
-        if any(refused):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} has {', '.join(filter(None, refused))}")
+        node.refuse(any(refused), f"has {', '.join(filter(None, refused))}")
         present = {name: place for name, place in _PLACES.items() if node.has_input(place)}
         op = cls(
             int(node.attribute("hidden_size", node.input_type(2).shape[-1])),

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import AlongAxis, Array, Op, normal_axis, require, widen
 from iossim.ir.types import DType, TensorType
 
@@ -75,11 +75,10 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Axes are an attribute, and from opset 13 (sums) or 18 an input; if omitted, all axes."""
         op, data = super().from_onnx(node)
-        rank = len(node.input_type(0).shape)
-        if not op.axes and node.attribute("noop_with_empty_axes", 0):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} reduces nothing")
-        if node.input_type(0).dtype.bytes == 1 and node.op_type not in ("ReduceMax", "ReduceMin"):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} computes in {node.input_type(0).dtype}")
+        x, rank = node.input_type(0), len(node.input_type(0).shape)
+        node.refuse(not op.axes and node.attribute("noop_with_empty_axes", 0), "reduces nothing")
+        computes = node.op_type not in ("ReduceMax", "ReduceMin")
+        node.refuse(computes and x.dtype.bytes == 1, f"computes in {x.dtype}")
         normal = sorted(normal_axis(axis, rank) for axis in op.axes or range(rank))
         return replace(op, function=_BY_ONNX_TYPE[node.op_type], axes=tuple(normal)), data
 

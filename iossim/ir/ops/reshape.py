@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, Role, broadcast, normal_axis, require
 from iossim.ir.types import TensorType, permuted
 
@@ -252,8 +252,7 @@ class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Everything is an attribute below opset 11, an input from then on; from opset 18 axes may be selected."""
         x = node.input_type(0)
-        if x.dtype.is_narrow:
-            raise NotCoveredError(f"Pad {node.name!r} pads {x.dtype}")
+        node.refuse(x.dtype.is_narrow, f"pads {x.dtype}")
         op, data = super().from_onnx(node)
         if (axes := node.parameter("axes", "tuple")) is not None:
             rank, kept = len(x.shape), [normal_axis(axis, len(x.shape)) for axis in axes]

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.ir.onnx_node import compute_standard
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, require, widen
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import TensorType
 
 #: The operator set whose terms are used.
 _OPSET = 19
@@ -76,14 +76,12 @@ class Resize(
         """Below opset 11 (and for Upsample) an output maps to its index divided by the scale, rounded down."""
         op, data = super().from_onnx(node)
         policy = node.attribute("keep_aspect_ratio_policy", "stretch")
-        if op.coordinates == "tf_crop_and_resize" or policy != "stretch":
-            raise NotCoveredError(f"Resize {node.name!r} crops or keeps an aspect ratio")
-        if node.input_type(0).dtype not in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64):
-            raise NotCoveredError(f"Resize {node.name!r} resamples {node.input_type(0).dtype}")
-        rank = len(node.input_type(0).shape)
+        node.refuse(op.coordinates == "tf_crop_and_resize" or policy != "stretch", "crops or keeps an aspect ratio")
+        x, rank = node.input_type(0), len(node.input_type(0).shape)
+        node.refuse(not x.dtype.is_floating, f"resamples {x.dtype}")
         if node.opset < 11:
             return replace(op, coordinates="asymmetric", rounding="floor"), data
-        places = dict(enumerate(node.input_type(0).shape if op.sizes else (1.0,) * rank))
+        places = dict(enumerate(x.shape if op.sizes else (1.0,) * rank))
         axes = (axis % rank for axis in node.attribute("axes", range(rank)))
         places |= zip(axes, op.sizes or op.scales, strict=True)
         whole = (*places.values(),)

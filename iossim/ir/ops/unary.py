@@ -47,13 +47,12 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
+        from iossim.ir.onnx_spelling import dtype_of_onnx
 
         code, what = int(node.attribute("to", 0)), f"{node.op_type} {node.name!r}"
         to = node.input_type(1).dtype if node.op_type == "CastLike" else dtype_of_onnx(code, what)
         narrow = {each for each in (node.input_type(0).dtype, to) if each.is_narrow} - FP8.keys()
-        if narrow or not node.attribute("saturate", 1):
-            raise NotCoveredError(f"{what} rounds to {to}")
+        node.refuse(narrow or not node.attribute("saturate", 1), f"rounds to {to}")
         return cls(str(to)), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
