@@ -15,7 +15,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
 from iossim.ir.ops.functions import UNARY, Unary
 from iossim.ir.types import DType
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import with_nodes
 
 #: Length of the longest one: the approximation of GELU by the hyperbolic tangent takes eight ops.
 _LONGEST = 9
@@ -31,27 +31,25 @@ _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 _TOLERANCE, _OF_16_BITS = 1e-4, 5e-3
 
 
-class FunctionRecognition(GraphPass):
+def function_recognition(graph: Graph) -> Graph:
     """Turns element-wise ops that compute a known function of one value into one op.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        made: dict[str, list[Node]] = {}
-        for last in reversed(graph.nodes):
-            fits = partial(_is_part, graph, last)
-            for x, members in parts_before(graph, last, _LONGEST, fits) if last.name not in made else ():
-                names = {node.name for node in members}
-                values = [value for node in members[1:] for value in node.outputs]
-                is_private = graph.returned.isdisjoint(values) and all(
-                    reader.name in names for value in values for reader in graph.consumers[value]
-                )
-                if len(members) > 1 and is_private and (function := _function(graph, members, x)):
-                    made |= {name: [] for name in names} | {last.name: [replace(last, op=function, inputs=(x,))]}
-                    break
-        nodes = [each for node in graph.nodes for each in made.get(node.name, (node,))]
-        return with_nodes(graph, nodes, graph.constants) if made else graph
+    made: dict[str, list[Node]] = {}
+    for last in reversed(graph.nodes):
+        fits = partial(_is_part, graph, last)
+        for x, members in parts_before(graph, last, _LONGEST, fits) if last.name not in made else ():
+            names = {node.name for node in members}
+            values = [value for node in members[1:] for value in node.outputs]
+            is_private = graph.returned.isdisjoint(values) and all(
+                reader.name in names for value in values for reader in graph.consumers[value]
+            )
+            if len(members) > 1 and is_private and (function := _function(graph, members, x)):
+                made |= {name: [] for name in names} | {last.name: [replace(last, op=function, inputs=(x,))]}
+                break
+    nodes = [each for node in graph.nodes for each in made.get(node.name, (node,))]
+    return with_nodes(graph, nodes, graph.constants)
 
 
 def parts_before(

@@ -24,7 +24,7 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.unary import Cast
 from iossim.models.passes.function_recognition import parts_before
-from iossim.models.passes.graph_pass import LocalPass
+from iossim.models.passes.graph_pass import local_pass
 from iossim.models.passes.simplification import folded
 
 #: Most parts of a norm: Keras writes eleven, and casts may surround each.
@@ -36,7 +36,8 @@ _LARGEST_ROW = 1 << 22
 _TOLERANCE = 1e-4
 
 
-class NormRecognition(LocalPass):
+@local_pass("mul", "add")
+def norm_recognition(graph: Graph, last: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns ops that compute ``(x - mean(x)) / sqrt(var(x) + epsilon) * scale [+ bias]`` into a layer norm, and the
     same without means into an RMS norm; casts in between go.
 
@@ -44,24 +45,19 @@ class NormRecognition(LocalPass):
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("mul", "add")
-
-    def replaced(self, graph: Graph, last: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A norm in place of ``last``: of the farthest value of which that is one."""
-        made: dict[str, list[Node]] = {}
-        for x, members in parts_before(graph, last, _MOST, partial(_is_part, graph)):
-            found = _norm(graph, x, members) if graph.types[x] == graph.types[last.outputs[0]] else None
-            if found is None:
-                continue
-            op, rows = found
-            shape, parameters = graph.types[x].shape[op.axis :], list[str]()
-            for value in rows:
-                is_row = graph.types[value].shape == shape
-                parameters.append(value if is_row else free_name(f"{value}.row", {*graph.types, *constants}))
-                constants[parameters[-1]] = constants[value] if is_row else folded(Reshape(shape), constants[value])
-            made = {last.name: [Node(last.name, op, (x, *parameters), last.outputs)]}
-        return made
+    made: dict[str, list[Node]] = {}
+    for x, members in parts_before(graph, last, _MOST, partial(_is_part, graph)):
+        found = _norm(graph, x, members) if graph.types[x] == graph.types[last.outputs[0]] else None
+        if found is None:
+            continue
+        op, rows = found
+        shape, parameters = graph.types[x].shape[op.axis :], list[str]()
+        for value in rows:
+            is_row = graph.types[value].shape == shape
+            parameters.append(value if is_row else free_name(f"{value}.row", {*graph.types, *constants}))
+            constants[parameters[-1]] = constants[value] if is_row else folded(Reshape(shape), constants[value])
+        made = {last.name: [Node(last.name, op, (x, *parameters), last.outputs)]}
+    return made
 
 
 def _is_part(graph: Graph, node: Node) -> bool:
