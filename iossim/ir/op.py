@@ -184,7 +184,7 @@ class Op(ABC):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op of an ONNX node and the node's data inputs, by default by ``onnx_names`` and the op's operands.
+        """The op of an ONNX node, read by ``onnx_names`` and :meth:`completed`, and the inputs that are its operands.
 
         Raises ModelError for an invalid node, NotCoveredError for one that the op kind does not cover.
         """
@@ -194,8 +194,17 @@ class Op(ABC):
             value = node.parameter(cls.onnx_names.get(field.name, ""), kind)
             if value is not None or field.default is MISSING:
                 given[field.name] = (() if kind.startswith("tuple") else 0) if value is None else value
-        most = _operands(cls)[1]
-        return cls(**given), node.inputs if most == inf else node.data_inputs(int(most))
+        op = cls(**given).completed(node)
+        return op, op.operands_in(node)
+
+    def completed(self, node: OnnxNode) -> Self:
+        """The op of an ONNX node, from what ``onnx_names`` read; raises as :meth:`from_onnx`."""
+        return self
+
+    def operands_in(self, node: OnnxNode) -> tuple[str, ...]:
+        """The inputs of an ONNX node that are the op's operands: the first ones."""
+        most = _operands(type(self))[1]
+        return node.inputs if most == inf else node.data_inputs(int(most))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """ONNX operator type and attributes; by default the first of its types, and ``onnx_names``."""
@@ -375,7 +384,5 @@ class AlongAxis(Op):
     def mixes_images(self, first_varies: bool) -> bool:
         return self.axis == 0
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, axis=normal_axis(op.axis, len(node.input_type(0).shape))), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, axis=normal_axis(self.axis, len(node.input_type(0).shape)))

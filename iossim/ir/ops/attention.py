@@ -127,19 +127,17 @@ class Attention(
         y: Array = np.matmul(weights, v[:, :, None]).reshape(*shape.scores[:3], shape.value_features)
         return y.swapaxes(1, 2).reshape(shape.batch, shape.queries, -1) if is_joined else y
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Keys and values of earlier calls, windows and a separate precision of the softmax are not covered."""
         has_past, sides = any(map(node.has_input, (4, 5, 6))), ("left", "right")
         node.refuse(has_past, "reads keys and values of earlier calls; concatenate them before it")
         has_window = any(node.attribute(f"{side}_window_size", -1) != -1 for side in sides)
         node.refuse(has_window, "has a window; give it as a mask")
         node.refuse(node.attribute("softmax_precision", 1) != 1, "has a softmax that is not fp32")
-        op, data = super().from_onnx(node)
         if node.has_input(3):
-            mask, keys = node.input_type(3).shape[-1], op.shape([node.types[value] for value in data]).keys
+            mask, keys = node.input_type(3).shape[-1], self.shape([node.input_type(place) for place in range(3)]).keys
             node.refuse(mask not in (1, keys), f"has a mask of {mask} of its {keys} keys; pad it")
-        return op, data
+        return self
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """Zeros are omitted: ONNX accepts no zero for a scale or a number of heads."""

@@ -29,10 +29,8 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
         added = outputs[0].elements if len(inputs) == 3 else 0
         return super().flops(inputs, outputs) + added
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, **node.windows(node.window())), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, **node.windows(node.window()))
 
     def padded(self, x: Array) -> Array:
         """Images ``[N, C, *spatial]`` with zero padding."""

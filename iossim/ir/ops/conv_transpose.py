@@ -85,17 +85,15 @@ class ConvTranspose(
         y = y[(slice(None), slice(None), *kept)]
         return y if bias is None else y + bias.reshape(1, -1, *([1] * rank))
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Padding is given by ``pads``, ``auto_pad`` or ``output_shape``."""
-        op, data = super().from_onnx(node)
         size, kernel = node.input_type(0).shape[2:], node.window()
         rank, auto, wanted = len(kernel), node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
-        op = replace(op, output_padding=node.parameter("output_padding", "tuple") or (0,) * rank)
+        op = replace(super().completed(node), output_padding=node.parameter("output_padding", "tuple") or (0,) * rank)
         if len(op.output_padding) != rank:
             raise ModelError(f"ConvTranspose {node.name!r} has attributes of different ranks; export the model again")
         if wanted is None and auto in ("NOTSET", "", "VALID"):
-            return op, data
+            return op
         if wanted is None:
             wanted = [length * stride for length, stride in zip(size, op.strides, strict=True)]
         total = [length - target for length, target in zip(op._whole(size, kernel), list(wanted)[-rank:], strict=True)]
@@ -104,7 +102,7 @@ class ConvTranspose(
         small = [max(0, amount) // 2 for amount in total]
         large = [max(0, amount) - half for amount, half in zip(total, small, strict=True)]
         before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
-        return replace(op, pads=(*before, *after), output_padding=extra), data
+        return replace(op, pads=(*before, *after), output_padding=extra)
 
 
 class ConvBackward(ConvAttributes):

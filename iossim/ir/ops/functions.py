@@ -8,7 +8,7 @@ per input after the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Self
 
@@ -160,15 +160,14 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
             y = np.asarray(function.compute(widen(inputs[0]), *self.parameters))
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         name = _UNARY_BY_ONNX_TYPE[node.op_type]
         if node.op_type == "Gelu" and node.attribute("approximate", "none") == "tanh":
             name = "gelu_tanh"
         dtype = node.input_type(0).dtype
         node.refuse(dtype.is_narrow, f"computes in {dtype}")
         parameters = tuple(type(usual)(node.attribute(key, usual)) for key, usual in UNARY[name].parameters)
-        return cls(name, parameters), node.data_inputs(1)
+        return replace(self, function=name, parameters=parameters)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         function = self._known()
@@ -288,14 +287,13 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
                 y = y / y.dtype.type(len(inputs))
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         is_narrow = any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs)))
         node.refuse(is_narrow, f"computes in {node.input_type(0).dtype}")
         for name, function in NARY.items():
             same = all(node.attribute(key, 0) == value for key, value in function.attributes)
             if function.onnx_type == node.op_type and same:
-                return cls(name), node.inputs
+                return replace(self, function=name)
         raise NotCoveredError(f"{node.op_type} {node.name!r} has attributes that iossim does not know")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:

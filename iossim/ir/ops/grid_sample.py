@@ -68,11 +68,9 @@ class GridSample(Op, kind="grid_sample", onnx_types="GridSample", onnx_names="mo
         inside = np.clip(place, 0, size - 1)
         return inside if self.padding == "border" else np.where(inside == place, place, -1)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Below opset 20 modes have the names of images: ``bilinear``."""
-        op, data = super().from_onnx(node)
         x = node.input_type(0)
-        differs = len(x.shape) != 4 or not x.dtype.is_floating or op.mode in ("cubic", "bicubic")
-        node.refuse(differs, f"samples {x} by mode {op.mode}")
-        return replace(op, mode="linear") if op.mode == "bilinear" else op, data
+        differs = len(x.shape) != 4 or not x.dtype.is_floating or self.mode in ("cubic", "bicubic")
+        node.refuse(differs, f"samples {x} by mode {self.mode}")
+        return replace(self, mode="linear") if self.mode == "bilinear" else self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Self
 
@@ -73,9 +73,8 @@ class PRelu(Op, kind="prelu", onnx_types="PRelu", role=Role.ELEMENTWISE, flops_p
             slope = slope.reshape(-1, *[1] * (x.ndim - 2))
         return np.where(x < 0, slope * x, x)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         x, slope = (node.input_type(index).shape for index in (0, 1))
         # Models converted from operator sets without broadcasting keep the old shape.
         per_channel = len(x) > 2 and slope == x[1:2] and slope[0] not in (1, x[-1])
-        return cls(per_channel), node.inputs
+        return replace(self, per_channel=per_channel)

@@ -48,12 +48,11 @@ class BatchNorm(
         y: Array = x * multiplier.reshape(channels) + shift.reshape(channels)
         return y
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         node.refuse(node.attribute("training_mode", 0), "is in training mode; export the model for inference")
         of_pixels = "normalises each pixel apart (spatial=0), which iossim does not know"
         node.refuse(not node.attribute("spatial", 1), f"{of_pixels}; convert the model to opset 9 or later")
-        return super().from_onnx(node)
+        return self
 
 
 def multiplier_and_shift(
@@ -185,13 +184,11 @@ class GroupNorm(
         grouped = x.reshape(x.shape[0], self.groups, -1)
         return _scaled(_normalised(grouped, (2,), self.epsilon).reshape(x.shape), scale, bias)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Below opset 21, scale and bias had one number per group."""
-        op, data = super().from_onnx(node)
-        scales_groups = node.opset < 21 and op.groups != node.input_type(0).shape[1]
+        scales_groups = node.opset < 21 and self.groups != node.input_type(0).shape[1]
         node.refuse(scales_groups, "scales groups; export it with operator set 21")
-        return op, data
+        return self
 
 
 def _per_channel(x: TensorType, *parameters: TensorType) -> TensorType:

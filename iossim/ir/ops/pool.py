@@ -36,10 +36,8 @@ class _Pool(Op, own_unit_kind="Pool"):
     def output(self: MaxPool | AveragePool, x: TensorType) -> TensorType:  # type: ignore[misc]
         return _pooled(self, x)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, **node.windows(node.attribute("kernel_shape", ()))), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, **node.windows(node.attribute("kernel_shape", ())))
 
 
 class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):

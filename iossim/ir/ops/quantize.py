@@ -7,7 +7,7 @@ weights of a few bits are those of the numbers: sums of fp32, rounded to the typ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -49,15 +49,14 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
         zero = along(inputs[2], self.axis, x.ndim) if len(inputs) == 3 else np.zeros((), dtype=np.uint8)
         return (quantised(x / scale, zero),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         dtype = node.input_type(2).dtype if node.has_input(2) else DType.UINT8
         is_own = node.attribute("block_size", 0) or node.attribute("precision", 0) or not node.attribute("saturate", 1)
         differs = dtype not in (*QUANTISED, *FP8) or is_own
         node.refuse(differs, f"makes {dtype}, or blocks, or does not saturate")
         says_type = not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2)
         node.refuse(says_type, "says its element type by an attribute")
-        return cls(_axis(node)), node.data_inputs(3)
+        return replace(self, axis=_axis(node))
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,12 @@ class Dequantize(
             whole = whole - one.astype(np.int64)
         return ((whole.astype(np.float32) * as_float32(scale)).astype(scale.dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        x, block = node.input_type(0), int(node.attribute("block_size", 0))
-        differs = x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or block < 0
-        node.refuse(differs, f"reads {x.dtype}, or blocks of {block}")
+    def completed(self, node: OnnxNode) -> Self:
+        x = node.input_type(0)
+        differs = x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or self.block < 0
+        node.refuse(differs, f"reads {x.dtype}, or blocks of {self.block}")
         node.refuse(node.attribute("output_dtype", 0), "says its element type by an attribute")
-        axis = normal_axis(int(node.attribute("axis", 1)), len(x.shape)) if block else _axis(node)
-        return cls(axis, block), node.data_inputs(3)
+        return replace(self, axis=normal_axis(self.axis, len(x.shape)) if self.block else _axis(node))
 
 
 class DynamicQuantize(
@@ -231,13 +228,12 @@ class QuantizedConv(_StoredConv, _Quantised, kind="quantized_conv", onnx_types="
 class QuantizedMatMul(_Quantised, kind="quantized_matmul", onnx_types="QLinearMatMul"):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are scalars."""
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         dtypes = {node.input_type(place).dtype for place in (0, 3, 7)}
         single = all(node.input_type(place).elements == 1 for place in (1, 2, 4, 5, 6, 7))
         differs = not single or not dtypes <= set(QUANTISED)
         node.refuse(differs, f"has several scales, or {', '.join(sorted(dtypes))}")
-        return super().from_onnx(node)
+        return self
 
 
 class _Integer(StoredProduct):
@@ -253,26 +249,31 @@ class _Integer(StoredProduct):
         x, w, x_zero, w_zero = (*inputs, np.zeros(1), np.zeros(1))[:4]
         return (self._summed(x, x_zero, w, w_zero).astype(np.int32),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Zero points of several columns of a matrix are left out where they are all 0, as symmetric quantisation
-        writes them.
-        """
-        op, data = super().from_onnx(node)
-        given = [place for place in (2, 3) if node.has_input(place)]
-        several = [place for place in given if node.input_type(place).elements != 1]
-        if cls.columns and several == [3] and 2 in given and not node.constant(3, "zero points").any():
-            return op, data[:3]
-        node.refuse(given == [3] or 2 in several or (cls.columns and several), "has several zero points")
-        return op, data
+
+def _zero_points(node: OnnxNode) -> tuple[list[int], list[int]]:
+    """The places of the zero points that are given, and of those that are several numbers."""
+    given = [place for place in (2, 3) if node.has_input(place)]
+    return given, [place for place in given if node.input_type(place).elements != 1]
 
 
 class IntegerConv(_Integer, _StoredConv, kind="integer_conv", onnx_types="ConvInteger"):
     """The convolution of the differences to the zero points; that of the weight is one number, or one per filter."""
 
+    def completed(self, node: OnnxNode) -> Self:
+        given, several = _zero_points(node)
+        node.refuse(given == [3] or 2 in several, "has several zero points")
+        return super().completed(node)
+
 
 class IntegerMatMul(_Integer, kind="integer_matmul", onnx_types="MatMulInteger"):
     """``(a - a zero) @ (b - b zero)``; the zero points, if present, are scalars."""
+
+    def operands_in(self, node: OnnxNode) -> tuple[str, ...]:
+        """Zero points of several columns are left out where they are all 0, as symmetric quantisation writes them."""
+        given, several = _zero_points(node)
+        are_zeros = (given, several) == ([2, 3], [3]) and not node.constant(3, "zero points").any()
+        node.refuse(given == [3] or (several and not are_zeros), "has several zero points")
+        return node.data_inputs(3 if are_zeros else 4)
 
 
 class Dequantised(StoredProduct):

@@ -71,16 +71,14 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
             y = np.asarray(FUNCTIONS[self.function][2](x, axes)) if axes else x
         return y if self.keepdims else y.reshape([size for axis, size in enumerate(y.shape) if axis not in axes])
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Axes are an attribute, and from opset 13 (sums) or 18 an input; if omitted, all axes."""
-        op, data = super().from_onnx(node)
         x, rank = node.input_type(0), len(node.input_type(0).shape)
-        node.refuse(not op.axes and node.attribute("noop_with_empty_axes", 0), "reduces nothing")
+        node.refuse(not self.axes and node.attribute("noop_with_empty_axes", 0), "reduces nothing")
         computes = node.op_type not in ("ReduceMax", "ReduceMin")
         node.refuse(computes and x.dtype.bytes == 1, f"computes in {x.dtype}")
-        normal = sorted(normal_axis(axis, rank) for axis in op.axes or range(rank))
-        return replace(op, function=_BY_ONNX_TYPE[node.op_type], axes=tuple(normal)), data
+        normal = sorted(normal_axis(axis, rank) for axis in self.axes or range(rank))
+        return replace(self, function=_BY_ONNX_TYPE[node.op_type], axes=tuple(normal))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return FUNCTIONS[self.function][0], super().to_onnx()[1]
@@ -146,10 +144,8 @@ class ArgExtreme(
         found = np.asarray(found, dtype=np.int64)
         return (np.expand_dims(found, self.axis) if self.keepdims else found,)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, smallest=node.op_type == "ArgMin"), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(super().completed(node), smallest=node.op_type == "ArgMin")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return "ArgMin" if self.smallest else "ArgMax", super().to_onnx()[1]
@@ -189,10 +185,8 @@ class TopK(Op, kind="top_k", onnx_types="TopK", onnx_names="count=k|K axis large
         places = np.take(order, np.arange(min(self.count, most)), axis=self.axis).astype(np.int64)
         return np.take_along_axis(x, places, axis=self.axis), places
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, axis=normal_axis(op.axis, len(node.input_type(0).shape))), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, axis=normal_axis(self.axis, len(node.input_type(0).shape)))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return "TopK", {**super().to_onnx()[1], "k|K": [self.count]}

@@ -36,8 +36,7 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
         shape = [x.shape[axis] if size == 0 else size for axis, size in enumerate(self.shape)]
         return (x.reshape(shape),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         x = node.input_type(0)
         view = np.broadcast_to(np.int8(0), x.shape)
         if node.op_type == "Squeeze":
@@ -45,11 +44,10 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
         elif node.op_type == "Unsqueeze":
             shape = np.expand_dims(view, node.parameter("axes", "tuple") or ()).shape
         else:
-            spelled = node.parameter("shape", "tuple")
-            if node.attribute("allowzero", 0) and 0 in spelled:
+            if node.attribute("allowzero", 0) and 0 in self.shape:
                 raise ModelError(f"Reshape {node.name!r} makes an empty tensor, which iossim does not support")
-            shape = resolve_shape(spelled, x)
-        return cls(shape), node.data_inputs(1)
+            shape = resolve_shape(self.shape, x)
+        return replace(self, shape=shape)
 
 
 def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
@@ -84,10 +82,9 @@ class Flatten(Op, kind="flatten", onnx_types="Flatten", onnx_names="axis", role=
         axis = normal_axis(self.axis, len(shape), last=len(shape))
         return math.prod(shape[:axis]), math.prod(shape[axis:])
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         rank = len(node.input_type(0).shape)
-        return cls(normal_axis(int(node.attribute("axis", 1)), rank, last=rank)), node.data_inputs(1)
+        return replace(self, axis=normal_axis(self.axis, rank, last=rank))
 
 
 @dataclass(frozen=True)
@@ -106,10 +103,8 @@ class Transpose(Op, kind="transpose", onnx_types="Transpose", onnx_names="permut
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0].transpose(self.permutation),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, permutation=op.permutation or (*range(len(node.input_type(0).shape)),)[::-1]), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, permutation=self.permutation or (*range(len(node.input_type(0).shape)),)[::-1])
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class Tile(Op, kind="tile", onnx_types="Tile", onnx_names="repeats"):
 
 
 @dataclass(frozen=True)
-class _Blocks(Op):
+class _Blocks(Op, onnx_names="block=blocksize"):
     """Base of the two ops below, for blocks of ``b = block``.
 
     With ``columns_first`` (ONNX ``CRD``) the deeper tensor's channels are ordered ``[C, b, b]``, else ``[b, b, C]``.
@@ -156,13 +151,12 @@ class _Blocks(Op):
     block: int
     columns_first: bool = False
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, columns_first=node.attribute("mode", "DCR") == "CRD")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        mode = {"mode": "CRD"} if self.columns_first else {}
-        return self.onnx_types[0], {"blocksize": self.block, **mode}
+        op_type, given = super().to_onnx()
+        return op_type, given | ({"mode": "CRD"} if self.columns_first else {})
 
 
 class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
@@ -248,14 +242,12 @@ class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant
         y: Array = np.pad(x[kept], widths, mode=self.mode)  # type: ignore[call-overload]
         return (y,)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Everything is an attribute below opset 11, an input from then on; from opset 18 axes may be selected."""
         x = node.input_type(0)
         node.refuse(x.dtype.is_narrow, f"pads {x.dtype}")
-        op, data = super().from_onnx(node)
         if (axes := node.parameter("axes", "tuple")) is not None:
             rank, kept = len(x.shape), [normal_axis(axis, len(x.shape)) for axis in axes]
-            pads = dict(zip([*kept, *(rank + axis for axis in kept)], op.pads, strict=True))
-            op = replace(op, pads=tuple(pads.get(place, 0) for place in range(2 * rank)))
-        return op, data
+            pads = dict(zip([*kept, *(rank + axis for axis in kept)], self.pads, strict=True))
+            return replace(self, pads=tuple(pads.get(place, 0) for place in range(2 * rank)))
+        return self

@@ -71,21 +71,19 @@ class Resize(
         changed = [axis for axis, (factor, size, to) in given if size != to or factor not in (1, size)]
         return {axis: _table(self, axis, shape[axis], made[axis]) for axis in changed}
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Below opset 11 (and for Upsample) an output maps to its index divided by the scale, rounded down."""
-        op, data = super().from_onnx(node)
         policy = node.attribute("keep_aspect_ratio_policy", "stretch")
-        node.refuse(op.coordinates == "tf_crop_and_resize" or policy != "stretch", "crops or keeps an aspect ratio")
+        node.refuse(self.coordinates == "tf_crop_and_resize" or policy != "stretch", "crops or keeps an aspect ratio")
         x, rank = node.input_type(0), len(node.input_type(0).shape)
         node.refuse(not x.dtype.is_floating, f"resamples {x.dtype}")
         if node.opset < 11:
-            return replace(op, coordinates="asymmetric", rounding="floor"), data
-        places = dict(enumerate(x.shape if op.sizes else (1.0,) * rank))
+            return replace(self, coordinates="asymmetric", rounding="floor")
+        places = dict(enumerate(x.shape if self.sizes else (1.0,) * rank))
         axes = (axis % rank for axis in node.attribute("axes", range(rank)))
-        places |= zip(axes, op.sizes or op.scales, strict=True)
+        places |= zip(axes, self.sizes or self.scales, strict=True)
         whole = (*places.values(),)
-        return (replace(op, scales=(), sizes=(*map(int, whole),)) if op.sizes else replace(op, scales=whole)), data
+        return replace(self, scales=(), sizes=(*map(int, whole),)) if self.sizes else replace(self, scales=whole)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         op_type, given = super().to_onnx()

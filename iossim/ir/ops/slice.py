@@ -51,12 +51,10 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
     def _slices(self) -> list[slice]:
         return [slice(*ends) for ends in zip(self.starts, self.ends, self.steps, strict=True)]
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Everything is an attribute below opset 10 (which has no steps), an input from then on."""
-        op, data = super().from_onnx(node)
-        count = len(op.starts)
-        return replace(op, axes=op.axes or (*range(count),), steps=op.steps or (1,) * count), data
+        count = len(self.starts)
+        return replace(self, axes=self.axes or (*range(count),), steps=self.steps or (1,) * count)
 
 
 @dataclass(frozen=True)
@@ -81,13 +79,12 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(np.split(inputs[0], list(accumulate(self.sizes))[:-1], axis=self.axis))
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Sizes are an attribute below opset 13, an input from then on; if omitted, they are equal.
 
         From opset 18 on, equal sizes may leave a smaller last one.
         """
-        op, data = super().from_onnx(node)
+        op = super().completed(node)
         shape, parts = node.input_type(0).shape, len(op.sizes or node.outputs)
         if not op.sizes:
             whole = shape[op.axis]
@@ -97,7 +94,7 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
             is_even = node.opset >= 18 or op.sizes[-1] == size
             require(is_even, f"dimension {op.axis} of {list(shape)} has no {parts} equal parts")
         require(parts >= len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
-        return op, data
+        return op
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -40,13 +40,12 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
     def _weigh(self, x: Array, axis: int) -> Array:
         """The result along one axis."""
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         shape = node.input_type(0).shape
         before_13 = node.opset < 13
         axis = normal_axis(int(node.attribute("axis", 1 if before_13 else -1)), len(shape))
         # If only ones follow, both definitions agree, and the newer one is canonical.
-        return cls(axis, before_13 and math.prod(shape[axis + 1 :]) > 1), node.data_inputs(1)
+        return replace(self, axis=axis, flatten=before_13 and math.prod(shape[axis + 1 :]) > 1)
 
 
 class Softmax(SoftmaxLike, kind="softmax", onnx_types="Softmax"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,11 +22,10 @@ class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIE
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0],)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         if node.has_input(2) and bool(node.constant(2, "training mode")):
             raise ModelError(f"Dropout {node.name!r} is in training mode; export the model for inference")
-        return cls(), node.data_inputs(1)
+        return self
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,14 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         with np.errstate(all="ignore"):  # numbers out of the type's range
             return (x.astype(dtype.numpy, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         from iossim.ir.onnx_spelling import dtype_of_onnx
 
         code, what = int(node.attribute("to", 0)), f"{node.op_type} {node.name!r}"
         to = node.input_type(1).dtype if node.op_type == "CastLike" else dtype_of_onnx(code, what)
         narrow = {each for each in (node.input_type(0).dtype, to) if each.is_narrow} - FP8.keys()
         node.refuse(narrow or not node.attribute("saturate", 1), f"rounds to {to}")
-        return cls(str(to)), node.data_inputs(1)
+        return replace(self, dtype=str(to))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         from iossim.ir.onnx_spelling import onnx_code
