@@ -67,8 +67,12 @@ class OnnxNode:
         if when:
             raise NotCoveredError(f"{self.op_type} {self.name!r} {reason}")
 
+    def given(self, index: int) -> str:
+        """The name of an input, empty if omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
     def has_input(self, index: int) -> bool:
-        return index < len(self.inputs) and self.inputs[index] != ""
+        return self.given(index) != ""
 
     def input_type(self, index: int) -> TensorType:
         return self.types[self.inputs[index]]

@@ -210,7 +210,7 @@ class _Importer:
             if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         try:
-            written = self._written(node, inputs, name, where, of.opset)
+            written = self._written(node, inputs, name, of.opset)
             inside = self._body(node, name, where, of) if written is None else []
             if written is not None or inside:
                 self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
@@ -228,15 +228,13 @@ class _Importer:
             for value, constant in zip(node.output, known or (), strict=False):
                 self._add_constant(value, constant)
 
-    def _written(
-        self, node: NodeProto, inputs: Sequence[str], name: str, where: str, opset: int
-    ) -> list[NodeProto] | None:
+    def _written(self, node: NodeProto, inputs: Sequence[str], name: str, opset: int) -> list[NodeProto] | None:
         """The nodes of operator set :data:`OPSET` that replace a node; None if it stays.
 
         Raises NotCoveredError if that depends on data.
         """
         if self._sequences.takes(node, inputs):
-            return self._sequences.taken_apart(node, name, self._known, opset, where)
+            return self._sequences.taken_apart(node, name, self._known, opset)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
         written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
         return written or einsum_written_out(node, name, self._known) or None
