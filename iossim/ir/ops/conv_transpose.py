@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -158,15 +158,6 @@ class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
         extra = tuple(length - least for length, least in zip(self.input_size, made.shape[2:], strict=True))
         return replace(bare, output_padding=extra)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """The op without padding: :mod:`iossim.models.onnx.spelling` crops its output to ``input_size``."""
-        return "ConvTranspose", {
-            "strides": list(self.strides),
-            "dilations": list(self.dilations),
-            "group": self.groups,
-            "output_padding": [stride - 1 for stride in self.strides],
-        }
-
 
 @dataclass(frozen=True)
 class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumulate=True):
@@ -195,15 +186,6 @@ class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumula
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[1].elements * math.prod(outputs[0].shape[1:])
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes the ops around it."""
-        return "Conv", {
-            "strides": list(self.dilations),
-            "pads": list(self.pads),
-            "dilations": list(self.strides),
-            "group": self.groups,
-        }
 
     def compute(self, x: Array, grad_output: Array, accumulated: Array | None = None) -> Array:
         groups = self.groups

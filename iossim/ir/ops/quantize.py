@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -290,10 +290,6 @@ class Dequantised(StoredProduct):
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return self.product.evaluate(self.plain(inputs, lambda op, stored: op.evaluate(stored)[0]))
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """The product, before which :mod:`iossim.models.onnx.spelling` writes the dequantisations."""
-        return self.product.to_onnx()
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import batch_norm_folding, layer_scale_folding, pad_folding
 from iossim.models.passes.function_recognition import FUNCTIONS, function_recognition
 from iossim.models.passes.graph_pass import GraphPass, Pass
-from iossim.models.passes.group_norms import group_norm_recognition
 from iossim.models.passes.integer_products import integer_products
-from iossim.models.passes.norm_recognition import norm_recognition
+from iossim.models.passes.norm_recognition import group_norm_recognition, norm_recognition
 from iossim.models.passes.quantised_movement import advanced_quantisation, delayed_dequantisation
 from iossim.models.passes.simplification import (
     common_subexpression_elimination,

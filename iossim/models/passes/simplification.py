@@ -115,11 +115,11 @@ def is_constant(graph: Graph, value: str) -> bool:
 
 
 class Derived:
-    """Values computed of a graph's: constants of constants, which are added to the given ones, others by ``nodes``."""
+    """Values computed of given ones: constants of constants, which are added to these, others by ``nodes``."""
 
-    def __init__(self, graph: Graph, constants: dict[str, Constant], name: str) -> None:
+    def __init__(self, types: Mapping[str, TensorType], constants: dict[str, Constant], name: str) -> None:
         self.nodes: list[Node] = []
-        self.types, self._constants, self._name = dict(graph.types), constants, name
+        self.types, self._constants, self._name = dict(types), constants, name
 
     def add(self, op: Op, *values: str) -> str:
         """The output of an op with one output."""
@@ -270,7 +270,7 @@ def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> 
     part = Slice((begin,), (end,), (axis,), (1,))
     if indices.type.shape:
         return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
-    made = Derived(graph, constants, f"{node.name}.slice")
+    made = Derived(graph.types, constants, f"{node.name}.slice")
     return {node.name: made.reshaped(made.add(part, node.inputs[0]), node)}
 
 
@@ -281,7 +281,7 @@ def _sliced_rows(graph: Graph, node: Node, given: Array, constants: dict[str, Co
     rows = _neighbours(looked, given)
     if rows is None:
         return {}
-    made = Derived(graph, constants, f"{node.name}.slice")
+    made = Derived(graph.types, constants, f"{node.name}.slice")
     flat = made.add(Reshape((math.prod(looked), *rest)), node.inputs[0])
     return {node.name: made.reshaped(made.add(Slice((rows.start,), (rows.stop,), (0,), (1,)), flat), node)}
 
@@ -308,7 +308,7 @@ def scatter_elimination(graph: Graph, node: Node, constants: dict[str, Constant]
     is_whole = _neighbours(shape[:depth], indices.load()) == range(math.prod(shape[:depth]))
     if not is_whole or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
         return {}
-    return {node.name: Derived(graph, constants, node.name).reshaped(node.inputs[2], node)}
+    return {node.name: Derived(graph.types, constants, node.name).reshaped(node.inputs[2], node)}
 
 
 def _without_one(graph: Graph, node: Node) -> Node:

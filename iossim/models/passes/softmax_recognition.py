@@ -59,7 +59,7 @@ def mask_recognition(graph: Graph, softmax: Node, constants: dict[str, Constant]
     hides_none = seen is not None and np.atleast_1d(seen).any(-1).all()
     if low.item() > _ABSORBING and (not hides_none or any(isinstance(each.op, Add) for each in path)):
         return {}
-    made = Derived(graph, constants, f"{node.name}.mask")
+    made = Derived(graph.types, constants, f"{node.name}.mask")
     if seen is not None:
         mask = made.constant(ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(()))))
     else:
@@ -117,7 +117,7 @@ def score_scale_hoisting(graph: Graph, softmax: Node, constants: dict[str, Const
             continue
         queries, scores = graph.types[product.inputs[0]].shape, graph.types[value].shape
         if sizes[-2:] == (1, 1) and graph.types[scale].elements > 1 and queries[:-2] == scores[:-2]:
-            made = Derived(graph, constants, f"{node.name}.queries")
+            made = Derived(graph.types, constants, f"{node.name}.queries")
             inputs = made.add(Mul(), product.inputs[0], scale), product.inputs[1]
             whole = replace(product, inputs=inputs, outputs=node.outputs)
             return {product.name: [*made.nodes, whole], node.name: []}
@@ -142,7 +142,7 @@ def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) 
     if len(masks) < 2 or (is_reshaped and graph.types[path[0].outputs[0]].elements > LARGEST_INSPECTED):
         return {}
     mask, scores, shape = "", path[-1].inputs[0], graph.types[path[0].outputs[0]].shape
-    made = Derived(graph, constants, f"{path[0].name}.mask")
+    made = Derived(graph.types, constants, f"{path[0].name}.mask")
     for node in reversed(path):
         if isinstance(node.op, Add):
             own, whole = node.inputs[1], graph.types[node.outputs[0]].shape

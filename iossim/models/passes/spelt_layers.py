@@ -43,7 +43,7 @@ def flat_product_recognition(graph: Graph, gemm: Node, constants: dict[str, Cons
     plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
     if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
         return {}
-    made = Derived(graph, constants, f"{gemm.name}.rows")
+    made = Derived(graph.types, constants, f"{gemm.name}.rows")
     weight = made.add(Transpose((1, 0)), weight) if op.trans_b else weight
     if bias:
         rows = replace(last, op=Add(), inputs=(made.add(MatMul(), x, weight), *bias))
@@ -114,7 +114,7 @@ def partial_rotation_recognition(graph: Graph, concat: Node, constants: dict[str
             continue
         if any(graph.types[table].shape[-1:] != (size,) for table in (cosine, sine, signs)):
             continue
-        made, (whole,) = Derived(graph, constants, f"{concat.name}.rotated"), parts.wholes
+        made, (whole,) = Derived(graph.types, constants, f"{concat.name}.rotated"), parts.wholes
         places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
         turned = made.add(Gather(last), whole, made.constant(ArrayConstant(places)))
         kept = made.add(Mul(), whole, _followed(made, cosine, shape[-1], 1.0))
@@ -161,7 +161,7 @@ def _turned(graph: Graph, node: Node, constants: dict[str, Constant], rolls: dic
     if made is None or len(parts.wholes) > 1 or sorted(abs(made)) != list(range(1, shape[axis] + 1)):
         return [node]
     (whole,), places, signs = parts.wholes, abs(made) - 1, np.sign(made)
-    built = Derived(graph, constants, f"{node.name}.pairs")
+    built = Derived(graph.types, constants, f"{node.name}.pairs")
     if min(signs) < 0:
         signed = signs.astype(graph.types[whole].dtype.numpy).reshape(-1, *[1] * (len(shape) - axis - 1))
         pairs = built.add(Gather(axis), whole, built.constant(ArrayConstant(places)))

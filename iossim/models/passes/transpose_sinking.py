@@ -92,7 +92,7 @@ class _Region:
     def sunk(self, end: str) -> Graph:
         """The graph with the transpose after the region."""
         graph, constants = self.graph, dict(self.graph.constants)
-        before, made = free_name(f"{end}.before", graph.types), Derived(graph, constants, f"{end}.operand")
+        before, made = free_name(f"{end}.before", graph.types), Derived(graph.types, constants, f"{end}.operand")
         renamed = {self.transpose.outputs[0]: self.transpose.inputs[0], end: before}
         for node in self.nodes:
             others = [] if isinstance(node.op, Gather) else [each for each in node.inputs if each not in self.values]
