@@ -14,6 +14,7 @@ import numpy as np
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
 from iossim.ir.ops.functions import UNARY, Unary
+from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType
 from iossim.models.passes.graph_pass import with_nodes
 
@@ -70,24 +71,28 @@ def parts_before(
             yield next(iter(free)), members
 
 
+def computed_by(parts: Sequence[Node], arrays: dict[str, Array]) -> Array:
+    """The output of ops, the last one first, of given operands; casts keep the numbers as they are."""
+    with np.errstate(all="ignore"):
+        for node in reversed(parts):
+            read = [arrays[value] for value in node.inputs]
+            arrays[node.outputs[0]] = read[0] if isinstance(node.op, Cast) else node.op.evaluate(read)[0]
+    return arrays[parts[0].outputs[0]]
+
+
 def _is_part(graph: Graph, last: Node, node: Node) -> bool:
     """True for an element-wise op of the type that ``last`` makes, whose constants are single numbers at hand."""
     whole = graph.types[last.outputs[0]]
-    constants = [graph.constants[value] for value in node.inputs if value in graph.constants]
     if not node.op.is_elementwise or graph.types[node.outputs[0]] != whole or not whole.dtype.is_floating:
         return False
-    return all(each.type.elements == 1 and each.is_at_hand and not each.is_absent for each in constants)
+    return all(graph.number(value) is not None for value in node.inputs if value in graph.constants)
 
 
 def _function(graph: Graph, members: Sequence[Node], x: str) -> Unary | None:
     """The function of ``x`` that ops compute, the last one first, by its values at points beside zero."""
-    values: dict[str, Array] = {x: _POINTS}
-    with np.errstate(all="ignore"):
-        for node in sorted(members, key=lambda each: graph.position[each.name]):
-            for value in set(node.inputs) & graph.constants.keys():
-                values[value] = graph.constants[value].load().reshape(()).astype(np.float32)
-            values[node.outputs[0]] = computed = node.op.evaluate([values[value] for value in node.inputs])[0]
-    expected = _expected()
+    known = {value for node in members for value in node.inputs if value in graph.constants}
+    numbers = {value: np.asarray(number, np.float32) for value in known if (number := graph.number(value)) is not None}
+    computed, expected = computed_by(members, {x: _POINTS, **numbers}), _expected()
     off = np.abs(computed - expected) / (1 + np.abs(expected))
     nearest = int(off.max(axis=1).argmin())
     within = _TOLERANCE if graph.types[x].dtype is DType.FLOAT32 else _OF_16_BITS

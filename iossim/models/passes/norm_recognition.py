@@ -19,15 +19,13 @@ import numpy as np
 
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node, free_name
-from iossim.ir.op import Array
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.unary import Cast
 from iossim.ir.types import TensorType
-from iossim.models.passes.function_recognition import parts_before
+from iossim.models.passes.function_recognition import computed_by, parts_before
 from iossim.models.passes.graph_pass import local_pass
 from iossim.models.passes.simplification import folded
 
@@ -101,7 +99,7 @@ def _norm(graph: Graph, x: str, members: Sequence[Node]) -> tuple[LayerNorm | Rm
     for epsilon in (number for number in numbers.values() if 0 < number < _LARGEST_EPSILON):
         scaled = sample * np.float32(np.sqrt(epsilon))  # so that epsilon is as large as the mean square
         arrays = {value: np.float32(number) for value, number in numbers.items()} | given_rows | {x: scaled}
-        computed = _computed(members, arrays)
+        computed = computed_by(members, arrays)
         attribute = float(str(np.float32(epsilon)))  # as attributes are read, which are of fp32
         for op in (LayerNorm(axis, attribute), RmsNorm(axis, attribute)):
             for order in permutations(rows) if isinstance(op, LayerNorm) or len(rows) == 1 else ():
@@ -109,15 +107,6 @@ def _norm(graph: Graph, x: str, members: Sequence[Node]) -> tuple[LayerNorm | Rm
                 if np.abs(computed - expected).max() <= _TOLERANCE * np.abs(expected).max():
                     return op, order
     return None
-
-
-def _computed(members: Sequence[Node], arrays: dict[str, Array]) -> Array:
-    """The output of ops in fp32, the last one first."""
-    with np.errstate(all="ignore"):
-        for node in reversed(members):
-            read = [arrays[value] for value in node.inputs]
-            arrays[node.outputs[0]] = read[0] if isinstance(node.op, Cast) else node.op.evaluate(read)[0]
-    return arrays[members[0].outputs[0]]
 
 
 @local_pass("instance_norm")
