@@ -114,9 +114,12 @@ class Op(ABC):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         """Types of the outputs, by :attr:`output`; raises GraphError, without the op's name."""
-        least, most, names = _operands(type(self))
-        require(least <= len(inputs) <= most, f"takes {names}, not {len(inputs)} inputs")
-        made = self.output(*inputs)
+        try:
+            made = self.output(*inputs)
+        except TypeError:
+            least, most, names = _operands(type(self))
+            require(least <= len(inputs) <= most, f"takes {names}, not {len(inputs)} inputs")
+            raise
         return made if isinstance(made, tuple) else (made,)
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
@@ -188,13 +191,10 @@ class Op(ABC):
 
         Raises ModelError for an invalid node, NotCoveredError for one that the op kind does not cover.
         """
-        given: dict[str, Any] = {}
-        for field in fields(cls):
-            kind = getattr(field.type, "__name__", str(field.type))
-            value = node.parameter(cls.onnx_names.get(field.name, ""), kind)
-            if value is not None or field.default is MISSING:
-                given[field.name] = (() if kind.startswith("tuple") else 0) if value is None else value
-        op = cls(**given).completed(node)
+        empty, kinds = _declared(cls)
+        read = {name: node.parameter(key, kinds[name]) for name, key in cls.onnx_names.items()}
+        given = {name: value for name, value in read.items() if value is not None}
+        op = cls(**empty | given).completed(node)
         return op, op.operands_in(node)
 
     def completed(self, node: OnnxNode) -> Self:
@@ -324,6 +324,14 @@ def require(condition: bool, reason: str) -> None:
     """Raise GraphError with ``reason`` unless ``condition`` holds; shape inference is written with it."""
     if not condition:
         raise GraphError(reason)
+
+
+@cache
+def _declared(op: type[Op]) -> tuple[dict[str, Any], dict[str, str]]:
+    """An empty value for each attribute without a default, and the annotations of all."""
+    kinds = {field.name: getattr(field.type, "__name__", str(field.type)) for field in fields(op)}
+    needed = (field.name for field in fields(op) if field.default is MISSING)
+    return {name: () if kinds[name].startswith("tuple") else 0 for name in needed}, kinds
 
 
 @cache

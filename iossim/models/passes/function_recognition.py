@@ -83,9 +83,10 @@ def computed_by(parts: Sequence[Node], arrays: dict[str, Array]) -> Array:
 def _is_part(graph: Graph, last: Node, node: Node) -> bool:
     """True for an element-wise op of the type that ``last`` makes, whose constants are single numbers at hand."""
     whole = graph.types[last.outputs[0]]
+    constants = [graph.constants[value] for value in node.inputs if value in graph.constants]
     if not node.op.is_elementwise or graph.types[node.outputs[0]] != whole or not whole.dtype.is_floating:
         return False
-    return all(graph.number(value) is not None for value in node.inputs if value in graph.constants)
+    return all(each.type.elements == 1 and each.is_at_hand and not each.is_absent for each in constants)
 
 
 def _function(graph: Graph, members: Sequence[Node], x: str) -> Unary | None:

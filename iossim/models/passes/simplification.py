@@ -381,7 +381,7 @@ def common_subexpression_elimination(graph: Graph, unequal: frozenset[str] = fro
         earlier = alike.setdefault(key, [])
         first = next((other for other in earlier if are_equal(other.inputs, inputs)), None)
         if first is None or not outputs.isdisjoint(node.outputs):
-            kept.append(replace(node, inputs=inputs))
+            kept.append(node if inputs == node.inputs else replace(node, inputs=inputs))
             if first is None:
                 earlier.append(kept[-1])
         else:
