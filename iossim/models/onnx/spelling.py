@@ -76,12 +76,12 @@ class Speller:
             self.tensors.append(numpy_helper.from_array(constant.load(), called[value]))
         for node in parts.nodes:
             (made,) = node.outputs
-            is_last = made in called
-            value = called.setdefault(made, target if is_last else self.names.fresh(f"{name}.{node.op.kind}"))
+            if not (is_last := made in called):
+                called[made] = self.names.fresh(f"{name}.{node.op.kind}")
             # What dequantises joins the product when the file is read, and is no node of a unit.
-            own = name if is_last else "" if isinstance(node.op, Dequantize) else value
+            own = name if is_last else "" if isinstance(node.op, Dequantize) else called[made]
             read = [called.get(each, each) for each in node.inputs]
-            self._single(node.op, own, read, [value], parts.types[node.inputs[0]])
+            self._single(node.op, own, read, [called[made]], parts.types[node.inputs[0]])
 
     def _node(
         self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **attributes: Any

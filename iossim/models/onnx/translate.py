@@ -219,7 +219,8 @@ class _Importer:
         except NotCoveredError as error:
             chosen = node.op_type == "If" and node.input[0] in self._inputs
             remedy = f"; bind the input that chooses its branch, with `dimensions` {node.input[0]}=1" if chosen else ""
-            self._note_unknown(node, name, f"{error}{remedy}")
+            reason = str(error).removeprefix(f"{node.op_type} {name!r}").lstrip(": ")
+            self._note_unknown(node, name, f"{reason}{remedy}")
         else:
             for value, constant in zip(node.output, known or (), strict=False):
                 self._add_constant(value, constant)
