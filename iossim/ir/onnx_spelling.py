@@ -6,12 +6,17 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import ModelError
 from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]
+
+
+#: The types of parameters that are one value, by the first word of their annotation.
+_KINDS = {each.__name__: each for each in (int, float, bool, str)}
 
 
 class NotCoveredError(ModelError):
@@ -35,12 +40,39 @@ class OnnxNode:
     constants: Container[str]
     load: Callable[[str], Array]
     opset: int
+    #: ONNX's names of the inputs in that operator set.
+    slots: tuple[str, ...] = ()
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
 
+    def parameter(self, names: str, kind: str) -> Any:
+        """A parameter as a value of the annotated ``kind``: an attribute, or where the operator set makes it an input,
+        that constant; None without one. ``names`` are separated by bars.
+
+        Raises NotCoveredError if it is computed at run time.
+        """
+        for name in names.split("|"):
+            value = self.attributes.get(name)
+            if value is None and name in self.slots and self.has_input(index := self.slots.index(name)):
+                value = self.constant(index, name)
+            if value is not None and kind.startswith("tuple"):
+                return tuple(np.asarray(value).reshape(-1).tolist())
+            if value is not None:
+                return _KINDS[kind.partition(" ")[0]](value.item() if isinstance(value, np.ndarray) else value)
+        return None
+
+    def refuse(self, when: object, reason: str) -> None:
+        """Raise NotCoveredError for something that the op kind does not cover; ``reason`` follows the node's name."""
+        if when:
+            raise NotCoveredError(f"{self.op_type} {self.name!r} {reason}")
+
+    def given(self, index: int) -> str:
+        """The name of an input, empty if omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
     def has_input(self, index: int) -> bool:
-        return index < len(self.inputs) and self.inputs[index] != ""
+        return self.given(index) != ""
 
     def input_type(self, index: int) -> TensorType:
         return self.types[self.inputs[index]]
@@ -55,33 +87,29 @@ class OnnxNode:
             )
         return self.load(name)
 
-    def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
-        """Integers given as input ``index``, or in older operator sets as attribute ``name``; None if neither."""
-        if self.has_input(index):
-            return [int(value) for value in self.constant(index, what or name).reshape(-1)]
-        given = self.attribute(name)
-        return None if given is None else list(given)
-
     def data_inputs(self, count: int) -> tuple[str, ...]:
         """The first ``count`` inputs that are present."""
         return tuple(name for name in self.inputs[:count] if name)
 
     def window(self) -> tuple[int, ...]:
         """Spatial size of a convolution's weight; raises ModelError if the node states another."""
-        window = self.input_type(1).shape[2:]
+        weight = self.input_type([slot.lower() for slot in self.slots].index("w"))
         said = self.attribute("kernel_shape")
-        if said is not None and tuple(said) != window:
+        if said is not None and tuple(said) != weight.shape[2:]:
             raise ModelError(
-                f"{self.op_type} {self.name!r}: its kernel_shape is {list(said)}, but its weight {self.input_type(1)}; "
+                f"{self.op_type} {self.name!r}: its kernel_shape is {list(said)}, but its weight {weight}; "
                 "export the model again"
             )
-        return window
+        return weight.shape[2:]
 
-    def pads(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
-        """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError if ranks differ."""
+    def windows(self, kernel: Sequence[int]) -> dict[str, Any]:
+        """Strides, pads and dilations of a convolution or pooling; raises ModelError if their ranks differ."""
+        strides, dilations = (self.parameter(name, "tuple") or (1,) * len(kernel) for name in ("strides", "dilations"))
+        return {"strides": strides, "pads": self._pads(kernel, strides, dilations), "dilations": dilations}
+
+    def _pads(self, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
+        """The padding before each axis, then after each, ``auto_pad`` resolved."""
         auto = self.attribute("auto_pad", "NOTSET")
-        if isinstance(auto, bytes):
-            auto = auto.decode()
         size, rank = self.input_type(0).shape[2:], len(kernel)
         if not len(size) == len(strides) == len(dilations) == rank or min((*strides, *dilations), default=1) < 1:
             raise ModelError(

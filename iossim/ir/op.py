@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from functools import cache, cached_property
-from inspect import get_annotations
+from inspect import get_annotations, signature
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -53,16 +54,17 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
-    """Base of all op kinds. Their attributes are frozen dataclass fields: ints, floats, strings, bools, tuples."""
+class Op(ABC):
+    """Base of all op kinds. Their attributes are frozen dataclass fields: ints, floats, strings, bools, tuples.
+
+    Their operands are the parameters of :attr:`output`.
+    """
 
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
     #: ONNX names of the fields, be they attributes, or parameters that are inputs, in ONNX.
     onnx_names: ClassVar[Mapping[str, str]] = {}
-    #: Number of an ONNX node's inputs that carry data; None for all.
-    onnx_inputs: ClassVar[int | None] = None
     #: Floating-point operations per element of the first output, besides multiply-adds, and of the first input.
     flops_per_element: ClassVar[int] = 0
     flops_per_read_element: ClassVar[int] = 0
@@ -82,6 +84,11 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     has_prologue: ClassVar[bool] = False
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
+    #: Type of the output, or a tuple of several, from the types of the operands, of which those with a default may be
+    #: omitted; raises GraphError, without the op's name, for operands that do not fit. By default the type of the one.
+    output: ClassVar[Callable[..., TensorType | tuple[TensorType, ...]]] = lambda _, x: x
+    #: The single output, from the operands' arrays, whose 16-bit floats are widened to fp32.
+    compute: ClassVar[Callable[..., Array]]
 
     def __init_subclass__(cls, onnx_types: str = "", onnx_names: str = "", **declared: Any) -> None:
         """Class keywords set the constants above: ``class Softmax(Op, kind="softmax", onnx_types="Softmax")``.
@@ -98,7 +105,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
             if not any(name in get_annotations(base) for base in cls.__mro__):
                 raise TypeError(f"{cls.__name__}: ops declare no {name!r}")
             setattr(cls, name, value)
-        if cls.kind and cls.evaluate is Op.evaluate and cls.compute is Op.compute:
+        if cls.kind and cls.evaluate is Op.evaluate and not hasattr(cls, "compute"):
             raise TypeError(f"{cls.__name__}: an op defines compute or evaluate")
         if cls.kind:
             Op.registry[cls.kind] = cls
@@ -106,8 +113,14 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
                 Op.onnx_registry[onnx_type] = cls
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        """Types of the outputs, by default that of the single input; raises GraphError, without the op's name."""
-        return (one_input(inputs),)
+        """Types of the outputs, by :attr:`output`; raises GraphError, without the op's name."""
+        try:
+            made = self.output(*inputs)
+        except TypeError:
+            least, most, names = _operands(type(self))
+            require(least <= len(inputs) <= most, f"takes {names}, not {len(inputs)} inputs")
+            raise
+        return made if isinstance(made, tuple) else (made,)
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
         """The op that produces ``shape``, for an op whose output shape is an attribute; None for any other."""
@@ -153,13 +166,9 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs, computed with NumPy: the definition of the op. :meth:`infer` gives their types.
 
-        By default, :meth:`compute` applied to the inputs, rounded to the first one's element type.
+        By default, :attr:`compute` applied to the inputs, rounded to the first one's element type.
         """
         return (np.asarray(self.compute(*map(widen, inputs))).astype(inputs[0].dtype, copy=False),)
-
-    def compute(self, *inputs: Array) -> Array:
-        """The single output, from inputs whose 16-bit floats are widened to fp32."""
-        raise NotImplementedError(f"op kind {self.kind!r} has no evaluation")
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, excluding bias: the measure of network size in papers."""
@@ -178,19 +187,31 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op of an ONNX node, by default by ``onnx_names``, and the node's data inputs.
+        """The op of an ONNX node, read by ``onnx_names`` and :meth:`completed`, and the inputs that are its operands.
 
         Raises ModelError for an invalid node, NotCoveredError for one that the op kind does not cover.
         """
-        usual = {field.name: 0 if field.default is MISSING else field.default for field in fields(cls)}
-        given = {name: type(usual[name])(node.attribute(key, usual[name])) for name, key in cls.onnx_names.items()}
-        return cls(**given), node.inputs if cls.onnx_inputs is None else node.data_inputs(cls.onnx_inputs)
+        empty, kinds = _declared(cls)
+        read = {name: node.parameter(key, kinds[name]) for name, key in cls.onnx_names.items()}
+        given = {name: value for name, value in read.items() if value is not None}
+        op = cls(**empty | given).completed(node)
+        return op, op.operands_in(node)
+
+    def completed(self, node: OnnxNode) -> Self:
+        """The op of an ONNX node, from what ``onnx_names`` read; raises as :meth:`from_onnx`."""
+        return self
+
+    def operands_in(self, node: OnnxNode) -> tuple[str, ...]:
+        """The inputs of an ONNX node that are the op's operands: the first ones."""
+        most = _operands(type(self))[1]
+        return node.inputs if most == inf else node.data_inputs(int(most))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """ONNX operator type and attributes; by default the first of its types, and ``onnx_names``."""
         if not self.onnx_types:
             raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
-        return self.onnx_types[0], {key: _spelled(getattr(self, name)) for name, key in self.onnx_names.items()}
+        given = ((key, getattr(self, name)) for name, key in self.onnx_names.items())
+        return self.onnx_types[0], {key: _spelled(value) for key, value in given if value is not None}
 
     def least_opset(self, x: DType) -> int:
         """The first operator set in which :meth:`to_onnx` is right for an input ``x``, if schemas do not say."""
@@ -305,10 +326,24 @@ def require(condition: bool, reason: str) -> None:
         raise GraphError(reason)
 
 
-def one_input(inputs: Sequence[TensorType]) -> TensorType:
-    """The only input's type; raises GraphError if there are more or fewer."""
-    require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
-    return inputs[0]
+@cache
+def _declared(op: type[Op]) -> tuple[dict[str, Any], dict[str, str]]:
+    """An empty value for each attribute without a default, and the annotations of all."""
+    kinds = {field.name: getattr(field.type, "__name__", str(field.type)) for field in fields(op)}
+    needed = (field.name for field in fields(op) if field.default is MISSING)
+    return {name: () if kinds[name].startswith("tuple") else 0 for name in needed}, kinds
+
+
+@cache
+def _operands(op: type[Op]) -> tuple[int, float, str]:
+    """The least and the largest number of an op's operands, and their names as text; any for one that infers itself."""
+    if op.infer is not Op.infer:
+        return 0, inf, "its inputs"
+    _, *given = signature(op.output).parameters.values()
+    needed = [each.name for each in given if each.default is each.empty and each.kind is not each.VAR_POSITIONAL]
+    most = inf if any(each.kind is each.VAR_POSITIONAL for each in given) else len(given)
+    *names, last = (*needed, *(f"maybe {each.name}" for each in given[len(needed) :]))
+    return len(needed), most, f"{', '.join(names)} and {last}" if names else last
 
 
 def widen(array: Array) -> Array:
@@ -357,7 +392,5 @@ class AlongAxis(Op):
     def mixes_images(self, first_varies: bool) -> bool:
         return self.axis == 0
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, axis=normal_axis(op.axis, len(node.input_type(0).shape))), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, axis=normal_axis(self.axis, len(node.input_type(0).shape)))

@@ -23,7 +23,7 @@ from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Reshape
 from iossim.microbatching.gradients import Tape, gradients, mean_of_batch
 from iossim.models.passes.blocks import split_blocks
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import with_nodes
 
 #: Prefix of the name of a value's gradient.
 PREFIX = "grad:"
@@ -65,24 +65,22 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
     return split_blocks(tape.extended(network, inputs, renamed), max_block)
 
 
-class BatchStatistics(GraphPass):
-    """Computes batch mean and (biased) variance for each batch norm with constant ones.
+def with_batch_statistics(graph: Graph) -> Graph:
+    """The graph that computes batch mean and (biased) variance for each batch norm with constant ones.
 
-    The outputs change: they become those of a network in training.
+    The outputs change: they are those of a network in training.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        free = Names({*graph.types, *(node.name for node in graph.nodes)})
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
-                statistics = _statistics(graph, node, free)
-                nodes += statistics
-                made = (statistics[0].outputs[0], statistics[-1].outputs[0])
-                nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
-            else:
-                nodes.append(node)
-        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
+    free = Names({*graph.types, *(node.name for node in graph.nodes)})
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
+            statistics = _statistics(graph, node, free)
+            nodes += statistics
+            made = (statistics[0].outputs[0], statistics[-1].outputs[0])
+            nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
+        else:
+            nodes.append(node)
+    return with_nodes(graph, nodes, graph.constants)
 
 
 def _statistics(graph: Graph, node: Node, free: Names) -> list[Node]:

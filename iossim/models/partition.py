@@ -13,9 +13,9 @@ from iossim.ir.network import Block, Network
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType, Precision
 from iossim.models.options import LoadOptions
-from iossim.models.passes.batch_norms import LayerScaleFolding
+from iossim.models.passes.batch_norms import layer_scale_folding
 from iossim.models.passes.blocks import cut_blocks, split_blocks
-from iossim.models.passes.channels_last import ChannelsLastRegions
+from iossim.models.passes.channels_last import channels_last_regions
 from iossim.models.passes.simplification import RetypedConstant
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
 
@@ -64,7 +64,7 @@ def partition_graph(
         raise ModelError(f"{where} computes nothing: no op is left once its constants are folded")
     own_units = given(typed, precision)
     if own_units is None and precision.storage.bytes == 2:
-        typed = LayerScaleFolding().apply(ChannelsLastRegions().apply(typed))
+        typed = layer_scale_folding(channels_last_regions(typed))
     network = own_units or network_of(typed, name, precision, options.units)
     if options.strict:
         refuse_foreign(network, where)

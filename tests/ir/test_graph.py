@@ -47,7 +47,7 @@ def test_nodes_are_sorted_and_typed() -> None:
         ([node("a", "x"), node("a", "x")], ["a"], "two ops are named 'a'"),
         ([node("a", "x"), Node("b", Relu(), ("x",), ("a",))], ["a"], "makes the value 'a'"),
         ([node("a", "x")], ["z"], "graph output 'z' is made by no op"),
-        ([node("a", "x", op=Conv())], ["a"], "op 'a' (conv): needs an input, a weight"),
+        ([node("a", "x", op=Conv())], ["a"], "op 'a' (conv): takes x, weight and maybe bias, not 1 inputs"),
         ([Node("a", Relu(), ("x",), ("a", "b"))], ["a"], "op 'a' (relu) makes 1 outputs but names 2"),
         ([node("a", "x", "w", op=Conv())], ["a"], "op 'a' (conv) would make an empty tensor"),
     ],

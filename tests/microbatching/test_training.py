@@ -32,7 +32,7 @@ from iossim.ir.ops.softmax import LogSoftmax, Softmax
 from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.ir.types import DType, Precision
 from iossim.microbatching.elementwise_gradients import SLOPES
-from iossim.microbatching.training_pass import PREFIX, BatchStatistics, training_network
+from iossim.microbatching.training_pass import PREFIX, training_network, with_batch_statistics
 from iossim.models.partition import network_of
 
 
@@ -223,7 +223,7 @@ def test_from_the_command_line() -> None:
 def test_a_batch_norm_of_a_batch_has_the_gradient_of_finite_differences() -> None:
     network = after_a_product(OPS["batch norm"][0], 2, 3, 4, 5)
     given = network.graph.types.keys()
-    graph = BatchStatistics().apply(network.graph)
+    graph = with_batch_statistics(network.graph)
     assert {"mean", "variance"} <= given - graph.types.keys()
     trained = replace(network_of(graph, "net", Precision.FP32), weights=frozenset({"scale", "gamma", "beta"}))
     assert holds(trained) == {"scale", "gamma", "beta"}

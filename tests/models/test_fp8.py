@@ -100,7 +100,7 @@ def test_products_are_those_of_the_numbers(
         (["fp8_e4m3fn[2x4]", "fp32[]", "int8[4x3]", "fp32[]"], "which are not of fp8"),
         (["fp8_e4m3fn[2x4]", "fp32[2]", "fp8_e5m2[4x3]", "fp32[]"], "is not one number"),
         (["fp8_e4m3fn[2x4]", "fp32[]", "fp8_e5m2[4x3]", "fp32[4]"], "is not one for each place of axis -1"),
-        (["fp8_e4m3fn[2x4]", "fp32[]", "fp8_e5m2[4x3]"], "needs two tensors with their scales"),
+        (["fp8_e4m3fn[2x4]", "fp32[]", "fp8_e5m2[4x3]"], "takes x, x_scale, w, w_scale and maybe bias, not 3 inputs"),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(types: list[str], message: str) -> None:

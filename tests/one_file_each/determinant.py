@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +14,9 @@ from iossim.ir.types import TensorType
 class Determinant(Op, kind="determinant", onnx_types="Det", priced_as="foreign"):
     """The determinant of each matrix of the last two dimensions."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        (x,) = inputs
+    def output(self, x: TensorType) -> TensorType:
         require(len(x.shape) >= 2 and x.shape[-1] == x.shape[-2], f"takes square matrices, not {x}")
-        return (TensorType(x.shape[:-2], x.dtype),)
+        return TensorType(x.shape[:-2], x.dtype)
 
-    def compute(self, *inputs: Array) -> Array:
-        return np.asarray(np.linalg.det(inputs[0]))
+    def compute(self, x: Array) -> Array:
+        return np.asarray(np.linalg.det(x))

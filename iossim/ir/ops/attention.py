@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, broadcast_shapes, require, widen
 from iossim.ir.types import DType, TensorType
 
@@ -49,20 +49,18 @@ class Attention(
     is_causal: bool = False
     softcap: float = 0.0
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (3, 4), f"needs queries, keys, values and maybe a mask, not {len(inputs)} inputs")
-        q, k, v = inputs[:3]
-        shape = self.shape(inputs)
+    def output(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> TensorType:
+        shape = self.shape([q, k, v])
         require(q.dtype == k.dtype == v.dtype, f"its inputs {q}, {k} and {v} differ in element type")
         require(q.dtype.is_floating, f"takes floating-point numbers, not {q.dtype}")
-        for mask in inputs[3:]:
+        if mask is not None:
             require(mask.dtype in (DType.BOOL, q.dtype), f"its mask {mask} is neither of truth values nor {q.dtype}")
             whole = broadcast_shapes([TensorType(shape.scores), mask])
             require(whole == shape.scores, f"its mask {mask} does not broadcast to {list(shape.scores)}")
         made: tuple[int, ...] = (shape.batch, shape.heads, shape.queries, shape.value_features)
         if len(q.shape) == 3:
             made = (shape.batch, shape.queries, shape.heads * shape.value_features)
-        return (TensorType(made, q.dtype),)
+        return TensorType(made, q.dtype)
 
     def shape(self, inputs: Sequence[TensorType]) -> AttentionShape:
         """The sizes; raises GraphError if the inputs do not fit each other."""
@@ -105,12 +103,11 @@ class Attention(
         besides = 6 + len(inputs[3:]) + 2 * bool(self.softcap)
         return 2 * self.multiply_adds(inputs, outputs) + besides * self.pairs(self.shape(inputs))
 
-    def compute(self, *inputs: Array) -> Array:
-        types = [TensorType(array.shape) for array in inputs[:3]]
-        shape = self.shape(types)
+    def compute(self, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+        shape, is_joined = self.shape([TensorType(array.shape) for array in (q, k, v)]), q.ndim == 3
         q, k, v = (
             array.reshape(array.shape[0], array.shape[1], heads, -1).swapaxes(1, 2) if array.ndim == 3 else array
-            for array, heads in zip(inputs, self._counts, strict=False)
+            for array, heads in zip((q, k, v), self._counts, strict=True)
         )
         q = q.reshape(shape.batch, shape.kv_heads, -1, shape.queries, shape.features)
         scores = np.matmul(q * q.dtype.type(self.scale or shape.features**-0.5), k[:, :, None].swapaxes(-1, -2))
@@ -118,35 +115,29 @@ class Attention(
         if self.softcap:
             scores = self.softcap * np.tanh(scores / self.softcap)
         seen = np.tri(shape.queries, shape.keys, dtype=bool) if self.is_causal else np.True_
-        for mask in inputs[3:]:
-            if mask.dtype == bool:
-                seen = seen & mask
-            else:
-                scores = scores + mask
+        if mask is not None and mask.dtype == bool:
+            seen = seen & mask
+        elif mask is not None:
+            scores = scores + mask
         scores = widen(np.where(seen, scores, -np.inf).astype(scores.dtype, copy=False))
         largest = scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores - np.where(np.isneginf(largest), 0, largest))
         total = weights.sum(axis=-1, keepdims=True)
         weights = (weights / np.where(total == 0, 1, total)).reshape(*q.shape[:-1], shape.keys)
         y: Array = np.matmul(weights, v[:, :, None]).reshape(*shape.scores[:3], shape.value_features)
-        return y.swapaxes(1, 2).reshape(shape.batch, shape.queries, -1) if inputs[0].ndim == 3 else y
+        return y.swapaxes(1, 2).reshape(shape.batch, shape.queries, -1) if is_joined else y
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Keys and values of earlier calls, windows and a separate precision of the softmax are not covered."""
-        what = f"Attention {node.name!r}"
-        if any(node.has_input(place) for place in (4, 5, 6)):
-            raise NotCoveredError(f"{what} reads keys and values of earlier calls; concatenate them before it")
-        if any(node.attribute(f"{side}_window_size", -1) != -1 for side in ("left", "right")):
-            raise NotCoveredError(f"{what} has a window; give it as a mask")
-        if node.attribute("softmax_precision", 1) != 1:
-            raise NotCoveredError(f"{what} has a softmax that is not fp32")
-        op, _ = super().from_onnx(node)
+        has_past, sides = any(map(node.has_input, (4, 5, 6))), ("left", "right")
+        node.refuse(has_past, "reads keys and values of earlier calls; concatenate them before it")
+        has_window = any(node.attribute(f"{side}_window_size", -1) != -1 for side in sides)
+        node.refuse(has_window, "has a window; give it as a mask")
+        node.refuse(node.attribute("softmax_precision", 1) != 1, "has a softmax that is not fp32")
         if node.has_input(3):
-            mask, shape = node.input_type(3), op.shape([node.input_type(place) for place in range(3)])
-            if mask.shape[-1] not in (1, shape.keys):
-                raise NotCoveredError(f"{what} has a mask of {mask.shape[-1]} of its {shape.keys} keys; pad it")
-        return op, node.data_inputs(4)
+            mask, keys = node.input_type(3).shape[-1], self.shape([node.input_type(place) for place in range(3)]).keys
+            node.refuse(mask not in (1, keys), f"has a mask of {mask} of its {keys} keys; pad it")
+        return self
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """Zeros are omitted: ONNX accepts no zero for a scale or a number of heads."""

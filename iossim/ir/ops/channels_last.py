@@ -57,10 +57,6 @@ class ChannelsLast(Op, Generic[_First]):
         (y,) = self.channels_first.evaluate([inputs[0].transpose(TO_FIRST), *inputs[1:]])
         return (y.transpose(TO_LAST),)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """The operator between two transposes."""
-        return self.channels_first.to_onnx()
-
 
 class ConvNhwc(ChannelsLast[Conv], ConvAttributes, kind="conv_nhwc", first=Conv, has_epilogue=True):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as for :class:`Conv`."""

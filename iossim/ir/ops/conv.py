@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -29,6 +29,9 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
         added = outputs[0].elements if len(inputs) == 3 else 0
         return super().flops(inputs, outputs) + added
 
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, **node.windows(node.window()))
+
     def padded(self, x: Array) -> Array:
         """Images ``[N, C, *spatial]`` with zero padding."""
         return np.pad(x, [(0, 0), (0, 0), *zip(*self._sides(), strict=True)]) if any(self.pads) else x
@@ -41,9 +44,7 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
 class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
     """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
-        x, weight = inputs[:2]
+    def output(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
         rank = len(self.strides)
         require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
         require(len(weight.shape) == rank + 2, f"its weight {weight} does not have {rank} spatial dimensions")
@@ -57,41 +58,28 @@ class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
             x.shape[1] == weight.shape[1] * self.groups,
             f"its input has {x.shape[1]} channels, its weight takes {weight.shape[1]} in {self.groups} groups",
         )
-        require(
-            weight.shape[0] % self.groups == 0, f"{weight.shape[0]} filters do not divide into {self.groups} groups"
-        )
-        if len(inputs) == 3:
-            require(
-                inputs[2].shape == (weight.shape[0],), f"its bias {inputs[2]} does not have {weight.shape[0]} values"
-            )
+        filters = weight.shape[0]
+        require(filters % self.groups == 0, f"{filters} filters do not divide into {self.groups} groups")
+        require(bias is None or bias.shape == (filters,), f"its bias {bias} does not have {filters} values")
         spatial = tuple(
             (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
             for size, kernel, stride, dilation, before, after in zip(
                 x.shape[2:], weight.shape[2:], self.strides, self.dilations, *self._sides(), strict=True
             )
         )
-        return (TensorType((x.shape[0], weight.shape[0], *spatial), x.dtype),)
+        return TensorType((x.shape[0], filters, *spatial), x.dtype)
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def compute(self, *inputs: Array) -> Array:
-        x, weight, *bias = inputs
+    def compute(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         rank = len(self.strides)
         window = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], self.dilations, strict=True))
         patches = np.lib.stride_tricks.sliding_window_view(self.padded(x), window, axis=tuple(range(2, rank + 2)))
         step = (slice(None), slice(None), *(slice(None, None, s) for s in self.strides))
         patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
         y = _contract(patches, weight, self.groups, rank)
-        return y + bias[0].reshape(1, -1, *([1] * rank)) if bias else y
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        rank = len(node.input_type(1).shape) - 2
-        strides = tuple(node.attribute("strides", [1] * rank))
-        dilations = tuple(node.attribute("dilations", [1] * rank))
-        pads = node.pads(node.window(), strides, dilations)
-        return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
+        return y if bias is None else y + bias.reshape(1, -1, *([1] * rank))
 
 
 def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -29,9 +29,7 @@ class ConvTranspose(
 
     output_padding: tuple[int, ...] = (0, 0)
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
-        x, weight = inputs[:2]
+    def output(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
         rank = len(self.strides)
         require(
             len(x.shape) == len(weight.shape) == rank + 2,
@@ -50,13 +48,12 @@ class ConvTranspose(
             f"its input has {x.shape[1]} channels, its weight takes {weight.shape[0]} in {self.groups} groups",
         )
         filters = weight.shape[1] * self.groups
-        if len(inputs) == 3:
-            require(inputs[2].shape == (filters,), f"its bias {inputs[2]} does not have {filters} values")
+        require(bias is None or bias.shape == (filters,), f"its bias {bias} does not have {filters} values")
         whole = self._whole(x.shape[2:], weight.shape[2:])
         spatial = [
             size - before - after for size, before, after in zip(whole, self.pads[:rank], self.pads[rank:], strict=True)
         ]
-        return (TensorType((x.shape[0], filters, *spatial), x.dtype),)
+        return TensorType((x.shape[0], filters, *spatial), x.dtype)
 
     def _whole(self, size: Sequence[int], kernel: Sequence[int]) -> list[int]:
         """The spatial size before cropping."""
@@ -70,8 +67,7 @@ class ConvTranspose(
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def compute(self, *inputs: Array) -> Array:
-        x, weight, *bias = inputs
+    def compute(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
         rank = len(self.strides)
         batch, channels, *size = x.shape
         per_group, filters, *kernel = channels // self.groups, *weight.shape[1:]
@@ -87,38 +83,26 @@ class ConvTranspose(
             for length, before, after in zip(y.shape[2:], self.pads[:rank], self.pads[rank:], strict=True)
         )
         y = y[(slice(None), slice(None), *kept)]
-        return y + bias[0].reshape(1, -1, *([1] * rank)) if bias else y
+        return y if bias is None else y + bias.reshape(1, -1, *([1] * rank))
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
+        """Padding is given by ``pads``, ``auto_pad`` or ``output_shape``."""
         size, kernel = node.input_type(0).shape[2:], node.window()
-        rank = len(kernel)
-        strides = tuple(node.attribute("strides", [1] * rank))
-        dilations = tuple(node.attribute("dilations", [1] * rank))
-        extra = tuple(node.attribute("output_padding", [0] * rank))
-        if not len(size) == len(strides) == len(dilations) == len(extra) == rank:
+        rank, auto, wanted = len(kernel), node.attribute("auto_pad", "NOTSET"), node.attribute("output_shape")
+        op = replace(super().completed(node), output_padding=node.parameter("output_padding", "tuple") or (0,) * rank)
+        if len(op.output_padding) != rank:
             raise ModelError(f"ConvTranspose {node.name!r} has attributes of different ranks; export the model again")
-        op = cls(strides, (0,) * (2 * rank), dilations, int(node.attribute("group", 1)), extra)
-        return op._onnx_padded(node, size, kernel), node.data_inputs(3)
-
-    def _onnx_padded(self, node: OnnxNode, size: Sequence[int], kernel: Sequence[int]) -> Self:
-        """The op with the padding given by ``pads``, ``auto_pad`` or ``output_shape``; its own is ignored."""
-        rank = len(kernel)
-        auto = node.attribute("auto_pad", "NOTSET")
-        wanted = node.attribute("output_shape")
         if wanted is None and auto in ("NOTSET", "", "VALID"):
-            return self if auto == "VALID" else replace(self, pads=tuple(node.attribute("pads", [0] * 2 * rank)))
+            return op
         if wanted is None:
-            wanted = [length * stride for length, stride in zip(size, self.strides, strict=True)]
-        total = [
-            length - target for length, target in zip(self._whole(size, kernel), list(wanted)[-rank:], strict=True)
-        ]
+            wanted = [length * stride for length, stride in zip(size, op.strides, strict=True)]
+        total = [length - target for length, target in zip(op._whole(size, kernel), list(wanted)[-rank:], strict=True)]
         # An output larger than all windows together is padded at the end.
-        extra = tuple(more - min(0, amount) for more, amount in zip(self.output_padding, total, strict=True))
+        extra = tuple(more - min(0, amount) for more, amount in zip(op.output_padding, total, strict=True))
         small = [max(0, amount) // 2 for amount in total]
         large = [max(0, amount) - half for amount, half in zip(total, small, strict=True)]
         before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
-        return replace(self, pads=(*before, *after), output_padding=extra)
+        return replace(op, pads=(*before, *after), output_padding=extra)
 
 
 class ConvBackward(ConvAttributes):
@@ -154,13 +138,11 @@ class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
 
     input_size: tuple[int, ...] = (1, 1)
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"needs the gradient of the output and a weight, not {len(inputs)} inputs")
-        grad_output, weight = inputs
-        self._require_ranks(self.input_size, *inputs)
+    def output(self, grad_output: TensorType, weight: TensorType) -> TensorType:
+        self._require_ranks(self.input_size, grad_output, weight)
         x = TensorType((grad_output.shape[0], weight.shape[1] * self.groups, *self.input_size), grad_output.dtype)
         self._require_gradient(x, weight, grad_output)
-        return (x,)
+        return x
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * math.prod(inputs[1].shape[1:])
@@ -176,15 +158,6 @@ class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
         extra = tuple(length - least for length, least in zip(self.input_size, made.shape[2:], strict=True))
         return replace(bare, output_padding=extra)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """The op without padding: :mod:`iossim.models.onnx.spelling` crops its output to ``input_size``."""
-        return "ConvTranspose", {
-            "strides": list(self.strides),
-            "dilations": list(self.dilations),
-            "group": self.groups,
-            "output_padding": [stride - 1 for stride in self.strides],
-        }
-
 
 @dataclass(frozen=True)
 class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumulate=True):
@@ -197,18 +170,12 @@ class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumula
 
     kernel_size: tuple[int, ...] = (1, 1)
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(
-            len(inputs) in (2, 3),
-            f"needs an input, the gradient of the output and maybe a sum to add to, not {len(inputs)} inputs",
-        )
-        x, grad_output = inputs[:2]
+    def output(self, x: TensorType, grad_output: TensorType, accumulated: TensorType | None = None) -> TensorType:
         self._require_ranks(self.kernel_size, x, grad_output)
         weight = TensorType((grad_output.shape[1], x.shape[1] // self.groups, *self.kernel_size), x.dtype)
         self._require_gradient(x, weight, grad_output)
-        if len(inputs) == 3:
-            require(inputs[2].shape == weight.shape, f"adds to {inputs[2]} what is {weight}")
-        return (weight,)
+        require(accumulated is None or accumulated.shape == weight.shape, f"adds to {accumulated} what is {weight}")
+        return weight
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True
@@ -220,23 +187,13 @@ class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumula
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[1].elements * math.prod(outputs[0].shape[1:])
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes the ops around it."""
-        return "Conv", {
-            "strides": list(self.dilations),
-            "pads": list(self.pads),
-            "dilations": list(self.strides),
-            "group": self.groups,
-        }
-
-    def compute(self, *inputs: Array) -> Array:
-        x, grad_output, *accumulated = inputs
+    def compute(self, x: Array, grad_output: Array, accumulated: Array | None = None) -> Array:
         groups = self.groups
         padded = self.padded(x)
         batch, filters, *out = grad_output.shape
         per_group = x.shape[1] // groups
         shape = (filters, per_group, *self.kernel_size)
-        total = np.zeros(shape, dtype=x.dtype) if not accumulated else accumulated[0].copy()
+        total = np.zeros(shape, dtype=x.dtype) if accumulated is None else accumulated.copy()
         sums = total.reshape(groups, filters // groups, per_group, -1)
         gradients = grad_output.reshape(batch, groups, filters // groups, -1)
         for place, window in enumerate(windows(self.kernel_size, self.strides, self.dilations, out)):

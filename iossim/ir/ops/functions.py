@@ -8,14 +8,14 @@ per input after the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Self
 
 import numpy as np
 
 from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import Array, Op, Role, broadcast, broadcast_shapes, one_input, require, widen
+from iossim.ir.op import Array, Op, Role, broadcast, broadcast_shapes, require, widen
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType, TensorType
 
@@ -142,15 +142,14 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
     def operation(self) -> str:
         return self.function
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         function = self._known()
         require(
             len(self.parameters) == len(function.parameters),
             f"{self.function} has {len(function.parameters)} parameters, not {len(self.parameters)}",
         )
         _check_numbers(self.function, function.takes, x.dtype)
-        return (TensorType(x.shape, DType.BOOL) if function.makes_bool else x,)
+        return TensorType(x.shape, DType.BOOL) if function.makes_bool else x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return self._known().flops * outputs[0].elements
@@ -161,15 +160,14 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
             y = np.asarray(function.compute(widen(inputs[0]), *self.parameters))
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         name = _UNARY_BY_ONNX_TYPE[node.op_type]
         if node.op_type == "Gelu" and node.attribute("approximate", "none") == "tanh":
             name = "gelu_tanh"
-        if node.input_type(0).dtype.is_narrow:
-            raise NotCoveredError(f"{node.op_type} {node.name!r} computes in {node.input_type(0).dtype}")
+        dtype = node.input_type(0).dtype
+        node.refuse(dtype.is_narrow, f"computes in {dtype}")
         parameters = tuple(type(usual)(node.attribute(key, usual)) for key, usual in UNARY[name].parameters)
-        return cls(name, parameters), node.data_inputs(1)
+        return replace(self, function=name, parameters=parameters)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         function = self._known()
@@ -266,7 +264,7 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
     def operation(self) -> str:
         return self.function
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+    def output(self, *inputs: TensorType) -> TensorType:
         function = self._known()
         fits = len(inputs) == 2 or (function.variadic and len(inputs) > 0)
         require(fits, f"{self.function} takes two inputs, not {len(inputs)}")
@@ -276,7 +274,7 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
             require(function.takes_truth or not is_truth, f"{self.function} takes numbers, not {value.dtype}")
             require(is_truth or not logical, f"{self.function} takes truth values, not {value.dtype}")
         made = TensorType(broadcast_shapes(inputs), inputs[0].dtype) if function.mixed else broadcast(inputs)
-        return (TensorType(made.shape, DType.BOOL) if function.makes_bool else made,)
+        return TensorType(made.shape, DType.BOOL) if function.makes_bool else made
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (len(inputs) - 1 + (self.function == "mean"))
@@ -289,14 +287,13 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
                 y = y / y.dtype.type(len(inputs))
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        if any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs))):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} computes in {node.input_type(0).dtype}")
+    def completed(self, node: OnnxNode) -> Self:
+        is_narrow = any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs)))
+        node.refuse(is_narrow, f"computes in {node.input_type(0).dtype}")
         for name, function in NARY.items():
             same = all(node.attribute(key, 0) == value for key, value in function.attributes)
             if function.onnx_type == node.op_type and same:
-                return cls(name), node.inputs
+                return replace(self, function=name)
         raise NotCoveredError(f"{node.op_type} {node.name!r} has attributes that iossim does not know")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:

@@ -44,10 +44,10 @@ class _PickingAlongAxis(AlongAxis, _Picking, onnx_names="axis"):
 class Gather(_PickingAlongAxis, kind="gather", onnx_types="Gather"):
     """``data`` at ``indices`` along ``axis``: ``[..., *indices, ...]``; a negative index counts from the end."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        data, indices = _data_and_indices(inputs)
+    def output(self, data: TensorType, indices: TensorType) -> TensorType:
+        _check_indices(indices)
         axis = normal_axis(self.axis, len(data.shape))
-        return (TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype),)
+        return TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype)
 
     def permutes(self, inputs: Sequence[TensorType]) -> bool:
         return len(inputs[1].shape) == 1 and self.infer(inputs)[0].shape == inputs[0].shape
@@ -59,8 +59,8 @@ class Gather(_PickingAlongAxis, kind="gather", onnx_types="Gather"):
 class GatherElements(_PickingAlongAxis, kind="gather_elements", onnx_types="GatherElements"):
     """``data[..., indices[..., i, ...], ...]`` for each entry of ``indices``, which has the rank of ``data``."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        data, indices = _data_and_indices(inputs)
+    def output(self, data: TensorType, indices: TensorType) -> TensorType:
+        _check_indices(indices)
         axis = normal_axis(self.axis, len(data.shape))
         require(
             len(indices.shape) == len(data.shape)
@@ -70,7 +70,7 @@ class GatherElements(_PickingAlongAxis, kind="gather_elements", onnx_types="Gath
             ),
             f"its indices {indices} do not fit its data {data}",
         )
-        return (TensorType(indices.shape, data.dtype),)
+        return TensorType(indices.shape, data.dtype)
 
     def _picked(self, data: Array, indices: Array) -> Array:
         axis = normal_axis(self.axis, data.ndim)
@@ -89,8 +89,8 @@ class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="ba
 
     batch_dims: int = 0
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        data, indices = _data_and_indices(inputs)
+    def output(self, data: TensorType, indices: TensorType) -> TensorType:
+        _check_indices(indices)
         together = self.batch_dims
         depth = indices.shape[-1] if indices.shape else 0
         require(
@@ -99,7 +99,7 @@ class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="ba
             and 1 <= depth <= len(data.shape) - together,
             f"its indices {indices} do not fit its data {data}",
         )
-        return (TensorType((*indices.shape[:-1], *data.shape[together + depth :]), data.dtype),)
+        return TensorType((*indices.shape[:-1], *data.shape[together + depth :]), data.dtype)
 
     def mixes_images(self, first_varies: bool) -> bool:
         return self.batch_dims == 0 and first_varies  # in a lookup in a weight table each image has its own entries
@@ -111,10 +111,8 @@ class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="ba
         return np.asarray(data[tuple(places)])
 
 
-def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorType]:
-    require(len(inputs) == 2, f"takes data and indices, not {len(inputs)} inputs")
-    require(inputs[1].dtype in INDEX_TYPES, f"its indices {inputs[1]} are no whole numbers of 32 or 64 bits")
-    return inputs[0], inputs[1]
+def _check_indices(indices: TensorType) -> None:
+    require(indices.dtype in INDEX_TYPES, f"its indices {indices} are no whole numbers of 32 or 64 bits")
 
 
 @dataclass(frozen=True)
@@ -127,20 +125,17 @@ class GatherBackward(Op, kind="gather_backward", flops_per_read_element=1):
     axis: int
     size: int
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"needs the gradient of the output and the indices, not {len(inputs)} inputs")
-        grad_output, indices = inputs
+    def output(self, grad_output: TensorType, indices: TensorType) -> TensorType:
         after = self.axis + len(indices.shape)
         data = TensorType((*grad_output.shape[: self.axis], self.size, *grad_output.shape[after:]), grad_output.dtype)
         (picked,) = Gather(normal_axis(self.axis, len(data.shape))).infer((data, indices))
         require(picked == grad_output, f"is the gradient of what {indices} picks of {data}, which is not {grad_output}")
-        return (data,)
+        return data
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True
 
-    def compute(self, *inputs: Array) -> Array:
-        grad_output, indices = inputs
+    def compute(self, grad_output: Array, indices: Array) -> Array:
         after = grad_output.shape[self.axis + indices.ndim :]
         total = np.zeros((*grad_output.shape[: self.axis], self.size, *after), grad_output.dtype)
         places: tuple[Any, ...] = (*[slice(None)] * self.axis, indices)

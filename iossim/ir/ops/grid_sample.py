@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, Work, require
 from iossim.ir.types import TensorType
 
@@ -30,21 +30,18 @@ class GridSample(Op, kind="grid_sample", onnx_types="GridSample", onnx_names="mo
     align_corners: bool = False
     flops_per_element = 8  # multiply-adds of four neighbours
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"takes images and positions, not {len(inputs)} inputs")
-        x, grid = inputs
+    def output(self, x: TensorType, grid: TensorType) -> TensorType:
         fits = len(x.shape) == len(grid.shape) == 4 and x.shape[0] == grid.shape[0] and grid.shape[3] == 2
         require(fits, f"its positions {grid} do not fit its images {x}")
         is_known = self.mode in ("nearest", "linear") and self.padding in PADDINGS
         require(is_known, f"has no mode {self.mode!r}, or no padding {self.padding!r}")
-        return (TensorType((*x.shape[:2], *grid.shape[1:3]), x.dtype),)
+        return TensorType((*x.shape[:2], *grid.shape[1:3]), x.dtype)
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         read = min(inputs[0].bytes, outputs[0].bytes) + inputs[1].bytes
         return Work(self.flops(inputs, outputs), read, outputs[0].bytes)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, grid = inputs
+    def compute(self, x: Array, grid: Array) -> Array:
         total, images = np.zeros((), x.dtype), np.arange(len(x))[:, None, None]
         sides = [self._neighbours(grid[..., place], x.shape[3 - place]) for place in (0, 1)]
         for (column, across), (row, down) in product(*sides):
@@ -71,11 +68,9 @@ class GridSample(Op, kind="grid_sample", onnx_types="GridSample", onnx_names="mo
         inside = np.clip(place, 0, size - 1)
         return inside if self.padding == "border" else np.where(inside == place, place, -1)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Below opset 20 modes have the names of images: ``bilinear``."""
-        op, data = super().from_onnx(node)
         x = node.input_type(0)
-        if len(x.shape) != 4 or not x.dtype.is_floating or op.mode in ("cubic", "bicubic"):
-            raise NotCoveredError(f"GridSample {node.name!r} samples {x} by mode {op.mode}")
-        return replace(op, mode="linear") if op.mode == "bilinear" else op, data
+        differs = len(x.shape) != 4 or not x.dtype.is_floating or self.mode in ("cubic", "bicubic")
+        node.refuse(differs, f"samples {x} by mode {self.mode}")
+        return replace(self, mode="linear") if self.mode == "bilinear" else self

@@ -19,15 +19,13 @@ class GroupedMatMul(Op, kind="grouped_matmul", onnx_types="GroupedMatMul", has_e
     same with ``offs``. ONNX has no such operator: :mod:`iossim.models.onnx.grouped_products` says how it is written.
     """
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 3, f"takes rows, weights and the ends of groups, not {len(inputs)} inputs")
-        x, weight, ends = inputs
+    def output(self, x: TensorType, weight: TensorType, ends: TensorType) -> TensorType:
         require(x.dtype == weight.dtype, f"its rows {x} and its weights {weight} differ in element type")
         fits = len(x.shape) == 2 and len(weight.shape) == 3 and x.shape[1] == weight.shape[1]
         require(fits, f"its rows {x} and its weights {weight} are not [rows, inner] and [experts, inner, width]")
         is_end = ends.shape == weight.shape[:1] and ends.dtype in INDEX_TYPES
         require(is_end, f"the ends {ends} of its groups are not a whole number (int32 or int64) for each of {weight}")
-        return (TensorType((x.shape[0], weight.shape[2]), x.dtype),)
+        return TensorType((x.shape[0], weight.shape[2]), x.dtype)
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True  # ends count all rows
@@ -41,8 +39,7 @@ class GroupedMatMul(Op, kind="grouped_matmul", onnx_types="GroupedMatMul", has_e
         read_bytes = x.bytes + balanced(x, weight)[1].bytes + ends.bytes
         return Work(self.flops(inputs, outputs), read_bytes, outputs[0].bytes)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, weight, ends = inputs
+    def compute(self, x: Array, weight: Array, ends: Array) -> Array:
         y = np.zeros((len(x), weight.shape[2]), x.dtype)
         for own, begin, end in zip(weight, (0, *ends[:-1]), ends, strict=True):
             y[begin:end] = x[begin:end] @ own

@@ -27,26 +27,23 @@ class MatMul(Op, kind="matmul", onnx_types="MatMul", has_epilogue=True):
     dropped from the output.
     """
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")
-        a, b = inputs
+    def output(self, a: TensorType, b: TensorType) -> TensorType:
         require(a.dtype == b.dtype, f"its inputs {a} and {b} differ in element type")
         require(bool(a.shape) and bool(b.shape), f"multiplies matrices, not {a} and {b}")
         inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
         require(a.shape[-1] == inner, f"its inputs {a} and {b} do not multiply: {a.shape[-1]} is not {inner}")
-        return (TensorType(self._output(a.shape, b.shape), a.dtype),)
+        return TensorType(self._shape(a.shape, b.shape), a.dtype)
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * inputs[0].shape[-1]
 
-    def compute(self, *inputs: Array) -> Array:
-        a, b = inputs
+    def compute(self, a: Array, b: Array) -> Array:
         rows, columns = folded_shapes(a.shape, b.shape)
         y: Array = np.matmul(a.reshape(rows), b.reshape(columns))
-        return y.reshape(self._output(a.shape, b.shape))
+        return y.reshape(self._shape(a.shape, b.shape))
 
     @staticmethod
-    def _output(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    def _shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         stack = broadcast_shapes([TensorType(a[:-2]), TensorType(b[:-2])])
         return (*stack, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
@@ -57,7 +54,6 @@ class Gemm(
     kind="gemm",
     onnx_types="Gemm",
     onnx_names="alpha beta trans_a=transA trans_b=transB",
-    onnx_inputs=3,
     has_epilogue=True,
     may_accumulate=True,
 ):
@@ -71,19 +67,15 @@ class Gemm(
     trans_a: bool = False
     trans_b: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs two matrices and maybe a bias, not {len(inputs)} inputs")
-        a, b = inputs[0], inputs[1]
+    def output(self, a: TensorType, b: TensorType, c: TensorType | None = None) -> TensorType:
         require(len(a.shape) == 2 and len(b.shape) == 2, f"multiplies matrices, not {a} and {b}")
         require(a.dtype == b.dtype, f"its inputs {a} and {b} differ in element type")
         rows, inner = a.shape[::-1] if self.trans_a else a.shape
         inner_b, columns = b.shape[::-1] if self.trans_b else b.shape
         require(inner == inner_b, f"its inputs {a} and {b} do not multiply: {inner} is not {inner_b}")
         y = TensorType((rows, columns), a.dtype)
-        if len(inputs) == 3:
-            c = inputs[2]
-            require(broadcast([y, c]) == y, f"its bias {c} does not broadcast to {y}")
-        return (y,)
+        require(c is None or broadcast([y, c]) == y, f"its bias {c} does not broadcast to {y}")
+        return y
 
     @property
     def sums_images(self) -> bool:
@@ -96,12 +88,11 @@ class Gemm(
         bias = outputs[0].elements if len(inputs) == 3 else 0
         return 2 * self.multiply_adds(inputs, outputs) + bias
 
-    def compute(self, *inputs: Array) -> Array:
-        a, b, *bias = inputs
+    def compute(self, a: Array, b: Array, c: Array | None = None) -> Array:
         y: Array = (a.T if self.trans_a else a) @ (b.T if self.trans_b else b)
         if self.alpha != 1:
             y = y * y.dtype.type(self.alpha)
-        for c in bias:
+        if c is not None:
             y = y + (c if self.beta == 1 else c * y.dtype.type(self.beta))
         return y
 

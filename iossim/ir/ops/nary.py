@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -16,44 +16,37 @@ if TYPE_CHECKING:
     from iossim.ir.onnx_spelling import OnnxNode
 
 
-class Add(Op, kind="add", onnx_types="Add Sum", role=Role.ELEMENTWISE):
+class Add(Op, kind="add", onnx_types="Sum Add", role=Role.ELEMENTWISE):
     """Sum of one or more inputs, broadcast against each other: ONNX ``Add`` and ``Sum``."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) > 0, "needs an input")
-        return (broadcast(inputs),)
+    def output(self, term: TensorType, *terms: TensorType) -> TensorType:
+        return broadcast([term, *terms])
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (len(inputs) - 1)
 
-    def compute(self, *inputs: Array) -> Array:
-        return reduce(np.add, inputs)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Sum", {}
+    def compute(self, *terms: Array) -> Array:
+        return reduce(np.add, terms)
 
 
 class Mul(Op, kind="mul", onnx_types="Mul", role=Role.ELEMENTWISE, flops_per_element=1):
     """Product of two inputs, broadcast against each other."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")
-        return (broadcast(inputs),)
+    def output(self, a: TensorType, b: TensorType) -> TensorType:
+        return broadcast([a, b])
 
-    def compute(self, *inputs: Array) -> Array:
-        product: Array = inputs[0] * inputs[1]
+    def compute(self, a: Array, b: Array) -> Array:
+        product: Array = a * b
         return product
 
 
 class Where(Op, kind="where", onnx_types="Where", role=Role.ELEMENTWISE, flops_per_element=1):
     """``x`` where ``condition`` holds, else ``y``: inputs ``condition`` (bool), ``x``, ``y``, broadcast."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 3, f"takes a condition and two tensors, not {len(inputs)} inputs")
-        condition, x, y = inputs
+    def output(self, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
         require(condition.dtype is DType.BOOL, f"its condition {condition} holds no truth values")
         require(x.dtype is y.dtype, f"its inputs {x} and {y} differ in element type")
-        return (TensorType(broadcast_shapes(inputs), x.dtype),)
+        return TensorType(broadcast_shapes([condition, x, y]), x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.where(*inputs),)
@@ -68,24 +61,20 @@ class PRelu(Op, kind="prelu", onnx_types="PRelu", role=Role.ELEMENTWISE, flops_p
 
     per_channel: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"takes an input and a slope, not {len(inputs)} inputs")
-        x, slope = inputs
+    def output(self, x: TensorType, slope: TensorType) -> TensorType:
         if self.per_channel:
             require(slope.shape == x.shape[1:2], f"its slope {slope} is not one for each channel of {x}")
         else:
             require(broadcast([x, slope]) == x, f"its slope {slope} does not broadcast to {x}")
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        x, slope = inputs
+    def compute(self, x: Array, slope: Array) -> Array:
         if self.per_channel:
             slope = slope.reshape(-1, *[1] * (x.ndim - 2))
         return np.where(x < 0, slope * x, x)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         x, slope = (node.input_type(index).shape for index in (0, 1))
         # Models converted from operator sets without broadcasting keep the old shape.
         per_channel = len(x) > 2 and slope == x[1:2] and slope[0] not in (1, x[-1])
-        return cls(per_channel), node.inputs
+        return replace(self, per_channel=per_channel)

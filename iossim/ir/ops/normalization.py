@@ -12,8 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import AlongAxis, Array, Op, Role, as_float32, broadcast, normal_axis, one_input, require
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import AlongAxis, Array, Op, Role, as_float32, broadcast, normal_axis, require
 from iossim.ir.types import TensorType
 
 
@@ -23,7 +23,6 @@ class BatchNorm(
     kind="batch_norm",
     onnx_types="BatchNormalization",
     onnx_names="epsilon",
-    onnx_inputs=5,
     role=Role.ELEMENTWISE,
     flops_per_element=2,
 ):
@@ -35,33 +34,25 @@ class BatchNorm(
 
     epsilon: float = 1e-5
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 5, f"needs an input, scale, bias, mean and variance, not {len(inputs)} inputs")
-        x = inputs[0]
+    def output(
+        self, x: TensorType, scale: TensorType, bias: TensorType, mean: TensorType, variance: TensorType
+    ) -> TensorType:
         require(len(x.shape) > 1, f"its input {x} has no channels")
-        for name, value in zip(("scale", "bias", "mean", "variance"), inputs[1:], strict=True):
+        for name, value in {"scale": scale, "bias": bias, "mean": mean, "variance": variance}.items():
             require(value.shape == (x.shape[1],), f"its {name} {value} does not have {x.shape[1]} values")
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        x, scale, bias, mean, variance = inputs
+    def compute(self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array) -> Array:
         multiplier, shift = multiplier_and_shift(scale, bias, mean, variance, self.epsilon)
         channels = (1, -1, *[1] * (x.ndim - 2))
         y: Array = x * multiplier.reshape(channels) + shift.reshape(channels)
         return y
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        if node.attribute("training_mode", 0):
-            raise NotCoveredError(
-                f"BatchNormalization {node.name!r} is in training mode; export the model for inference"
-            )
-        if not node.attribute("spatial", 1):
-            raise NotCoveredError(
-                f"BatchNormalization {node.name!r} normalises each pixel apart (spatial=0), which iossim does not "
-                "know; convert the model to opset 9 or later"
-            )
-        return super().from_onnx(node)
+    def completed(self, node: OnnxNode) -> Self:
+        node.refuse(node.attribute("training_mode", 0), "is in training mode; export the model for inference")
+        of_pixels = "normalises each pixel apart (spatial=0), which iossim does not know"
+        node.refuse(not node.attribute("spatial", 1), f"{of_pixels}; convert the model to opset 9 or later")
+        return self
 
 
 def multiplier_and_shift(
@@ -75,9 +66,7 @@ def multiplier_and_shift(
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm(
-    Op, kind="local_response_norm", onnx_types="LRN", onnx_names="size alpha beta bias", onnx_inputs=1
-):
+class LocalResponseNorm(Op, kind="local_response_norm", onnx_types="LRN", onnx_names="size alpha beta bias"):
     """``x / (bias + alpha / size * s) ** beta`` for ``x [N, C, ...]``.
 
     ``s`` is the sum of squares over ``size`` neighbouring channels: ``(size - 1) // 2`` below, ``size // 2`` above.
@@ -89,11 +78,10 @@ class LocalResponseNorm(
     beta: float = 0.75
     bias: float = 1.0
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(len(x.shape) > 1, f"its input {x} has no channels")
         require(self.size > 0, f"sums over {self.size} channels; it needs one at least")
-        return (x,)
+        return x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (2 * self.size + 4)
@@ -129,100 +117,83 @@ class _FromAxis(AlongAxis, _Normalisation, onnx_names="axis epsilon"):
     def _axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(normal_axis(self.axis, rank), rank))
 
+    def _scaled_by(self, x: TensorType, *parameters: TensorType) -> TensorType:
+        """The type of ``x``; raises GraphError unless it has the axis, and parameters broadcast to it."""
+        normal_axis(self.axis, len(x.shape))
+        for value in parameters:
+            require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
+        return x
 
-class LayerNorm(_FromAxis, kind="layer_norm", onnx_types="LayerNormalization", onnx_inputs=3):
+
+class LayerNorm(_FromAxis, kind="layer_norm", onnx_types="LayerNormalization"):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all following axes.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
     """
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a bias, not {len(inputs)} inputs")
-        x = inputs[0]
-        normal_axis(self.axis, len(x.shape))
-        for value in inputs[1:]:
-            require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
-        return (x,)
+    def output(self, x: TensorType, scale: TensorType, bias: TensorType | None = None) -> TensorType:
+        return self._scaled_by(x, scale, *([] if bias is None else [bias]))
 
-    def compute(self, *inputs: Array) -> Array:
-        x, scale, *bias = inputs
+    def compute(self, x: Array, scale: Array, bias: Array | None = None) -> Array:
         y = _normalised(x, self._axes(x.ndim), self.epsilon) * scale
-        return y + bias[0] if bias else y
+        return y if bias is None else y + bias
 
 
-class RmsNorm(_FromAxis, kind="rms_norm", flops_per_element=5, onnx_types="RMSNormalization", onnx_inputs=2):
+class RmsNorm(_FromAxis, kind="rms_norm", flops_per_element=5, onnx_types="RMSNormalization"):
     """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all following axes."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"needs an input and a scale, not {len(inputs)} inputs")
-        x, scale = inputs
-        normal_axis(self.axis, len(x.shape))
-        require(broadcast([x, scale]) == x, f"its scale {scale} does not broadcast to {x}")
-        return (x,)
+    def output(self, x: TensorType, scale: TensorType) -> TensorType:
+        return self._scaled_by(x, scale)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, scale = inputs
+    def compute(self, x: Array, scale: Array) -> Array:
         mean = (x * x).mean(axis=self._axes(x.ndim), keepdims=True)
         y: Array = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
         return y
 
 
 @dataclass(frozen=True)
-class InstanceNorm(
-    _Normalisation, kind="instance_norm", onnx_types="InstanceNormalization", onnx_names="epsilon", onnx_inputs=3
-):
+class InstanceNorm(_Normalisation, kind="instance_norm", onnx_types="InstanceNormalization", onnx_names="epsilon"):
     """Each channel of each image of ``x [N, C, ...]`` by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
 
     epsilon: float = 1e-5
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (_per_channel(inputs),)
+    def output(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
+        return _per_channel(x, scale, bias)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, scale, bias = inputs
+    def compute(self, x: Array, scale: Array, bias: Array) -> Array:
         return _scaled(_normalised(x, tuple(range(2, x.ndim)), self.epsilon), scale, bias)
 
 
 @dataclass(frozen=True)
 class GroupNorm(
-    _Normalisation,
-    kind="group_norm",
-    onnx_types="GroupNormalization",
-    onnx_names="groups=num_groups epsilon",
-    onnx_inputs=3,
+    _Normalisation, kind="group_norm", onnx_types="GroupNormalization", onnx_names="groups=num_groups epsilon"
 ):
     """Each group of channels of each image by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
 
     groups: int
     epsilon: float = 1e-5
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = _per_channel(inputs)
+    def output(self, x: TensorType, scale: TensorType, bias: TensorType) -> TensorType:
         require(
             self.groups > 0 and x.shape[1] % self.groups == 0,
             f"{x.shape[1]} channels do not divide into {self.groups} groups",
         )
-        return (x,)
+        return _per_channel(x, scale, bias)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, scale, bias = inputs
+    def compute(self, x: Array, scale: Array, bias: Array) -> Array:
         grouped = x.reshape(x.shape[0], self.groups, -1)
         return _scaled(_normalised(grouped, (2,), self.epsilon).reshape(x.shape), scale, bias)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Below opset 21, scale and bias had one number per group."""
-        op, data = super().from_onnx(node)
-        if node.opset < 21 and op.groups != node.input_type(0).shape[1]:
-            raise NotCoveredError(f"GroupNormalization {node.name!r} scales groups; export it with operator set 21")
-        return op, data
+        scales_groups = node.opset < 21 and self.groups != node.input_type(0).shape[1]
+        node.refuse(scales_groups, "scales groups; export it with operator set 21")
+        return self
 
 
-def _per_channel(inputs: Sequence[TensorType]) -> TensorType:
-    require(len(inputs) == 3, f"needs an input, a scale and a bias, not {len(inputs)} inputs")
-    x = inputs[0]
+def _per_channel(x: TensorType, *parameters: TensorType) -> TensorType:
     require(len(x.shape) > 2, f"its input {x} has no channels of several elements")
-    for value in inputs[1:]:
+    for value in parameters:
         require(value.shape == (x.shape[1],), f"its parameter {value} does not have {x.shape[1]} values")
     return x
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.ir.op import Array, Op, one_input, require
+from iossim.ir.op import Array, Op, require
 from iossim.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -33,20 +33,11 @@ class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilatio
 class _Pool(Op, own_unit_kind="Pool"):
     """Base of poolings over windows."""
 
-    def infer(self: MaxPool | AveragePool, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:  # type: ignore[misc]
-        return (_pooled(self, one_input(inputs)),)
+    def output(self: MaxPool | AveragePool, x: TensorType) -> TensorType:  # type: ignore[misc]
+        return _pooled(self, x)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        kernel = tuple(node.attribute("kernel_shape", ()))
-        ones = (1,) * len(kernel)
-        strides, dilations = tuple(node.attribute("strides", ones)), tuple(node.attribute("dilations", ones))
-        pads = node.pads(kernel, strides, dilations)
-        given = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-        flags = {name: bool(node.attribute(name, 0)) for name in ("ceil_mode", "count_include_pad")}
-        return cls(**given, **{name: flag for name, flag in flags.items() if name in cls.onnx_names}), node.data_inputs(
-            1
-        )
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, **node.windows(node.attribute("kernel_shape", ())))
 
 
 class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
@@ -79,8 +70,7 @@ class AveragePool(_Pool, AveragePoolAttributes, kind="average_pool", onnx_types=
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(self.kernel)
 
-    def compute(self, *inputs: Array) -> Array:
-        (x,) = inputs
+    def compute(self, x: Array) -> Array:
         total = _reduce(self, x, 0, np.add)
         mean: Array = total / self.counts(x.shape[2:], total.shape[2:]).astype(total.dtype)
         return mean
@@ -102,13 +92,12 @@ class _GlobalPool(Op, flops_per_read_element=1):
 
     reduction: ClassVar[Callable[..., Array]]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(len(x.shape) > 2, f"its input {x} has no spatial dimensions")
-        return (TensorType((*x.shape[:2], *[1] * (len(x.shape) - 2)), x.dtype),)
+        return TensorType((*x.shape[:2], *[1] * (len(x.shape) - 2)), x.dtype)
 
-    def compute(self, *inputs: Array) -> Array:
-        return type(self).reduction(inputs[0], axis=tuple(range(2, inputs[0].ndim)), keepdims=True)
+    def compute(self, x: Array) -> Array:
+        return type(self).reduction(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 class GlobalAveragePool(

@@ -23,17 +23,14 @@ class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
     def forward(self) -> MaxPool:
         return MaxPool(*astuple(self))
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 2, f"needs what was pooled and the gradient of the output, not {len(inputs)} inputs")
-        x, grad_output = inputs
+    def output(self, x: TensorType, grad_output: TensorType) -> TensorType:
         _require_gradient(self.forward, x, grad_output)
-        return (x,)
+        return x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[1].elements * (2 * math.prod(self.kernel) - 1)
 
-    def compute(self, *inputs: Array) -> Array:
-        x, grad_output = inputs
+    def compute(self, x: Array, grad_output: Array) -> Array:
         padding = window_padding(self.forward, x.shape[2:], grad_output.shape[2:])
         padded = np.pad(x, padding, constant_values=-np.inf)
         largest = self.forward.evaluate((x,))[0]
@@ -59,18 +56,15 @@ class AveragePoolBackward(AveragePoolAttributes, kind="average_pool_backward"):
     def forward(self) -> AveragePool:
         return AveragePool(*astuple(self)[:-1])
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 1, f"needs the gradient of the output, not {len(inputs)} inputs")
-        (grad_output,) = inputs
+    def output(self, grad_output: TensorType) -> TensorType:
         x = TensorType((*grad_output.shape[:2], *self.input_size), grad_output.dtype)
         _require_gradient(self.forward, x, grad_output)
-        return (x,)
+        return x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * (1 + math.prod(self.kernel))
 
-    def compute(self, *inputs: Array) -> Array:
-        (grad_output,) = inputs
+    def compute(self, grad_output: Array) -> Array:
         out = grad_output.shape[2:]
         padding = window_padding(self.forward, self.input_size, out)
         whole = (*grad_output.shape[:2], *self.input_size)

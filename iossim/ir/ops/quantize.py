@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import Array, Op, Role, as_float32, normal_axis, one_input, require
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import Array, Op, Role, as_float32, normal_axis, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import FP8, DType, TensorType
@@ -31,10 +31,6 @@ class _Scaling(Op, onnx_names="axis", role=Role.ELEMENTWISE):
 
     axis: int = 1
 
-    def _check(self, inputs: Sequence[TensorType], block: int = 0) -> None:
-        require(len(inputs) in (2, 3), f"needs an input, a scale and maybe a zero point, not {len(inputs)} inputs")
-        check_parameters(inputs[0], inputs[1:], self.axis, block)
-
 
 class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per_element=4):
     """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale``, optionally ``zero point`` (default 0, uint8).
@@ -43,9 +39,9 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
     zero point is 0, it rounds to the nearest number, and to the largest beyond it.
     """
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        self._check(inputs)
-        return (TensorType(inputs[0].shape, inputs[2].dtype if len(inputs) == 3 else DType.UINT8),)
+    def output(self, x: TensorType, scale: TensorType, zero: TensorType | None = None) -> TensorType:
+        check_parameters(x, (scale, zero), self.axis)
+        return TensorType(x.shape, DType.UINT8 if zero is None else zero.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = as_float32(inputs[0])
@@ -53,15 +49,14 @@ class Quantize(_Scaling, kind="quantize", onnx_types="QuantizeLinear", flops_per
         zero = along(inputs[2], self.axis, x.ndim) if len(inputs) == 3 else np.zeros((), dtype=np.uint8)
         return (quantised(x / scale, zero),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         dtype = node.input_type(2).dtype if node.has_input(2) else DType.UINT8
         is_own = node.attribute("block_size", 0) or node.attribute("precision", 0) or not node.attribute("saturate", 1)
-        if dtype not in (*QUANTISED, *FP8) or is_own:
-            raise NotCoveredError(f"QuantizeLinear {node.name!r} makes {dtype}, or blocks, or does not saturate")
-        if not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2):
-            raise NotCoveredError(f"QuantizeLinear {node.name!r} says its element type by an attribute")
-        return cls(_axis(node)), node.data_inputs(3)
+        differs = dtype not in (*QUANTISED, *FP8) or is_own
+        node.refuse(differs, f"makes {dtype}, or blocks, or does not saturate")
+        says_type = not node.has_input(2) and node.attribute("output_dtype", 0) not in (0, 2)
+        node.refuse(says_type, "says its element type by an attribute")
+        return replace(self, axis=_axis(node))
 
 
 @dataclass(frozen=True)
@@ -75,9 +70,9 @@ class Dequantize(
 
     block: int = 0
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        self._check(inputs, self.block)
-        return (TensorType(inputs[0].shape, inputs[1].dtype),)
+    def output(self, x: TensorType, scale: TensorType, zero: TensorType | None = None) -> TensorType:
+        check_parameters(x, (scale, zero), self.axis, self.block)
+        return TensorType(x.shape, scale.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, *parameters = inputs
@@ -92,15 +87,12 @@ class Dequantize(
             whole = whole - one.astype(np.int64)
         return ((whole.astype(np.float32) * as_float32(scale)).astype(scale.dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        x, block = node.input_type(0), int(node.attribute("block_size", 0))
-        if x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or block < 0:
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} reads {x.dtype}, or blocks of {block}")
-        if node.attribute("output_dtype", 0):
-            raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
-        axis = normal_axis(int(node.attribute("axis", 1)), len(x.shape)) if block else _axis(node)
-        return cls(axis, block), node.data_inputs(3)
+    def completed(self, node: OnnxNode) -> Self:
+        x = node.input_type(0)
+        differs = x.dtype not in {*QUANTISED, *OF_FEW_BITS, DType.INT32} or self.block < 0
+        node.refuse(differs, f"reads {x.dtype}, or blocks of {self.block}")
+        node.refuse(node.attribute("output_dtype", 0), "says its element type by an attribute")
+        return replace(self, axis=normal_axis(self.axis, len(x.shape)) if self.block else _axis(node))
 
 
 class DynamicQuantize(
@@ -108,8 +100,7 @@ class DynamicQuantize(
 ):
     """``x`` as uint8 over its own range (including zero): the integers, their scale and their zero point."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> tuple[TensorType, ...]:
         return TensorType(x.shape, DType.UINT8), TensorType((), x.dtype), TensorType((), DType.UINT8)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -133,12 +124,12 @@ def quantised(x: Array, zero: Array) -> Array:
     return whole
 
 
-def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int, block: int = 0) -> None:
-    """Raise GraphError unless scale and zero point are one number each, or one per position along ``axis``.
+def check_parameters(x: TensorType, parameters: Sequence[TensorType | None], axis: int, block: int = 0) -> None:
+    """Raise GraphError unless scale and zero point, if given, are one number, or one per position along ``axis``.
 
     With a ``block`` they are one for so many positions along it, and one per position along all others.
     """
-    for value in parameters:
+    for value in filter(None, parameters):
         if value.elements == 1 and len(value.shape) <= 1 and not block:
             continue
         place, shape = normal_axis(axis, len(x.shape)), list(x.shape)
@@ -168,8 +159,10 @@ def _axis(node: OnnxNode) -> int:
 class StoredProduct(Op, has_epilogue=True):
     """Base of products of tensors of a few bits, of matrices unless it says otherwise."""
 
-    #: The positions of the two factors among the inputs, and the largest number of these.
-    places: ClassVar[tuple[int, int, int]] = (0, 1, 4)
+    #: The positions of the two factors among the inputs.
+    places: ClassVar[tuple[int, int]] = (0, 1)
+    #: The axis of the second factor along which it may have several scales.
+    columns: ClassVar[int] = -1
 
     @property
     def product(self) -> Op:
@@ -177,121 +170,110 @@ class StoredProduct(Op, has_epilogue=True):
         return MatMul()
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return self.product.multiply_adds([inputs[place] for place in self.places[:2]], outputs)
+        return self.product.multiply_adds([inputs[place] for place in self.places], outputs)
+
+    def _sums(self, dtype: DType, x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
+        """The type of the product of integers, of whatever types, as ``dtype``."""
+        (y,) = self.product.infer([TensorType(value.shape) for value in (x, w, bias) if value is not None])
+        return TensorType(y.shape, dtype)
+
+    def _summed(self, x: Array, x_zero: Array, w: Array, w_zero: Array) -> Array:
+        """The product of the differences to zero points; fp64 sums products of bytes exactly, whatever their number."""
+        centred = w.astype(np.float64) - along(w_zero.astype(np.float64), self.columns, w.ndim)
+        return self.product.compute(x.astype(np.float64) - x_zero, centred)
 
 
-class _StoredConv(ConvAttributes, StoredProduct):
+class _StoredConv(ConvAttributes, StoredProduct, columns=0):
     """Base of convolutions of tensors of a few bits, with the attributes of :class:`Conv`."""
 
     @property
     def product(self) -> Conv:
         return Conv(*astuple(self))
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        x, weight, most = cls.places
-        bare = replace(node, op_type="Conv", inputs=(node.inputs[x], node.inputs[weight]))
-        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(most)
+
+class _Quantised(StoredProduct, flops_per_element=4, places=(0, 3)):
+    """Base of products whose sums become integers of a scale of their own. All zero points are those of integers."""
+
+    def output(
+        self,
+        x: TensorType,
+        x_scale: TensorType,
+        x_zero: TensorType,
+        w: TensorType,
+        w_scale: TensorType,
+        w_zero: TensorType,
+        y_scale: TensorType,
+        y_zero: TensorType,
+        bias: TensorType | None = None,
+    ) -> TensorType:
+        check_parameters(w, (w_scale, w_zero), self.columns)
+        return self._sums(y_zero.dtype, x, w, bias)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = inputs
+        total = self._summed(x, x_zero, w, w_zero)
+        for each in bias:
+            total = total + along(each.astype(np.float64), 1, total.ndim)
+        scale = as_float32(x_scale) * along(as_float32(w_scale), 1, total.ndim) / as_float32(y_scale)
+        return (quantised(total * scale, y_zero.reshape(())),)
 
 
-class QuantizedConv(
-    _StoredConv, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4, places=(0, 3, 9)
-):
+class QuantizedConv(_StoredConv, _Quantised, kind="quantized_conv", onnx_types="QLinearConv"):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
     Scale and zero point of the weight are one number, or one per filter.
     """
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (8, 9), f"needs eight inputs and maybe a bias, not {len(inputs)} inputs")
-        check_parameters(inputs[3], inputs[4:6], 0)
-        (y,) = self.product.infer([inputs[0], inputs[3], *inputs[8:]])
-        return (TensorType(y.shape, inputs[7].dtype),)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = inputs
-        centred = weight.astype(np.float64) - along(w_zero.astype(np.float64), 0, weight.ndim)
-        # fp64 sums products of bytes exactly, whatever their number.
-        (total,) = self.product.evaluate([x.astype(np.float64) - x_zero, centred])
-        if bias:
-            total = total + along(bias[0].astype(np.float64), 1, total.ndim)
-        scale = as_float32(x_scale) * along(as_float32(w_scale), 1, total.ndim) / as_float32(y_scale)
-        return (quantised(total * scale, y_zero),)
-
-
-class IntegerConv(_StoredConv, kind="integer_conv", onnx_types="ConvInteger"):
-    """Inputs ``x``, ``weight`` and optionally their zero points: the convolution of the differences, as int32.
-
-    The weight's zero point is one number, or one per filter.
-    """
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3, 4), f"needs two tensors and maybe their zero points, not {len(inputs)} inputs")
-        check_parameters(inputs[1], inputs[3:], 0)
-        (y,) = self.product.infer(inputs[:2])
-        return (TensorType(y.shape, DType.INT32),)
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, weight, *zeros = (array.astype(np.float64) for array in inputs)
-        one, other = (*zeros, np.zeros(1), np.zeros(1))[:2]
-        return (self.product.compute(x - one, weight - along(other, 0, weight.ndim)).astype(np.int32),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        places = [place for place in (2, 3) if node.has_input(place)]
-        if places == [3] or (2 in places and node.input_type(2).elements != 1):
-            raise NotCoveredError(f"ConvInteger {node.name!r} has several zero points")
-        return super().from_onnx(node)
-
-
-class QuantizedMatMul(
-    StoredProduct, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4, places=(0, 3, 8)
-):
+class QuantizedMatMul(_Quantised, kind="quantized_matmul", onnx_types="QLinearMatMul"):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are scalars."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 8, f"needs eight inputs, not {len(inputs)}")
-        a, b = (TensorType(inputs[place].shape) for place in (0, 3))
-        (y,) = MatMul().infer([a, b])
-        return (TensorType(y.shape, inputs[7].dtype),)
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
-        total = (a.astype(np.float64) - a_zero) @ (b.astype(np.float64) - b_zero)
-        scale = as_float32(a_scale) * as_float32(b_scale) / as_float32(y_scale)
-        return (quantised(total * scale, y_zero.reshape(())),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         dtypes = {node.input_type(place).dtype for place in (0, 3, 7)}
         single = all(node.input_type(place).elements == 1 for place in (1, 2, 4, 5, 6, 7))
-        if not single or not dtypes <= set(QUANTISED):
-            raise NotCoveredError(f"QLinearMatMul {node.name!r} has several scales, or {', '.join(sorted(dtypes))}")
-        return cls(), node.data_inputs(8)
+        differs = not single or not dtypes <= set(QUANTISED)
+        node.refuse(differs, f"has several scales, or {', '.join(sorted(dtypes))}")
+        return self
 
 
-class IntegerMatMul(StoredProduct, kind="integer_matmul", onnx_types="MatMulInteger"):
-    """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are scalars."""
+class _Integer(StoredProduct):
+    """Base of products of integers as int32: inputs ``x``, ``w`` and optionally their zero points."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (2, 3, 4), f"needs two tensors and maybe their zero points, not {len(inputs)} inputs")
-        (y,) = MatMul().infer([TensorType(value.shape) for value in inputs[:2]])
-        return (TensorType(y.shape, DType.INT32),)
+    def output(
+        self, x: TensorType, w: TensorType, x_zero: TensorType | None = None, w_zero: TensorType | None = None
+    ) -> TensorType:
+        check_parameters(w, (w_zero,), self.columns)
+        return self._sums(DType.INT32, x, w)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        a, b, *zeros = (array.astype(np.int32) for array in inputs)
-        one, other = (*zeros, np.zeros(1, np.int32), np.zeros(1, np.int32))[:2]
-        return (np.asarray((a - one.reshape(())) @ (b - other.reshape(()))),)
+        x, w, x_zero, w_zero = (*inputs, np.zeros(1), np.zeros(1))[:4]
+        return (self._summed(x, x_zero, w, w_zero).astype(np.int32),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+
+def _zero_points(node: OnnxNode) -> tuple[list[int], list[int]]:
+    """The places of the zero points that are given, and of those that are several numbers."""
+    given = [place for place in (2, 3) if node.has_input(place)]
+    return given, [place for place in given if node.input_type(place).elements != 1]
+
+
+class IntegerConv(_Integer, _StoredConv, kind="integer_conv", onnx_types="ConvInteger"):
+    """The convolution of the differences to the zero points; that of the weight is one number, or one per filter."""
+
+    def completed(self, node: OnnxNode) -> Self:
+        given, several = _zero_points(node)
+        node.refuse(given == [3] or 2 in several, "has several zero points")
+        return super().completed(node)
+
+
+class IntegerMatMul(_Integer, kind="integer_matmul", onnx_types="MatMulInteger"):
+    """``(a - a zero) @ (b - b zero)``; the zero points, if present, are scalars."""
+
+    def operands_in(self, node: OnnxNode) -> tuple[str, ...]:
         """Zero points of several columns are left out where they are all 0, as symmetric quantisation writes them."""
-        several = [place for place in (2, 3) if node.has_input(place) and node.input_type(place).elements != 1]
-        if several == [3] and node.has_input(2) and not node.constant(3, "zero points").any():
-            return cls(), node.data_inputs(3)
-        if several or (node.has_input(3) and not node.has_input(2)):
-            raise NotCoveredError(f"MatMulInteger {node.name!r} has several zero points")
-        return cls(), node.data_inputs(4)
+        given, several = _zero_points(node)
+        are_zeros = (given, several) == ([2, 3], [3]) and not node.constant(3, "zero points").any()
+        node.refuse(given == [3] or (several and not are_zeros), "has several zero points")
+        return node.data_inputs(3 if are_zeros else 4)
 
 
 class Dequantised(StoredProduct):
@@ -301,15 +283,13 @@ class Dequantised(StoredProduct):
         """The operands of :attr:`product`, stored ones by a function of their op and of its operands."""
         raise NotImplementedError
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return self.product.infer(self.plain(inputs, lambda op, stored: op.infer(stored)[0]))
+    def _of_numbers(self, *inputs: TensorType | None) -> TensorType:
+        given = [value for value in inputs if value is not None]
+        (y,) = self.product.infer(self.plain(given, lambda op, stored: op.infer(stored)[0]))
+        return y
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return self.product.evaluate(self.plain(inputs, lambda op, stored: op.evaluate(stored)[0]))
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """The product, before which :mod:`iossim.models.onnx.spelling` writes the dequantisations."""
-        return self.product.to_onnx()
 
 
 @dataclass(frozen=True)
@@ -326,43 +306,40 @@ class DequantizedMatMul(Dequantised, kind="dequantized_matmul"):
     def plain(self, inputs: Sequence[T], dequantise: Callable[[Dequantize, Sequence[T]], T]) -> list[T]:
         return [inputs[0], dequantise(Dequantize(0, self.block), inputs[1:])]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) in (3, 4), f"needs two matrices, a scale and maybe a zero point, not {len(inputs)} inputs")
-        a, weight, scale, *zero = inputs
+    def output(
+        self, a: TensorType, weight: TensorType, scale: TensorType, zero: TensorType | None = None
+    ) -> TensorType:
         is_stored = weight.dtype in OF_FEW_BITS and len(weight.shape) == 2
         require(is_stored and self.block > 0, f"its weight {weight} is no matrix of 4 or 8 bits in blocks of 1 or more")
-        require(all(each.dtype is weight.dtype for each in zero), f"its zero point is not of {weight.dtype}")
+        require(zero is None or zero.dtype is weight.dtype, f"its zero point is not of {weight.dtype}")
         require(scale.dtype is a.dtype, f"its scale {scale} differs in element type from {a}")
-        return super().infer(inputs)
+        return self._of_numbers(a, weight, scale, zero)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Each weight is dequantised once: two operations beside those of the product."""
         return 2 * (self.multiply_adds(inputs, outputs) + inputs[1].elements)
 
 
-class _Scaled(Dequantised, flops_per_element=1):
+class _Scaled(Dequantised, flops_per_element=1, places=(0, 2)):
     """Base of products of fp8: inputs ``x, x scale, w, w scale``, and maybe a convolution's ``bias``; ``w`` may have a
     scale for each column or filter.
     """
-
-    #: The axis of the second factor along which it may have several scales.
-    columns: ClassVar[int]
 
     def plain(self, inputs: Sequence[T], dequantise: Callable[[Dequantize, Sequence[T]], T]) -> list[T]:
         x, w = dequantise(Dequantize(), inputs[:2]), dequantise(Dequantize(self.columns), inputs[2:4])
         return [x, w, *inputs[4:]]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(4 <= len(inputs) <= self.places[2], f"needs two tensors with their scales, not {len(inputs)} inputs")
-        x, x_scale, w = inputs[:3]
+    def output(
+        self, x: TensorType, x_scale: TensorType, w: TensorType, w_scale: TensorType, bias: TensorType | None = None
+    ) -> TensorType:
         require({x.dtype, w.dtype} <= {*FP8}, f"multiplies {x} by {w}, which are not of fp8")
         require(x_scale.elements == 1, f"its first scale {x_scale} is not one number")
-        return super().infer(inputs)
+        return self._of_numbers(x, x_scale, w, w_scale, bias)
 
 
-class ScaledMatMul(_Scaled, kind="scaled_matmul", places=(0, 2, 4), columns=-1):
+class ScaledMatMul(_Scaled, kind="scaled_matmul"):
     """``(a scale * a [..., M, K]) @ (b scale * b [..., K, N])`` of fp8, in the scales' element type."""
 
 
-class ScaledConv(_Scaled, _StoredConv, kind="scaled_conv", places=(0, 2, 5), columns=0):
+class ScaledConv(_Scaled, _StoredConv, kind="scaled_conv"):
     """The convolution of ``x`` and ``weight`` of fp8, each times its scale, in the scales' element type."""

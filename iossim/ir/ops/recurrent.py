@@ -12,11 +12,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
+from iossim.ir.onnx_spelling import OnnxNode
 from iossim.ir.op import Array, Op, as_float32, require
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import TensorType
@@ -31,7 +31,7 @@ _States = list[Array]
 
 
 @dataclass(frozen=True)
-class Recurrent(Op, may_leave_out_outputs=True):
+class Recurrent(Op, onnx_names="hidden=hidden_size direction batch_first=layout", may_leave_out_outputs=True):
     """Base of the recurrent layers. ``operands`` lists the optional operands that are present, in ONNX's order."""
 
     gates: ClassVar[int]
@@ -109,10 +109,8 @@ class Recurrent(Op, may_leave_out_outputs=True):
     def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         """The states after a step: ``seen [N, G * H]`` is the input's contribution, ``bias`` that of the recurrence."""
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        direction = str(node.attribute("direction", "forward"))
-        usual = list(cls.activations) * (2 if direction == "bidirectional" else 1)
+    def completed(self, node: OnnxNode) -> Self:
+        usual = list(self.activations) * self.directions
         stated = node.attribute("activations", usual)
         given = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in stated]
         refused = [
@@ -122,25 +120,16 @@ class Recurrent(Op, may_leave_out_outputs=True):
             "activation parameters" if node.attribute("activation_alpha") else "",
         ]
         if node.has_input(_LENGTHS):
-            x = node.input_type(0).shape
-            steps = x[1] if node.attribute("layout", 0) else x[0]
+            steps = node.input_type(0).shape[1 if self.batch_first else 0]
             known = node.inputs[_LENGTHS] in node.constants
             same = known and bool((node.constant(_LENGTHS, "sequence lengths") == steps).all())
             refused.append("" if same else "sequences of several lengths")
-        if any(refused):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} has {', '.join(filter(None, refused))}")
-        present = {name: place for name, place in _PLACES.items() if node.has_input(place)}
-        op = cls(
-            int(node.attribute("hidden_size", node.input_type(2).shape[-1])),
-            direction,
-            bool(node.attribute("layout", 0)),
-            tuple(present),
-        )
-        return op, (*node.inputs[:3], *(node.inputs[place] for place in present.values()))
+        node.refuse(any(refused), f"has {', '.join(filter(None, refused))}")
+        present = tuple(name for name, place in _PLACES.items() if node.has_input(place))
+        return replace(self, hidden=self.hidden or node.input_type(2).shape[-1], operands=present)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        layout = {"layout": 1} if self.batch_first else {}
-        return self.onnx_types[0], {"hidden_size": self.hidden, "direction": self.direction, **layout}
+    def operands_in(self, node: OnnxNode) -> tuple[str, ...]:
+        return (*node.inputs[:3], *(node.inputs[_PLACES[name]] for name in self.operands))
 
     def onnx_operands(self, inputs: Sequence[str]) -> list[str]:
         """The inputs of the ONNX node, with gaps for absent operands."""
@@ -162,22 +151,20 @@ class Lstm(Recurrent, kind="lstm", onnx_types="LSTM", gates=4, states=2, activat
 
 
 @dataclass(frozen=True)
-class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoid", "Tanh")):
+class Gru(
+    Recurrent,
+    kind="gru",
+    onnx_types="GRU",
+    onnx_names="reset_after=linear_before_reset",
+    gates=3,
+    activations=("Sigmoid", "Tanh"),
+):
     """Gated recurrent unit; gates update, reset, hidden.
 
     With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate scales the recurrent product, else the state.
     """
 
     reset_after: bool = False
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, reset_after=bool(node.attribute("linear_before_reset", 0))), data
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        op_type, attributes = super().to_onnx()
-        return op_type, {**attributes, "linear_before_reset": int(self.reset_after)}
 
     def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         (hidden,) = states

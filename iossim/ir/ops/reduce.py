@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import AlongAxis, Array, Op, normal_axis, one_input, require, widen
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import AlongAxis, Array, Op, normal_axis, require, widen
 from iossim.ir.types import DType, TensorType
 
 _Compute = Callable[[Array, tuple[int, ...]], Array]
@@ -49,16 +50,13 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
     def unit_kind(self) -> str:
         return self.to_onnx()[0]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(self.function in FUNCTIONS, f"has no function {self.function!r}; known: {', '.join(FUNCTIONS)}")
         axes = {normal_axis(axis, len(x.shape)) for axis in self.axes}
         require(len(axes) == len(self.axes), f"reduces an axis twice: {list(self.axes)}")
-        if self.keepdims:
-            shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-        else:
-            shape = tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
-        return (TensorType(shape, x.dtype),)
+        kept = (1,) if self.keepdims else ()
+        sizes = (kept if axis in axes else (size,) for axis, size in enumerate(x.shape))
+        return TensorType(tuple(chain(*sizes)), x.dtype)
 
     @property
     def sums_images(self) -> bool:
@@ -67,25 +65,20 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return FUNCTIONS[self.function][1] * inputs[0].elements
 
-    def compute(self, *inputs: Array) -> Array:
-        (x,) = inputs
+    def compute(self, x: Array) -> Array:
         axes = tuple(normal_axis(axis, x.ndim) for axis in self.axes)
         with np.errstate(all="ignore"):
             y = np.asarray(FUNCTIONS[self.function][2](x, axes)) if axes else x
         return y if self.keepdims else y.reshape([size for axis, size in enumerate(y.shape) if axis not in axes])
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Axes are an attribute, and from opset 13 (sums) or 18 an input; if omitted, all axes."""
-        rank = len(node.input_type(0).shape)
-        axes = node.integers(1, "axes")
-        if not axes and node.attribute("noop_with_empty_axes", 0):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} reduces nothing")
-        if node.input_type(0).dtype.bytes == 1 and node.op_type not in ("ReduceMax", "ReduceMin"):
-            raise NotCoveredError(f"{node.op_type} {node.name!r} computes in {node.input_type(0).dtype}")
-        normal = sorted(normal_axis(axis, rank) for axis in axes) if axes else range(rank)
-        keepdims = bool(node.attribute("keepdims", 1))
-        return cls(_BY_ONNX_TYPE[node.op_type], tuple(normal), keepdims), node.data_inputs(1)
+        x, rank = node.input_type(0), len(node.input_type(0).shape)
+        node.refuse(not self.axes and node.attribute("noop_with_empty_axes", 0), "reduces nothing")
+        computes = node.op_type not in ("ReduceMax", "ReduceMin")
+        node.refuse(computes and x.dtype.bytes == 1, f"computes in {x.dtype}")
+        normal = sorted(normal_axis(axis, rank) for axis in self.axes or range(rank))
+        return replace(self, function=_BY_ONNX_TYPE[node.op_type], axes=tuple(normal))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return FUNCTIONS[self.function][0], super().to_onnx()[1]
@@ -106,27 +99,18 @@ class CumSum(
     exclusive: bool = False
     reverse: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(x.dtype is not DType.BOOL, f"sums numbers, not {x}")
         normal_axis(self.axis, len(x.shape))
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        x = np.moveaxis(inputs[0], self.axis, 0)
+    def compute(self, x: Array) -> Array:
+        x = np.moveaxis(x, self.axis, 0)
         x = x[::-1] if self.reverse else x
         y = np.cumsum(x, axis=0, dtype=x.dtype)
         if self.exclusive:
             y = np.concatenate([np.zeros_like(y[:1]), y[:-1]])
         return np.moveaxis(y[::-1] if self.reverse else y, 0, self.axis)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        axis = node.constant(1, "axis")
-        if axis.size != 1:
-            raise NotCoveredError(f"CumSum {node.name!r} sums along {axis.size} axes")
-        flags = bool(node.attribute("exclusive", 0)), bool(node.attribute("reverse", 0))
-        return cls(normal_axis(int(axis.item()), len(node.input_type(0).shape)), *flags), node.data_inputs(1)
 
 
 @dataclass(frozen=True)
@@ -136,7 +120,6 @@ class ArgExtreme(
     flops_per_read_element=1,
     onnx_types="ArgMax ArgMin",
     onnx_names="axis keepdims last=select_last_index",
-    onnx_inputs=1,
     has_prologue=True,
 ):
     """Index of the maximum (or, if ``smallest``, minimum) along ``axis``; among equals the first, or the ``last``."""
@@ -146,11 +129,10 @@ class ArgExtreme(
     keepdims: bool = True
     last: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         axis = normal_axis(self.axis, len(x.shape))
         kept = (1,) if self.keepdims else ()
-        return (TensorType((*x.shape[:axis], *kept, *x.shape[axis + 1 :]), DType.INT64),)
+        return TensorType((*x.shape[:axis], *kept, *x.shape[axis + 1 :]), DType.INT64)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
@@ -162,25 +144,22 @@ class ArgExtreme(
         found = np.asarray(found, dtype=np.int64)
         return (np.expand_dims(found, self.axis) if self.keepdims else found,)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op, data = super().from_onnx(node)
-        return replace(op, smallest=node.op_type == "ArgMin"), data
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(super().completed(node), smallest=node.op_type == "ArgMin")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return "ArgMin" if self.smallest else "ArgMax", super().to_onnx()[1]
 
 
 @dataclass(frozen=True)
-class TopK(Op, kind="top_k", onnx_types="TopK"):
+class TopK(Op, kind="top_k", onnx_types="TopK", onnx_names="count=k|K axis largest"):
     """The ``count`` largest (or smallest) elements along ``axis``, in order, and their indices: two outputs."""
 
     count: int
     axis: int = -1
     largest: bool = True
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> tuple[TensorType, ...]:
         axis = normal_axis(self.axis, len(x.shape))
         require(0 < self.count <= x.shape[axis], f"there are no {self.count} elements along axis {axis} of {x}")
         shape = (*x.shape[:axis], self.count, *x.shape[axis + 1 :])
@@ -206,12 +185,8 @@ class TopK(Op, kind="top_k", onnx_types="TopK"):
         places = np.take(order, np.arange(min(self.count, most)), axis=self.axis).astype(np.int64)
         return np.take_along_axis(x, places, axis=self.axis), places
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The count is an attribute below opset 10, an input from then on."""
-        count = int(node.attribute("k", 0)) if node.opset < 10 else int(node.constant(1, "count").item())
-        axis = normal_axis(int(node.attribute("axis", -1)), len(node.input_type(0).shape))
-        return cls(count, axis, bool(node.attribute("largest", 1))), node.data_inputs(1)
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, axis=normal_axis(self.axis, len(node.input_type(0).shape)))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "TopK", {"K": [self.count], "axis": self.axis, "largest": int(self.largest)}
+        return "TopK", {**super().to_onnx()[1], "k|K": [self.count]}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import Array, Op, Role, broadcast, normal_axis, one_input, require
-from iossim.ir.types import TensorType
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import Array, Op, Role, broadcast, normal_axis, require
+from iossim.ir.types import TensorType, permuted
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,8 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
 
     shape: tuple[int, ...]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
-        return (TensorType(resolve_shape(self.shape, x), x.dtype),)
+    def output(self, x: TensorType) -> TensorType:
+        return TensorType(resolve_shape(self.shape, x), x.dtype)
 
     def making(self, shape: tuple[int, ...]) -> Reshape:
         return Reshape(shape)
@@ -37,21 +36,18 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
         shape = [x.shape[axis] if size == 0 else size for axis, size in enumerate(self.shape)]
         return (x.reshape(shape),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         x = node.input_type(0)
         view = np.broadcast_to(np.int8(0), x.shape)
         if node.op_type == "Squeeze":
-            axes = node.integers(1, "axes")
-            shape = np.squeeze(view, None if axes is None else tuple(axes)).shape
+            shape = np.squeeze(view, node.parameter("axes", "tuple")).shape
         elif node.op_type == "Unsqueeze":
-            shape = np.expand_dims(view, node.integers(1, "axes") or ()).shape
+            shape = np.expand_dims(view, node.parameter("axes", "tuple") or ()).shape
         else:
-            spelled = tuple(int(size) for size in node.constant(1, "shape"))
-            if node.attribute("allowzero", 0) and 0 in spelled:
+            if node.attribute("allowzero", 0) and 0 in self.shape:
                 raise ModelError(f"Reshape {node.name!r} makes an empty tensor, which iossim does not support")
-            shape = resolve_shape(spelled, x)
-        return cls(shape), node.data_inputs(1)
+            shape = resolve_shape(self.shape, x)
+        return replace(self, shape=shape)
 
 
 def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
@@ -76,9 +72,8 @@ class Flatten(Op, kind="flatten", onnx_types="Flatten", onnx_names="axis", role=
 
     axis: int = 1
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
-        return (TensorType(self._shape(x.shape), x.dtype),)
+    def output(self, x: TensorType) -> TensorType:
+        return TensorType(self._shape(x.shape), x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0].reshape(self._shape(inputs[0].shape)),)
@@ -87,10 +82,9 @@ class Flatten(Op, kind="flatten", onnx_types="Flatten", onnx_names="axis", role=
         axis = normal_axis(self.axis, len(shape), last=len(shape))
         return math.prod(shape[:axis]), math.prod(shape[axis:])
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         rank = len(node.input_type(0).shape)
-        return cls(normal_axis(int(node.attribute("axis", 1)), rank, last=rank)), node.data_inputs(1)
+        return replace(self, axis=normal_axis(self.axis, rank, last=rank))
 
 
 @dataclass(frozen=True)
@@ -99,21 +93,18 @@ class Transpose(Op, kind="transpose", onnx_types="Transpose", onnx_names="permut
 
     permutation: tuple[int, ...]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(
             sorted(self.permutation) == list(range(len(x.shape))),
             f"its permutation {list(self.permutation)} is not one of the axes of {x}",
         )
-        return (TensorType(tuple(x.shape[axis] for axis in self.permutation), x.dtype),)
+        return permuted(x, self.permutation)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0].transpose(self.permutation),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        rank = len(node.input_type(0).shape)
-        return cls(tuple(node.attribute("perm", range(rank - 1, -1, -1)))), node.data_inputs(1)
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, permutation=self.permutation or (*range(len(node.input_type(0).shape)),)[::-1])
 
 
 @dataclass(frozen=True)
@@ -122,9 +113,8 @@ class Expand(Op, kind="expand", onnx_types="Expand", onnx_names="shape"):
 
     shape: tuple[int, ...]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
-        return (broadcast([x, TensorType(self.shape, x.dtype)]),)
+    def output(self, x: TensorType) -> TensorType:
+        return broadcast([x, TensorType(self.shape, x.dtype)])
 
     def making(self, shape: tuple[int, ...]) -> Expand:
         return Expand(shape)
@@ -133,10 +123,6 @@ class Expand(Op, kind="expand", onnx_types="Expand", onnx_names="shape"):
         (x,) = inputs
         return (np.broadcast_to(x, np.broadcast_shapes(x.shape, self.shape)),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(tuple(int(size) for size in node.constant(1, "shape"))), node.data_inputs(1)
-
 
 @dataclass(frozen=True)
 class Tile(Op, kind="tile", onnx_types="Tile", onnx_names="repeats"):
@@ -144,10 +130,9 @@ class Tile(Op, kind="tile", onnx_types="Tile", onnx_names="repeats"):
 
     repeats: tuple[int, ...]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(len(self.repeats) == len(x.shape), f"its repeats {list(self.repeats)} are not one for each axis of {x}")
-        return (TensorType(tuple(s * r for s, r in zip(x.shape, self.repeats, strict=True)), x.dtype),)
+        return TensorType(tuple(s * r for s, r in zip(x.shape, self.repeats, strict=True)), x.dtype)
 
     def mixes_images(self, first_varies: bool) -> bool:
         return self.repeats[:1] != (1,)
@@ -155,13 +140,9 @@ class Tile(Op, kind="tile", onnx_types="Tile", onnx_names="repeats"):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.tile(inputs[0], self.repeats),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(tuple(int(count) for count in node.constant(1, "repeats"))), node.data_inputs(1)
-
 
 @dataclass(frozen=True)
-class _Blocks(Op):
+class _Blocks(Op, onnx_names="block=blocksize"):
     """Base of the two ops below, for blocks of ``b = block``.
 
     With ``columns_first`` (ONNX ``CRD``) the deeper tensor's channels are ordered ``[C, b, b]``, else ``[b, b, C]``.
@@ -170,23 +151,22 @@ class _Blocks(Op):
     block: int
     columns_first: bool = False
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
+    def completed(self, node: OnnxNode) -> Self:
+        return replace(self, columns_first=node.attribute("mode", "DCR") == "CRD")
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        mode = {"mode": "CRD"} if self.columns_first else {}
-        return self.onnx_types[0], {"blocksize": self.block, **mode}
+        op_type, given = super().to_onnx()
+        return op_type, given | ({"mode": "CRD"} if self.columns_first else {})
 
 
 class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
     """``[N, C * b * b, H, W]`` as ``[N, C, H * b, W * b]``."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        n, c, h, w = _image(one_input(inputs))
+    def output(self, x: TensorType) -> TensorType:
+        n, c, h, w = _image(x)
         b = self.block
         require(b > 0 and c % (b * b) == 0, f"{c} channels are no blocks of {b} x {b}")
-        return (TensorType((n, c // (b * b), h * b, w * b), inputs[0].dtype),)
+        return TensorType((n, c // (b * b), h * b, w * b), x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         n, c, h, w = inputs[0].shape
@@ -201,11 +181,11 @@ class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
 class SpaceToDepth(_Blocks, kind="space_to_depth", onnx_types="SpaceToDepth"):
     """``[N, C, H * b, W * b]`` as ``[N, C * b * b, H, W]``: the inverse of :class:`DepthToSpace`."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        n, c, h, w = _image(one_input(inputs))
+    def output(self, x: TensorType) -> TensorType:
+        n, c, h, w = _image(x)
         b = self.block
         require(b > 0 and h % b == 0 and w % b == 0, f"{h} x {w} pixels are no blocks of {b} x {b}")
-        return (TensorType((n, c * b * b, h // b, w // b), inputs[0].dtype),)
+        return TensorType((n, c * b * b, h // b, w // b), x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         n, c, h, w = inputs[0].shape
@@ -235,8 +215,7 @@ class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant
     mode: str = "constant"
     value: float = 0.0
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         rank = len(x.shape)
         require(len(self.pads) == 2 * rank, f"its pads {list(self.pads)} are not two for each axis of {x}")
         require(self.mode in _MODES, f"has no mode {self.mode!r}; known: {', '.join(_MODES)}")
@@ -248,7 +227,7 @@ class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant
                 f"cannot {self.mode} {reach} elements of an axis of {size}",
             )
             shape.append(size + before + after)
-        return (TensorType(tuple(shape), x.dtype),)
+        return TensorType(tuple(shape), x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
@@ -263,22 +242,12 @@ class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant
         y: Array = np.pad(x[kept], widths, mode=self.mode)  # type: ignore[call-overload]
         return (y,)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Everything is an attribute below opset 11, an input from then on; from opset 18 axes may be selected."""
-        rank = len(node.input_type(0).shape)
-        if node.input_type(0).dtype.is_narrow:
-            raise NotCoveredError(f"Pad {node.name!r} pads {node.input_type(0).dtype}")
-        if node.opset < 11:
-            pads = list(node.attribute("pads", ()))
-            value = float(node.attribute("value", 0.0))
-        else:
-            pads = [int(size) for size in node.constant(1, "pads")]
-            value = float(node.constant(2, "value").item()) if node.has_input(2) else 0.0
-        if node.has_input(3):
-            axes = [normal_axis(int(axis), rank) for axis in node.constant(3, "axes")]
-            whole = [0] * (2 * rank)
-            for place, axis in enumerate(axes):
-                whole[axis], whole[rank + axis] = pads[place], pads[len(axes) + place]
-            pads = whole
-        return cls(tuple(pads), str(node.attribute("mode", "constant")), value), node.data_inputs(1)
+        x = node.input_type(0)
+        node.refuse(x.dtype.is_narrow, f"pads {x.dtype}")
+        if (axes := node.parameter("axes", "tuple")) is not None:
+            rank, kept = len(x.shape), [normal_axis(axis, len(x.shape)) for axis in axes]
+            pads = dict(zip([*kept, *(rank + axis for axis in kept)], self.pads, strict=True))
+            return replace(self, pads=tuple(pads.get(place, 0) for place in range(2 * rank)))
+        return self

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.ir.onnx_node import compute_standard
-from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import Array, Op, one_input, require, widen
-from iossim.ir.types import DType, TensorType
+from iossim.ir.onnx_spelling import OnnxNode
+from iossim.ir.op import Array, Op, require, widen
+from iossim.ir.types import TensorType
 
 #: The operator set whose terms are used.
 _OPSET = 19
@@ -24,9 +24,8 @@ class Resize(
     Op,
     kind="resize",
     onnx_types="Resize Upsample",
-    onnx_names="mode coordinates=coordinate_transformation_mode rounding=nearest_mode cubic=cubic_coeff_a "
+    onnx_names="scales sizes mode coordinates=coordinate_transformation_mode rounding=nearest_mode cubic=cubic_coeff_a "
     "exclude_outside antialias",
-    onnx_inputs=1,
 ):
     """The input resampled by ``scales``, or to ``sizes`` if given: one number per axis.
 
@@ -43,15 +42,12 @@ class Resize(
     exclude_outside: bool = False
     antialias: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         given = self.sizes or self.scales
         require(len(given) == len(x.shape), f"its input {x} does not have {len(given)} dimensions")
         require(all(factor > 0 for factor in given), "needs positive scales or sizes")
-        if self.sizes:
-            return (TensorType(self.sizes, x.dtype),)
-        shape = tuple(math.floor(size * scale) for size, scale in zip(x.shape, self.scales, strict=True))
-        return (TensorType(shape, x.dtype),)
+        scaled = (math.floor(size * scale) for size, scale in zip(x.shape, self.scales, strict=not self.sizes))
+        return TensorType(self.sizes or tuple(scaled), x.dtype)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         resized = sum(now != then for now, then in zip(outputs[0].shape, inputs[0].shape, strict=True))
@@ -63,10 +59,10 @@ class Resize(
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
-        scales = None if self.sizes else np.array(self.scales, dtype=np.float32)
-        sizes = np.array(self.sizes, dtype=np.int64) if self.sizes else None
-        operands = [widen(x), None, scales] if sizes is None else [widen(x), None, None, sizes]
-        y = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
+        attributes = self.to_onnx()[1]
+        given = np.array(attributes.pop("sizes" if self.sizes else "scales"), None if self.sizes else np.float32)
+        operands = [widen(x), None, *[None] * bool(self.sizes), given]
+        y = compute_standard("Resize", _OPSET, operands, attributes)
         return (y.astype(x.dtype, copy=False),)
 
     def tables(self, shape: Sequence[int], made: Sequence[int]) -> dict[int, Array]:
@@ -75,36 +71,24 @@ class Resize(
         changed = [axis for axis, (factor, size, to) in given if size != to or factor not in (1, size)]
         return {axis: _table(self, axis, shape[axis], made[axis]) for axis in changed}
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Below opset 11 (and for Upsample) an output maps to its index divided by the scale, rounded down."""
-        op, data = super().from_onnx(node)
         policy = node.attribute("keep_aspect_ratio_policy", "stretch")
-        if op.coordinates == "tf_crop_and_resize" or policy != "stretch":
-            raise NotCoveredError(f"Resize {node.name!r} crops or keeps an aspect ratio")
-        if node.input_type(0).dtype not in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64):
-            raise NotCoveredError(f"Resize {node.name!r} resamples {node.input_type(0).dtype}")
-        rank = len(node.input_type(0).shape)
-        axes = [axis % rank for axis in node.attribute("axes", range(rank))]
+        node.refuse(self.coordinates == "tf_crop_and_resize" or policy != "stretch", "crops or keeps an aspect ratio")
+        x, rank = node.input_type(0), len(node.input_type(0).shape)
+        node.refuse(not x.dtype.is_floating, f"resamples {x.dtype}")
         if node.opset < 11:
-            listed = node.attribute("scales") if node.opset < 9 else node.constant(1, "scales").tolist()
-            scales = tuple(map(float, listed))
-            return replace(op, scales=scales, coordinates="asymmetric", rounding="floor"), data
-        if node.has_input(3) and node.input_type(3).elements:
-            sizes = list(node.input_type(0).shape)
-            for axis, size in zip(axes, node.constant(3, "sizes"), strict=True):
-                sizes[axis] = int(size)
-            return replace(op, sizes=tuple(sizes)), data
-        factors = [1.0] * rank
-        for axis, scale in zip(axes, node.constant(2, "scales"), strict=True):
-            factors[axis] = float(scale)
-        return replace(op, scales=tuple(factors)), data
+            return replace(self, coordinates="asymmetric", rounding="floor")
+        places = dict(enumerate(x.shape if self.sizes else (1.0,) * rank))
+        axes = (axis % rank for axis in node.attribute("axes", range(rank)))
+        places |= zip(axes, self.sizes or self.scales, strict=True)
+        whole = (*places.values(),)
+        return replace(self, scales=(), sizes=(*map(int, whole),)) if self.sizes else replace(self, scales=whole)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        given: dict[str, Any] = (
-            {"sizes": list(self.sizes)} if self.sizes else {"scales": np.array(self.scales, dtype=np.float32)}
-        )
-        return "Resize", {**given, **super().to_onnx()[1]}
+        op_type, given = super().to_onnx()
+        del given["scales" if self.sizes else "sizes"]
+        return op_type, given
 
 
 @cache

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from iossim.ir.op import AlongAxis, Array, Op, Role, normal_axis, one_input, require
+from iossim.ir.op import AlongAxis, Array, Op, Role, normal_axis, require
 from iossim.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
     axes: tuple[int, ...]
     steps: tuple[int, ...]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(
             len(self.starts) == len(self.ends) == len(self.axes) == len(self.steps),
             "its starts, ends, axes and steps differ in number",
@@ -40,7 +39,7 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
         shape = list(x.shape)
         for axis, part in zip(axes, self._slices(), strict=True):
             shape[axis] = len(range(*part.indices(shape[axis])))
-        return (TensorType(tuple(shape), x.dtype),)
+        return TensorType(tuple(shape), x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
@@ -52,14 +51,10 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
     def _slices(self) -> list[slice]:
         return [slice(*ends) for ends in zip(self.starts, self.ends, self.steps, strict=True)]
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Everything is an attribute below opset 10 (which has no steps), an input from then on."""
-        starts, ends, axes, steps = (node.integers(index, name) for index, name in enumerate(cls.onnx_names, start=1))
-        count = len(starts or ())
-        axes = list(range(count)) if axes is None else axes
-        steps = [1] * count if steps is None else steps
-        return cls(tuple(starts or ()), tuple(ends or ()), tuple(axes), tuple(steps)), node.data_inputs(1)
+        count = len(self.starts)
+        return replace(self, axes=self.axes or (*range(count),), steps=self.steps or (1,) * count)
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,7 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
     axis: int
     sizes: tuple[int, ...]
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> tuple[TensorType, ...]:
         axis = normal_axis(self.axis, len(x.shape))
         require(
             min(self.sizes, default=1) > 0,
@@ -85,25 +79,22 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(np.split(inputs[0], list(accumulate(self.sizes))[:-1], axis=self.axis))
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         """Sizes are an attribute below opset 13, an input from then on; if omitted, they are equal.
 
         From opset 18 on, equal sizes may leave a smaller last one.
         """
-        shape = node.input_type(0).shape
-        axis = normal_axis(int(node.attribute("axis", 0)), len(shape))
-        sizes = node.integers(1, "split", "sizes")
-        if sizes is None:
-            parts = int(node.attribute("num_outputs", len(node.outputs)))
-            require(parts == len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
-            size = -(-shape[axis] // parts) if node.opset >= 18 else shape[axis] // parts
-            sizes = [*[size] * (parts - 1), shape[axis] - size * (parts - 1)]
-            require(
-                node.opset >= 18 or sizes[-1] == size, f"dimension {axis} of {list(shape)} has no {parts} equal parts"
-            )
-        require(len(sizes) >= len(node.outputs), f"splits into {len(sizes)} parts, but names {len(node.outputs)}")
-        return cls(axis, tuple(sizes)), node.data_inputs(1)
+        op = super().completed(node)
+        shape, parts = node.input_type(0).shape, len(op.sizes or node.outputs)
+        if not op.sizes:
+            whole = shape[op.axis]
+            parts = int(node.attribute("num_outputs", parts))
+            size = -(-whole // parts) if node.opset >= 18 else whole // parts
+            op = replace(op, sizes=(*(size,) * (parts - 1), whole - size * (parts - 1)))
+            is_even = node.opset >= 18 or op.sizes[-1] == size
+            require(is_even, f"dimension {op.axis} of {list(shape)} has no {parts} equal parts")
+        require(parts >= len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
+        return op
 
 
 @dataclass(frozen=True)
@@ -112,11 +103,9 @@ class Concat(AlongAxis, kind="concat", onnx_types="Concat", onnx_names="axis", r
 
     axis: int = 1
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) > 0, "needs an input")
-        first = inputs[0]
+    def output(self, first: TensorType, *others: TensorType) -> TensorType:
         axis = normal_axis(self.axis, len(first.shape))
-        for other in inputs[1:]:
+        for other in others:
             require(
                 other.dtype == first.dtype
                 and len(other.shape) == len(first.shape)
@@ -124,8 +113,8 @@ class Concat(AlongAxis, kind="concat", onnx_types="Concat", onnx_names="axis", r
                 and other.shape[axis + 1 :] == first.shape[axis + 1 :],
                 f"its inputs {first} and {other} do not join along axis {self.axis}",
             )
-        joined = sum(value.shape[axis] for value in inputs)
-        return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype),)
+        joined = sum(value.shape[axis] for value in (first, *others))
+        return TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.concatenate(list(inputs), axis=self.axis),)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.op import AlongAxis, Array, normal_axis, one_input, require
+from iossim.ir.op import AlongAxis, Array, normal_axis, require
 from iossim.ir.types import TensorType
 
 
@@ -26,14 +25,12 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
     axis: int = -1
     flatten: bool = False
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
         normal_axis(self.axis, len(x.shape))
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        (x,) = inputs
+    def compute(self, x: Array) -> Array:
         first = normal_axis(self.axis, x.ndim)
         rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
         with np.errstate(invalid="ignore"):  # a fully masked row is minus infinity, and becomes NaN
@@ -43,13 +40,12 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
     def _weigh(self, x: Array, axis: int) -> Array:
         """The result along one axis."""
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         shape = node.input_type(0).shape
         before_13 = node.opset < 13
         axis = normal_axis(int(node.attribute("axis", 1 if before_13 else -1)), len(shape))
         # If only ones follow, both definitions agree, and the newer one is canonical.
-        return cls(axis, before_13 and math.prod(shape[axis + 1 :]) > 1), node.data_inputs(1)
+        return replace(self, axis=axis, flatten=before_13 and math.prod(shape[axis + 1 :]) > 1)
 
 
 class Softmax(SoftmaxLike, kind="softmax", onnx_types="Softmax"):

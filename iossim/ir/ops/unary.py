@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, Op, Role, as_float32, one_input, require
+from iossim.ir.op import Array, Op, Role, as_float32, require
 from iossim.ir.types import FP8, DType, TensorType
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIE
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0],)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+    def completed(self, node: OnnxNode) -> Self:
         if node.has_input(2) and bool(node.constant(2, "training mode")):
             raise ModelError(f"Dropout {node.name!r} is in training mode; export the model for inference")
-        return cls(), node.data_inputs(1)
+        return self
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,9 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
 
     dtype: str
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(self.dtype in list(DType), f"casts to {self.dtype!r}, which is no element type")
-        return (TensorType(x.shape, DType(self.dtype)),)
+        return TensorType(x.shape, DType(self.dtype))
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         dtype = DType(self.dtype)
@@ -46,16 +44,14 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         with np.errstate(all="ignore"):  # numbers out of the type's range
             return (x.astype(dtype.numpy, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
+    def completed(self, node: OnnxNode) -> Self:
+        from iossim.ir.onnx_spelling import dtype_of_onnx
 
         code, what = int(node.attribute("to", 0)), f"{node.op_type} {node.name!r}"
         to = node.input_type(1).dtype if node.op_type == "CastLike" else dtype_of_onnx(code, what)
         narrow = {each for each in (node.input_type(0).dtype, to) if each.is_narrow} - FP8.keys()
-        if narrow or not node.attribute("saturate", 1):
-            raise NotCoveredError(f"{what} rounds to {to}")
-        return cls(str(to)), node.data_inputs(1)
+        node.refuse(narrow or not node.attribute("saturate", 1), f"rounds to {to}")
+        return replace(self, dtype=str(to))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         from iossim.ir.onnx_spelling import onnx_code
@@ -74,13 +70,12 @@ class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_e
 class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, flops_per_element=4):
     """``1 / (1 + exp(-x))``, element by element; counted as its four operations."""
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        x = one_input(inputs)
+    def output(self, x: TensorType) -> TensorType:
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
-        return (x,)
+        return x
 
-    def compute(self, *inputs: Array) -> Array:
-        return logistic(inputs[0])
+    def compute(self, x: Array) -> Array:
+        return logistic(x)
 
 
 def logistic(x: Array) -> Array:
@@ -91,7 +86,7 @@ def logistic(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
+class Clip(Op, kind="clip", onnx_types="Clip", onnx_names="minimum=min maximum=max", role=Role.ACTIVATION):
     """``min(max(x, minimum), maximum)``, element by element; None leaves that side open."""
 
     minimum: float | None = None
@@ -108,20 +103,3 @@ class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
         if self.maximum is not None:
             y = np.minimum(y, np.asarray(self.maximum).astype(y.dtype))
         return (y,)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """Bounds are attributes below opset 11, inputs from then on."""
-        if node.opset < 11:
-            bounds = [node.attribute("min"), node.attribute("max")]
-        else:
-            bounds = [
-                node.constant(index, what).item() if node.has_input(index) else None
-                for index, what in ((1, "minimum"), (2, "maximum"))
-            ]
-        minimum, maximum = (None if bound is None else float(bound) for bound in bounds)
-        return cls(minimum, maximum), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        bounds = {"min": self.minimum, "max": self.maximum}
-        return "Clip", {name: bound for name, bound in bounds.items() if bound is not None}

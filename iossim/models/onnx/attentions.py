@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import DType
-from iossim.models.onnx.bodies import Call, Written, counted, integers, number
+from iossim.models.onnx.bodies import Call, Written, counted, number
 
 #: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
@@ -34,11 +34,10 @@ class _Body:
         self.text += f"{text} "
 
     def split(self, whole: str, sizes: Sequence[int], parts: str, axis: int = -1) -> None:
-        self.add(integers(f"{whole}_sizes", [*sizes]))
-        self.add(f"{parts} = Split <axis = {axis}> ({whole}, {whole}_sizes)")
+        self.add(f"{parts} = Split <axis = {axis}> ({whole}, {[*sizes]})")
 
     def reshaped(self, value: str, shape: Sequence[int], made: str) -> str:
-        self.add(f"{integers(f'{made}_shape', [*shape])} {made} = Reshape({value}, {made}_shape)")
+        self.add(f"{made} = Reshape({value}, {[*shape]})")
         return made
 
     def in_heads(self, value: str, heads: int) -> str:
@@ -77,8 +76,10 @@ class _Body:
         sides += [(0, keys - queries - window)] if 0 <= window < keys else []
         for upper, diagonal in sides:
             made = f"side_{upper}"
-            self.add(f"{number(f'{made}_low', -math.inf, self.like)} {integers(f'{made}_size', (queries, keys))}")
-            self.add(f"{made}_all = Expand({made}_low, {made}_size) {made}_at = Constant <value_int = {diagonal}> ()")
+            self.add(number(f"{made}_low", -math.inf, self.like))
+            self.add(
+                f"{made}_all = Expand({made}_low, [{queries}, {keys}]) {made}_at = Constant <value_int = {diagonal}> ()"
+            )
             self.add(f"{made} = Trilu <upper = {upper}> ({made}_all, {made}_at)")
             self.masks.append(made)
 
@@ -134,15 +135,14 @@ class _Body:
         if not interleaved:
             self.add(f"{made} = Concat <axis = -1> ({table}, {table})")
             return made
-        self.add(f"{integers(f'{made}_end', (-1,))} {made}_column = Unsqueeze({table}, {made}_end)")
+        self.add(f"{made}_column = Unsqueeze({table}, [-1])")
         self.add(f"{made}_both = Concat <axis = -1> ({made}_column, {made}_column)")
         return self.reshaped(f"{made}_both", (0, 0, 0, width), made)
 
     def looked_up(self, places: str, axes: Sequence[int]) -> list[str]:
         """Cosines and sines of positions, with further axes."""
-        self.add(integers("further", [*axes]))
         for name in ("cos", "sin"):
-            self.add(f"{name}_rows = Gather({name}_cache, {places}) {name} = Unsqueeze({name}_rows, further)")
+            self.add(f"{name}_rows = Gather({name}_cache, {places}) {name} = Unsqueeze({name}_rows, {[*axes]})")
         return ["cos", "sin"]
 
 
@@ -177,9 +177,9 @@ def _self_attention(call: Call) -> str:
     pasts = ["past_k", "past_v"] if call.has("past") else []
     if pasts:
         body.split("past", (1, 1), "old_k, old_v", 0)
-        body.add(f"{integers('first', (0,))} past_k = Squeeze(old_k, first) past_v = Squeeze(old_v, first)")
+        body.add("past_k = Squeeze(old_k, [0]) past_v = Squeeze(old_v, [0])")
     body.attended_after(pasts, [body.in_heads(each, heads) for each in "qkv"], (heads, heads))
-    body.add(f"{integers('before', (0,))} present_k = Unsqueeze(all_k, before) present_v = Unsqueeze(all_v, before)")
+    body.add("present_k = Unsqueeze(all_k, [0]) present_v = Unsqueeze(all_v, [0])")
     body.add("present = Concat <axis = 0> (present_k, present_v)")
     return body.text
 
@@ -255,8 +255,8 @@ def _grouped_queries(call: Call) -> str:
         body.causal(tokens, past + tokens, window)
     body.attended_after(["past_key", "past_value"] if past else [], parts, (heads, kv_heads))
     if slides:  # the oldest keys leave the cache
-        body.add(f"{integers('left', (tokens,))} {integers('end', (past + tokens,))} {integers('along', (2,))}")
-        body.add("present_key = Slice(all_k, left, end, along) present_value = Slice(all_v, left, end, along)")
+        kept = f"[{tokens}], [{past + tokens}], [2]"
+        body.add(f"present_key = Slice(all_k, {kept}) present_value = Slice(all_v, {kept})")
     else:
         body.add("present_key = Identity(all_k) present_value = Identity(all_v)")
     return body.text
@@ -272,8 +272,7 @@ def _rotary(call: Call) -> str:
     heads = call.get("num_heads") or (shape[1] if is_by_head else shape[2] // width)
     x, tokens, axis = ("input", shape[2], 1) if is_by_head else (body.in_heads("input", heads), shape[1], 2)
     if not call.has("position_ids"):
-        body.add(integers("further", (axis,)))
-        body.add("cos = Unsqueeze(cos_cache, further) sin = Unsqueeze(sin_cache, further)")
+        body.add(f"cos = Unsqueeze(cos_cache, [{axis}]) sin = Unsqueeze(sin_cache, [{axis}])")
     elif call.shape("position_ids") == (1,):
         body.add(f"{counted('from_zero', 0, tokens)} places = Add(position_ids, from_zero)")
         body.looked_up("places", (0, axis))

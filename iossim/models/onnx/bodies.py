@@ -1,13 +1,15 @@
 """Operators that are decomposed at import: bodies of ONNX's own operators, in ONNX's text form.
 
-A body calls operands and results by the names of the operator's documentation; other names are its own. Its operators
+A body calls operands and results by the names of the operator's documentation; other names are its own. A list of
+integers among the operands of an operator (``Reshape(x, [0, -1])``) stands for a constant of these. Its operators
 are of one operator set (:data:`OPSET`), whatever that of the file. An operator is added by one entry in a table.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +102,15 @@ def written_by(bodies: Mapping[str, Written], node: NodeProto, name: str, known:
     return nodes
 
 
+#: A list of integers that is an operand: the attributes of an operator are in angle brackets.
+_LIST = re.compile(r"\[[-\d, ]+\](?=[^<>()]*\))")
+
+
 def parsed(text: str) -> list[NodeProto]:
     """The nodes of a body."""
+    lists: dict[str, str] = {}
+    text = _LIST.sub(lambda found: lists.setdefault(found[0], f"integers{len(lists)}"), text)
+    text = " ".join([*(f"{name} = Constant <value_ints = {values}> ()" for values, name in lists.items()), text])
     function = onnx.parser.parse_function(f'<domain: "body", opset_import: ["" : {OPSET}]> body () => () {{ {text} }}')
     return list(function.node)
 
@@ -115,8 +124,3 @@ def counted(name: str, begin: int, end: int) -> str:
     """Text that makes a list of consecutive integers, whose length a damaged file may say."""
     ends = [f"{name}_{place} = Constant <value_int = {value}> ()" for place, value in enumerate((begin, end, 1))]
     return f"{' '.join(ends)} {name} = Range({name}_0, {name}_1, {name}_2)"
-
-
-def integers(name: str, values: Sequence[int]) -> str:
-    """Text that makes a short list of integers."""
-    return f"{name} = Constant <value_ints = {list(values)}> ()"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import AbsentConstant, Constant
@@ -195,7 +196,14 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
         known.constants,
         known.parameter,
         opset,
+        _slots(node.op_type, opset),
     )
+
+
+@cache
+def _slots(op_type: str, opset: int) -> tuple[str, ...]:
+    """ONNX's names of an operator's inputs."""
+    return tuple(slot.name for slot in defs.get_schema(op_type, opset).inputs) if defs.has(op_type, opset) else ()
 
 
 def attributes_of(node: NodeProto) -> dict[str, Any]:

@@ -15,7 +15,9 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -65,12 +67,38 @@ RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Folds the nodes of one model, except readers of ``kept`` values; its ``path`` begins every message."""
+class OperatorSet:
+    """Reads the nodes of one model that are in one version of ONNX's operators: folded, or as foreign ops.
+
+    Its ``path`` begins every message; ``versions`` are those of its operator sets by domain. Readers of ``kept`` values
+    are not folded. ``declared`` are the values whose complete type is in the file, for the bound inputs.
+    """
 
     path: Path
-    opset: int
+    versions: Mapping[str, int]
+    ir_version: int
     kept: frozenset[str] = frozenset()
+    declared: Mapping[str, TensorType] = field(default_factory=dict)
+
+    @property
+    def opset(self) -> int:
+        return self.versions[""]
+
+    def check(self, node: NodeProto, where: str) -> None:
+        """Raise ModelError for a node that ONNX's checker refuses; ``where`` begins its message."""
+        if runs_graphs(node):
+            return  # the checker would not find the values that they capture
+        try:
+            onnx.checker.check_node(node, self._checker)
+        except onnx.checker.ValidationError as error:
+            if onnx.defs.has(node.op_type, node.domain):
+                raise ModelError(f"{where} is not valid: {first_line(error)}") from None
+
+    @cached_property
+    def _checker(self) -> Any:
+        checker = onnx.checker.C.CheckerContext()
+        checker.ir_version, checker.opset_imports = self.ir_version, dict(self.versions)
+        return checker
 
     def known_outputs(self, node: NodeProto, where: str, known: Known) -> list[Constant] | None:
         """The outputs of a node that do not depend on the network's inputs; None for any other node."""
@@ -169,60 +197,7 @@ class Folder:
         shapes = [static_shape(made.tensor_type) for made in outputs.values()]
         return all(shape is not None and math.prod(shape) <= LARGEST_MADE for shape in shapes)
 
-
-def can_fold(node: NodeProto) -> bool:
-    """True if the node is a standard operator whose outputs depend on its inputs only."""
-    standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
-    return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
-
-
-def _shape(node: NodeProto, value: TensorType) -> Array:
-    """ONNX ``Size``, or ``Shape``: all dimensions, or from opset 15 on those from ``start`` to ``end``."""
-    if node.op_type == "Size":
-        return np.array(value.elements, dtype=np.int64)
-    ends = {attribute.name: attribute.i for attribute in node.attribute}
-    return np.array(value.shape[ends.get("start") : ends.get("end")], dtype=np.int64)
-
-
-def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
-    """ONNX ``ConstantOfShape``: fp32 zeros by default."""
-    tensor = node.attribute[0].t if node.attribute else helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
-    fill = tensor_constant(tensor, Path(), where)
-    if fill.type.elements != 1:
-        raise ModelError(f"{where} fills with {fill.type} instead of one number; the file is damaged")
-    sizes = tuple(int(size) for size in shape)
-    if min(sizes, default=0) < 0:
-        raise ModelError(f"{where} fills the negative shape {list(sizes)}; the file is damaged")
-    return FilledConstant(TensorType(sizes, fill.type.dtype), fill.load().item())
-
-
-def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
-    """ONNX ``Constant``, which has several attributes for its value."""
-    if len(node.attribute) != 1:
-        raise ModelError(f"{where} holds no value; the file is damaged")
-    attribute = node.attribute[0]
-    if attribute.type != _SPELLINGS.get(attribute.name, attribute.type):
-        raise ModelError(f"{where} has a {attribute.name} of another type; the file is damaged")
-    if attribute.name == "value":
-        return tensor_constant(attribute.t, folder, where)
-    if attribute.name in _SPELLINGS:
-        dtype = np.float32 if "float" in attribute.name else np.int64
-        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=dtype))
-    raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")
-
-
-@dataclass(frozen=True)
-class ForeignReader:
-    """Reads the foreign nodes of one model; ``versions`` are those of its operator sets by domain.
-
-    ``declared`` are the values whose complete type is in the file, for the bound inputs.
-    """
-
-    versions: Mapping[str, int]
-    ir_version: int
-    declared: Mapping[str, TensorType] = field(default_factory=dict)
-
-    def read(self, node: NodeProto, known: Known) -> Foreign:
+    def foreign(self, node: NodeProto, known: Known) -> Foreign:
         """The node as a foreign op.
 
         Raises NotCoveredError with the reason, to follow the node's name, if it cannot be one; ModelError for invalid
@@ -276,6 +251,47 @@ class ForeignReader:
         if name not in self.declared:
             raise NotCoveredError("neither ONNX nor the file determines the shape of its output")
         return self.declared[name]
+
+
+def can_fold(node: NodeProto) -> bool:
+    """True if the node is a standard operator whose outputs depend on its inputs only."""
+    standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
+    return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
+
+
+def _shape(node: NodeProto, value: TensorType) -> Array:
+    """ONNX ``Size``, or ``Shape``: all dimensions, or from opset 15 on those from ``start`` to ``end``."""
+    if node.op_type == "Size":
+        return np.array(value.elements, dtype=np.int64)
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
+    return np.array(value.shape[ends.get("start") : ends.get("end")], dtype=np.int64)
+
+
+def _filled(node: NodeProto, shape: Array, where: str) -> Constant:
+    """ONNX ``ConstantOfShape``: fp32 zeros by default."""
+    tensor = node.attribute[0].t if node.attribute else helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
+    fill = tensor_constant(tensor, Path(), where)
+    if fill.type.elements != 1:
+        raise ModelError(f"{where} fills with {fill.type} instead of one number; the file is damaged")
+    sizes = tuple(int(size) for size in shape)
+    if min(sizes, default=0) < 0:
+        raise ModelError(f"{where} fills the negative shape {list(sizes)}; the file is damaged")
+    return FilledConstant(TensorType(sizes, fill.type.dtype), fill.load().item())
+
+
+def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
+    """ONNX ``Constant``, which has several attributes for its value."""
+    if len(node.attribute) != 1:
+        raise ModelError(f"{where} holds no value; the file is damaged")
+    attribute = node.attribute[0]
+    if attribute.type != _SPELLINGS.get(attribute.name, attribute.type):
+        raise ModelError(f"{where} has a {attribute.name} of another type; the file is damaged")
+    if attribute.name == "value":
+        return tensor_constant(attribute.t, folder, where)
+    if attribute.name in _SPELLINGS:
+        dtype = np.float32 if "float" in attribute.name else np.int64
+        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=dtype))
+    raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")
 
 
 def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:

@@ -14,7 +14,7 @@ import numpy as np
 from iossim.ir.constants import FilledConstant
 from iossim.ir.onnx_spelling import NotCoveredError
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.bodies import Call, Written, counted, integers, number
+from iossim.models.onnx.bodies import Call, Written, counted, number
 
 _CONVOLUTION = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
@@ -40,10 +40,7 @@ def _reversed(call: Call) -> str:
     axis, lengths = call.get("time_axis"), call.operands["sequence_lens"]
     if lengths not in call.node.constants or (call.node.load(lengths) != call.shape("input")[axis]).any():
         return ""
-    numbers = {"starts": -1, "ends": -(1 << 31), "axes": axis, "steps": -1}
-    return (
-        " ".join(integers(name, [each]) for name, each in numbers.items()) + f" Y = Slice(input, {', '.join(numbers)})"
-    )
+    return f"Y = Slice(input, [-1], [{-(1 << 31)}], [{axis}], [-1])"
 
 
 def _looked_up(call: Call) -> str:
@@ -51,7 +48,7 @@ def _looked_up(call: Call) -> str:
     *places, numbers = call.shape("indices")
     if numbers != 1 or not places or call.get("batch_dims"):
         return ""
-    return f"{integers('list', places)} places = Reshape (indices, list) output = Gather (data, places)"
+    return f"places = Reshape (indices, {places}) output = Gather (data, places)"
 
 
 def _convolution(call: Call) -> str:
@@ -93,9 +90,7 @@ def _gelu(call: Call) -> str:
 
 def _split_gelu(call: Call) -> str:
     half = call.shape("X")[-1] // 2
-    return f"S = Add(X, bias) {integers('halves', (half, half))} L, R = Split <axis = -1> (S, halves) " + (
-        "G = Gelu(R) Y = Mul(L, G)"
-    )
+    return f"S = Add(X, bias) L, R = Split <axis = -1> (S, [{half}, {half}]) G = Gelu(R) Y = Mul(L, G)"
 
 
 def _norm_of_sum(norm: str) -> Written:
@@ -132,9 +127,9 @@ def _embedding_norm(call: Call) -> str:
     else:
         text += f"{total} = Add(words, positions) "
     if call.makes("mask_index") and call.has("mask"):
-        text += f"{integers('along', (1,))} mask_index = ReduceSum <keepdims = 0> (mask, along) "
+        text += "mask_index = ReduceSum <keepdims = 0> (mask, [1]) "
     elif call.makes("mask_index"):
-        text += f"{integers('size', (batch,))} mask_index = ConstantOfShape <value = int32[1] {{0}}> (size) "
+        text += f"mask_index = ConstantOfShape <value = int32[1] {{0}}> ([{batch}]) "
     return (
         f"{text} output = LayerNormalization <axis = -1, epsilon = {call.get('epsilon', 1e-12)}> ({total}, gamma, beta)"
     )
@@ -146,8 +141,8 @@ def _group_norm(call: Call) -> str:
     if call.has("skip"):
         skip = "skip"
         if len(call.shape("skip")) == 2:
-            text, skip = f"{integers('inner', (1, 2) if call.get('channels_last', 1) else (2, 3))} ", "wide"
-            text += "wide = Unsqueeze(skip, inner) "
+            axes = [1, 2] if call.get("channels_last", 1) else [2, 3]
+            text, skip = f"wide = Unsqueeze(skip, {axes}) ", "wide"
         if call.has("bias"):
             if not call.get("channels_last", 1):
                 return ""
@@ -172,12 +167,13 @@ def _dequantised(call: Call, packed: str, bits: int, block: int, rows: int, colu
     is_known = call.unpacked("W", packed, bits, rows, columns, unsigned if has_zeros else signed)
     if not is_known or (are_whole and not call.unpacked("Z", "zero_points", bits, rows, blocks, unsigned)):
         return ""
-    text = f"{integers('each', (rows, blocks))} S = Reshape(scales, each) "
+    each = [rows, blocks]
+    text = f"S = Reshape(scales, {each}) "
     in_blocks = f"DequantizeLinear <axis = 1, block_size = {block}>"
     if not has_zeros or are_whole:
         return f"{text} D = {in_blocks} (W, S{', Z' if has_zeros else ''})"
     call.hold("ones", FilledConstant(TensorType((rows, columns), unsigned), 1))
-    text += "zeros = CastLike(zero_points, S) Z = Reshape(zeros, each) low = Mul(S, Z) "
+    text += f"zeros = CastLike(zero_points, S) Z = Reshape(zeros, {each}) low = Mul(S, Z) "
     return f"{text} E = {in_blocks} (W, S) R = {in_blocks} (ones, low) D = Sub(E, R)"
 
 
@@ -227,11 +223,9 @@ def _inside_experts(call: Call, kind: str, fusion: int) -> str:
     text = ""
     if fusion:  # halves beside each other, or (1) interleaved
         width = call.shape("fc1_experts_weights")[1]
-        numbers = (0, width, 2, 1, width) if fusion == 1 else (0, width // 2, 1, width // 2, width)
-        names = ("begin", "end", "step", "next", "last")
-        text += " ".join(integers(name, [each]) for name, each in zip(names, numbers, strict=True))
-        text += f"{integers('inner', (-1,))} gate = Slice (h, begin, end, inner, step) "
-        text += "up = Slice (h, next, last, inner, step) "
+        end, step, following = (width, 2, 1) if fusion == 1 else (width // 2, 1, width // 2)
+        text += f"gate = Slice (h, [0], [{end}], [-1], [{step}]) "
+        text += f"up = Slice (h, [{following}], [{width}], [-1], [{step}]) "
     gate, up, limit = "gate" if fusion else "h", "up", call.get("swiglu_limit", None)
     if limit is not None:
         text += f"{number('most', limit, 'h')} {number('least', -limit, 'h')} "
@@ -252,23 +246,22 @@ def _mixture(call: Call) -> str:
         or (kind == "swiglu" and not fusion and not call.has("fc3_experts_weights"))
     ):
         return ""
-    lists = {"flat": (-1,), "axis": (1,), "some": (chosen,), "every": (tokens * chosen,), "rows": (-1, width)}
-    lists |= {"choices": (tokens, chosen, width), "shape": call.shape("input")}
-    text = " ".join(integers(name, values) for name, values in lists.items())
-    text += "x = Reshape (input, rows) shares = Softmax (router_probs) best, choice = TopK (shares, some) "
-    normal = "total = ReduceSum (best, axis) weights = Div (best, total) "
+    every = tokens * chosen
+    text = f"some = Constant <value_ints = [{chosen}]> () x = Reshape (input, [-1, {width}]) "
+    text += "shares = Softmax (router_probs) best, choice = TopK (shares, some) "
+    normal = "total = ReduceSum (best, [1]) weights = Div (best, total) "
     text += normal if call.get("normalize_routing_weights") else "weights = Identity (best) "
-    text += "experts = Reshape (choice, flat) expert, order = TopK <axis = 0, largest = 0> (experts, every) "
-    text += f"{counted('number', 0, experts)} numbers = Unsqueeze (number, axis) below = LessOrEqual (expert, numbers) "
-    text += "ones = Cast <to = 1> (below) count = ReduceSum <keepdims = 0> (ones, axis) ends = Cast <to = 7> (count) "
+    text += f"experts = Reshape (choice, [-1]) expert, order = TopK <axis = 0, largest = 0> (experts, [{every}]) "
+    text += f"{counted('number', 0, experts)} numbers = Unsqueeze (number, [1]) below = LessOrEqual (expert, numbers) "
+    text += "ones = Cast <to = 1> (below) count = ReduceSum <keepdims = 0> (ones, [1]) ends = Cast <to = 7> (count) "
     text += f"token = Div (order, some) sent = Gather (x, token) {_grouped('h', 'sent', 'fc1_experts', call)}"
     text += _grouped("up", "sent", "fc3_experts", call) if call.has("fc3_experts_weights") else ""
     return (
         f"{text} {_inside_experts(call, kind, fusion)} {_grouped('made', 'inside', 'fc2_experts', call)}"
-        "weight = Reshape (weights, flat) own = Gather (weight, order) share = Unsqueeze (own, axis) "
-        "weighed = Mul (made, share) again, place = TopK <axis = 0, largest = 0> (order, every) "
-        "back = Gather (weighed, place) parts = Reshape (back, choices) "
-        "sum = ReduceSum <keepdims = 0> (parts, axis) output = Reshape (sum, shape)"
+        "weight = Reshape (weights, [-1]) own = Gather (weight, order) share = Unsqueeze (own, [1]) "
+        f"weighed = Mul (made, share) again, place = TopK <axis = 0, largest = 0> (order, [{every}]) "
+        f"back = Gather (weighed, place) parts = Reshape (back, [{tokens}, {chosen}, {width}]) "
+        f"sum = ReduceSum <keepdims = 0> (parts, [1]) output = Reshape (sum, {[*call.shape('input')]})"
     )
 
 

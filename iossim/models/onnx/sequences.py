@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 
 import numpy as np
 from onnx import NodeProto, helper
 
-from iossim.base.errors import ModelError
+from iossim.base.errors import GraphError
 from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
-from iossim.ir.op import Array, Op, normal_axis
+from iossim.ir.op import Array, Op, normal_axis, require
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import Known, constant_node, node_view, nodes_with_list
+from iossim.models.onnx.constants import Known, attributes_of, constant_node, node_view, nodes_with_list
 from iossim.models.onnx.file import is_standard
 
 #: Ops that may make an empty tensor from a non-empty one; for any other kind, the input is too small.
@@ -46,7 +45,7 @@ def without_empty(node: NodeProto, known: Known) -> list[NodeProto]:
 
 
 def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
-    axis = {attribute.name: attribute.i for attribute in node.attribute}.get("axis", 1)
+    axis = attributes_of(node).get("axis", 1)
     terms = [known.types[value] for value in node.input]
     kept = [value for value, term in zip(node.input, terms, strict=True) if not is_empty(term)]
     others = {tuple(np.delete(term.shape, axis)) for term in terms if -len(term.shape) <= axis < len(term.shape)}
@@ -59,14 +58,10 @@ def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
 
 
 def _split_without(node: NodeProto, known: Known) -> list[NodeProto]:
-    attributes = {attribute.name: attribute for attribute in node.attribute}
+    attributes, x = attributes_of(node), known.types[node.input[0]]
     given = node.input[1] if len(node.input) > 1 else ""
-    if given in known.constants:
-        sizes = [int(size) for size in known.parameter(given).reshape(-1)]
-    else:
-        sizes = list(attributes["split"].ints) if "split" in attributes else []
-    x = known.types[node.input[0]]
-    axis = attributes["axis"].i if "axis" in attributes else 0
+    sizes = known.parameter(given).reshape(-1).tolist() if given in known.constants else attributes.get("split", [])
+    axis = attributes.get("axis", 0)
     is_whole = len(sizes) == len(node.output) and -len(x.shape) <= axis < len(x.shape) and sum(sizes) == x.shape[axis]
     if not is_whole or min(sizes) != 0 or max(sizes) == 0:
         return []
@@ -102,15 +97,14 @@ class Sequences:
             return True
         return any(name in self._parts for name in read)
 
-    def taken_apart(self, node: NodeProto, name: str, known: Known, opset: int, where: str) -> list[NodeProto]:
+    def taken_apart(self, node: NodeProto, name: str, known: Known, opset: int) -> list[NodeProto]:
         """The nodes on plain tensors that replace a node; sequences that it makes are known from then on.
 
-        Raises NotCoveredError, to follow the node's name, if that depends on data; ModelError for invalid operands.
+        Raises NotCoveredError, to follow the node's name, if that depends on data; GraphError for invalid operands.
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
-        reading = _Reading(node_view(node, name, known, opset), where, self._parts)
-        made, nodes = _READERS[node.op_type](reading)
+        made, nodes = _READERS[node.op_type](node_view(node, name, known, opset), self._parts)
         self._written_out += len(nodes)
         if any(len(parts or ()) > _LONGEST for parts in made.values()) or self._written_out > _MOST_NODES:
             raise NotCoveredError(
@@ -122,117 +116,93 @@ class Sequences:
 
 #: The sequences that a node makes, and the nodes on tensors that replace it.
 _Made = tuple[dict[str, Parts], list[NodeProto]]
+#: The sequences of a model by name.
+_Known = Mapping[str, Parts]
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """One node with the context for reading it."""
-
-    node: OnnxNode
-    where: str
-    parts: Mapping[str, Parts]
-
-    def given(self, index: int) -> str:
-        """The name of an input, empty if omitted."""
-        return self.node.inputs[index] if index < len(self.node.inputs) else ""
-
-    def sequence(self) -> tuple[str, ...]:
-        found = self.parts.get(self.given(0))
-        if found is None:
-            raise self.invalid(f"its input {self.given(0)!r} is no sequence")
-        return found
-
-    def array(self, index: int, what: str) -> Array:
-        name = self.given(index)
-        if name not in self.node.constants:
-            raise NotCoveredError(f"its {what} ({name!r}) is computed at run time")
-        return self.node.load(name)
-
-    def position(self, index: int, count: int, last: int) -> int:
-        """A position in a sequence of ``count`` tensors; defaults to ``last``, the largest allowed."""
-        if not self.given(index):
-            return last
-        array = self.array(index, "position")
-        place = int(array.item()) if array.size == 1 else count + 1
-        if not -count <= place <= last:
-            raise self.invalid(f"there is no place {array.tolist()} in a sequence of {count}")
-        return place % count if place < 0 else place
-
-    def invalid(self, reason: str) -> ModelError:
-        return ModelError(f"{self.where} is not valid: {reason}")
-
-    @property
-    def output(self) -> str:
-        return self.node.outputs[0]
-
-    def constant(self, value: Array) -> _Made:
-        return {}, [constant_node(self.output, value)]
-
-    def same(self, source: str) -> _Made:
-        """The output aliases another value, tensor or not."""
-        if source in self.parts:
-            return {self.output: self.parts[source]}, []
-        return {}, [helper.make_node("Identity", [source], [self.output], self.node.name)]
+def _sequence(node: OnnxNode, parts: _Known) -> tuple[str, ...]:
+    """The tensors in the sequence that a node reads first."""
+    found = parts.get(node.given(0))
+    if found is None:
+        raise GraphError(f"its input {node.given(0)!r} is no sequence")
+    return found
 
 
-def _insert(reading: _Reading) -> _Made:
-    parts = reading.sequence()
-    place = reading.position(2, len(parts), len(parts))
-    return {reading.output: (*parts[:place], reading.given(1), *parts[place:])}, []
+def _position(node: OnnxNode, index: int, count: int, last: int) -> int:
+    """A position in a sequence of ``count`` tensors; defaults to ``last``, the largest allowed."""
+    if not node.has_input(index):
+        return last
+    array = node.constant(index, "position")
+    place = int(array.item()) if array.size == 1 else count + 1
+    require(-count <= place <= last, f"there is no place {array.tolist()} in a sequence of {count}")
+    return place % count if place < 0 else place
 
 
-def _erase(reading: _Reading) -> _Made:
-    parts = reading.sequence()
-    place = reading.position(1, len(parts), len(parts) - 1)
-    return {reading.output: (*parts[:place], *parts[place + 1 :])}, []
+def _constant(node: OnnxNode, value: Array) -> _Made:
+    return {}, [constant_node(node.outputs[0], value)]
 
 
-def _at(reading: _Reading) -> _Made:
-    parts = reading.sequence()
-    return reading.same(parts[reading.position(1, len(parts), len(parts) - 1)])
+def _same(node: OnnxNode, source: str, parts: _Known) -> _Made:
+    """The output aliases another value, tensor or not."""
+    if source in parts:
+        return {node.outputs[0]: parts[source]}, []
+    return {}, [helper.make_node("Identity", [source], [node.outputs[0]], node.name)]
 
 
-def _get_element(reading: _Reading) -> _Made:
-    if reading.parts.get(reading.given(0), ()) is None:
-        raise reading.invalid("its optional holds nothing")
-    return reading.same(reading.given(0))
+def _insert(node: OnnxNode, parts: _Known) -> _Made:
+    tensors = _sequence(node, parts)
+    place = _position(node, 2, len(tensors), len(tensors))
+    return {node.outputs[0]: (*tensors[:place], node.given(1), *tensors[place:])}, []
 
 
-def _has_element(reading: _Reading) -> _Made:
-    name = reading.given(0)
-    return reading.constant(np.array(bool(name) and reading.parts.get(name, ()) is not None))
+def _erase(node: OnnxNode, parts: _Known) -> _Made:
+    tensors = _sequence(node, parts)
+    place = _position(node, 1, len(tensors), len(tensors) - 1)
+    return {node.outputs[0]: (*tensors[:place], *tensors[place + 1 :])}, []
 
 
-def _split(reading: _Reading) -> _Made:
+def _at(node: OnnxNode, parts: _Known) -> _Made:
+    tensors = _sequence(node, parts)
+    return _same(node, tensors[_position(node, 1, len(tensors), len(tensors) - 1)], parts)
+
+
+def _get_element(node: OnnxNode, parts: _Known) -> _Made:
+    require(parts.get(node.given(0), ()) is not None, "its optional holds nothing")
+    return _same(node, node.given(0), parts)
+
+
+def _has_element(node: OnnxNode, parts: _Known) -> _Made:
+    return _constant(node, np.array(node.has_input(0) and parts.get(node.given(0), ()) is not None))
+
+
+def _split(node: OnnxNode, parts: _Known) -> _Made:
     """Parts of size one, of a given size (the last may be smaller), or of given sizes."""
-    x = reading.node.types[reading.given(0)]
-    axis = normal_axis(int(reading.node.attribute("axis", 0)), len(x.shape))
+    x, output = node.input_type(0), node.outputs[0]
+    axis = normal_axis(int(node.attribute("axis", 0)), len(x.shape))
     length = x.shape[axis]
-    split_type = reading.node.types.get(reading.given(1))
-    if split_type is None:
+    if not node.has_input(1):
         sizes = [1] * _at_most(length)
-    elif length == 0 and len(split_type.shape) == 1:
-        sizes = [0] * _at_most(split_type.elements)  # whatever they are at run time, their sum is zero
-    elif not (split := reading.array(1, "sizes")).shape:
+    elif length == 0 and len(node.input_type(1).shape) == 1:
+        sizes = [0] * _at_most(node.input_type(1).elements)  # whatever they are at run time, their sum is zero
+    elif not (split := node.constant(1, "sizes")).shape:
         size = int(split)
-        if size < 1:
-            raise reading.invalid(f"it splits into parts of {size}")
+        require(size > 0, f"it splits into parts of {size}")
         sizes = [min(size, length - size * place) for place in range(_at_most(-(-length // size)))]
     else:
         _at_most(split.size)
         sizes = [int(size) for size in split]
-    if sum(sizes) != length or min(sizes, default=0) < 0:
-        raise reading.invalid(f"its sizes {sizes} do not add up to dimension {axis} of {x}")
-    parts = tuple(f"{reading.output}[{index}]" for index in range(len(sizes)))
-    if not parts:
-        return {reading.output: ()}, []
-    squeezes = not reading.given(1) and not int(reading.node.attribute("keepdims", 1))
-    split_parts = [f"{part}.kept" for part in parts] if squeezes else list(parts)
-    nodes = nodes_with_list("Split", reading.given(0), split_parts, sizes, axis=axis)
+    fits = sum(sizes) == length and min(sizes, default=0) >= 0
+    require(fits, f"its sizes {sizes} do not add up to dimension {axis} of {x}")
+    made = tuple(f"{output}[{index}]" for index in range(len(sizes)))
+    if not made:
+        return {output: ()}, []
+    squeezes = not node.has_input(1) and not int(node.attribute("keepdims", 1))
+    split_parts = [f"{part}.kept" for part in made] if squeezes else list(made)
+    nodes = nodes_with_list("Split", node.given(0), split_parts, sizes, axis=axis)
     if squeezes:
-        for kept, part in zip(split_parts, parts, strict=True):
+        for kept, part in zip(split_parts, made, strict=True):
             nodes += nodes_with_list("Squeeze", kept, [part], [axis])
-    return {reading.output: parts}, nodes
+    return {output: made}, nodes
 
 
 def _at_most(count: int) -> int:
@@ -242,34 +212,31 @@ def _at_most(count: int) -> int:
     return count
 
 
-def _concat(reading: _Reading) -> _Made:
-    parts = list(reading.sequence())
-    if not parts:
-        raise reading.invalid("its sequence is empty")
-    axis = int(reading.node.attribute("axis", 0))
-    if not int(reading.node.attribute("new_axis", 0)):
-        return {}, [helper.make_node("Concat", parts, [reading.output], reading.node.name, axis=axis)]
-    axis = normal_axis(axis, len(reading.node.types[parts[0]].shape) + 1)
-    stacked = [f"{reading.output}[{index}]" for index in range(len(parts))]
-    nodes = [
-        node
-        for part, made in zip(parts, stacked, strict=True)
-        for node in nodes_with_list("Unsqueeze", part, [made], [axis])
-    ]
-    return {}, [*nodes, helper.make_node("Concat", stacked, [reading.output], reading.node.name, axis=axis)]
+def _concat(node: OnnxNode, parts: _Known) -> _Made:
+    tensors, output, nodes = list(_sequence(node, parts)), node.outputs[0], list[NodeProto]()
+    require(bool(tensors), "its sequence is empty")
+    axis = int(node.attribute("axis", 0))
+    if int(node.attribute("new_axis", 0)):
+        axis = normal_axis(axis, len(node.types[tensors[0]].shape) + 1)
+        for index, part in enumerate(tensors):
+            tensors[index] = f"{output}[{index}]"
+            nodes += nodes_with_list("Unsqueeze", part, [tensors[index]], [axis])
+    return {}, [*nodes, helper.make_node("Concat", tensors, [output], node.name, axis=axis)]
 
 
-_READERS: dict[str, Callable[[_Reading], _Made]] = {
-    "SequenceEmpty": lambda reading: ({reading.output: ()}, []),
-    "SequenceConstruct": lambda reading: ({reading.output: tuple(reading.node.inputs)}, []),
+_READERS: dict[str, Callable[[OnnxNode, _Known], _Made]] = {
+    "SequenceEmpty": lambda node, parts: ({node.outputs[0]: ()}, []),
+    "SequenceConstruct": lambda node, parts: ({node.outputs[0]: tuple(node.inputs)}, []),
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
     "SequenceAt": _at,
-    "SequenceLength": lambda reading: reading.constant(np.array(len(reading.sequence()), dtype=np.int64)),
+    "SequenceLength": lambda node, parts: _constant(node, np.array(len(_sequence(node, parts)), dtype=np.int64)),
     "SplitToSequence": _split,
     "ConcatFromSequence": _concat,
-    "Identity": lambda reading: reading.same(reading.given(0)),
-    "Optional": lambda reading: reading.same(reading.given(0)) if reading.given(0) else ({reading.output: None}, []),
+    "Identity": lambda node, parts: _same(node, node.given(0), parts),
+    "Optional": lambda node, parts: (
+        _same(node, node.given(0), parts) if node.has_input(0) else ({node.outputs[0]: None}, [])
+    ),
     "OptionalGetElement": _get_element,
     "OptionalHasElement": _has_element,
 }

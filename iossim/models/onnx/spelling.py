@@ -17,32 +17,26 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Names
 from iossim.ir.onnx_node import captured_values, graphs_in, renamed, since_versions
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op, normal_axis
-from iossim.ir.ops.channels_last import ChannelsLast
-from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.grouped_matmul import GroupedMatMul
-from iossim.ir.ops.nary import PRelu
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
-from iossim.ir.ops.quantize import Dequantised, Dequantize
+from iossim.ir.ops.quantize import Dequantize
 from iossim.ir.ops.recurrent import Recurrent
-from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
-from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
-from iossim.ir.types import TO_FIRST, TO_LAST, DType, TensorType, permuted
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.grouped_products import DOMAIN, call_of
+from iossim.models.onnx.written_ops import Writing, writing_of
+from iossim.models.passes.simplification import Derived
 
 #: The default: the newest that every supported ONNX Runtime reads.
 OPSET = 21
 #: IR version that every supported runtime reads.
 IR_VERSION = 8
-#: An activation that has an operator since a later operator set; before, it is written as a sigmoid and a product.
-_SILU, _FIRST_OF_SWISH = Unary("swish", (1.0,)), 24
 
 
 @dataclass(frozen=True)
@@ -57,39 +51,37 @@ class Speller:
     nodes: list[NodeProto] = field(default_factory=list)
     tensors: list[TensorProto] = field(default_factory=list)
 
-    def spell(
-        self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, *others: TensorType
-    ) -> None:
-        """Add nodes that compute ``outputs`` from ``inputs`` (value names), the first one of type ``x``.
-
-        The types of ``others`` are needed for a grouped product alone.
+    def spell(self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], *types: TensorType) -> None:
+        """Add nodes that compute ``outputs`` from ``inputs`` (value names) of these ``types``.
 
         Raises ModelError if the operator of that ``opset`` cannot express the op.
         """
         if isinstance(op, Foreign):
             self.nodes.append(_foreign(op, name, inputs, outputs, self.opset, self.names))
-        elif isinstance(op, ChannelsLast):
-            self._between_transposes(op, name, inputs, outputs, x)
-        elif isinstance(op, SoftmaxLike) and op.flatten and self.opset >= 13:
-            self._flattened_softmax(op, name, inputs[0], outputs[0], x)
-        elif isinstance(op, PRelu) and op.per_channel:
-            self._prelu_per_channel(name, inputs, outputs, x)
-        elif isinstance(op, GroupNorm):
-            self._group_norm(op, name, inputs, outputs[0], x)
-        elif op == _SILU and self.opset < _FIRST_OF_SWISH:
-            sigmoid = self.names.fresh(f"{name}.sigmoid")
-            self._node("Sigmoid", inputs, [sigmoid], sigmoid)
-            self._node("Mul", [*inputs, sigmoid], outputs, name)
-        elif isinstance(op, Dequantised):
-            self._single(op.product, name, op.plain(inputs, self._dequantised), outputs, TensorType(x.shape))
-        elif isinstance(op, ConvBackwardData):
-            self._backward_data(op, name, inputs, outputs[0], x)
-        elif isinstance(op, ConvBackwardFilter):
-            self._backward_filter(op, name, inputs, outputs[0], x)
         elif isinstance(op, GroupedMatMul):
-            self._node(call_of(others[0].shape[0]), inputs, outputs, name, domain=DOMAIN)
+            self._node(call_of(types[1].shape[0]), inputs, outputs, name, domain=DOMAIN)
+        elif write := writing_of(op, self.opset):
+            self._several(write, op, name, inputs, outputs[0], types)
         else:
-            self._single(op, name, inputs, outputs, x)
+            self._single(op, name, inputs, outputs, types[0])
+
+    def _several(
+        self, write: Writing, op: Op, name: str, inputs: Sequence[str], target: str, types: Sequence[TensorType]
+    ) -> None:
+        """An op that is written as others."""
+        parts = Derived(dict(zip(inputs, types, strict=True)), constants := dict[str, Constant](), name)
+        called = {write(parts, op, *inputs): target}
+        for value, constant in constants.items():
+            called[value] = self.names.fresh(f"{name}.filled")
+            self.tensors.append(numpy_helper.from_array(constant.load(), called[value]))
+        for node in parts.nodes:
+            (made,) = node.outputs
+            if not (is_last := made in called):
+                called[made] = self.names.fresh(f"{name}.{node.op.kind}")
+            # What dequantises joins the product when the file is read, and is no node of a unit.
+            own = name if is_last else "" if isinstance(node.op, Dequantize) else called[made]
+            read = [called.get(each, each) for each in node.inputs]
+            self._single(node.op, own, read, [called[made]], parts.types[node.inputs[0]])
 
     def _node(
         self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **attributes: Any
@@ -159,97 +151,6 @@ class Speller:
                 made.attribute[-1].name = attribute.name
             self.nodes.append(made)
 
-    def _between_transposes(
-        self, op: ChannelsLast[Op], name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType
-    ) -> None:
-        """The op on NCHW with its input transposed before and its output transposed after it."""
-        read, made = self.names.fresh(f"{name}.nchw"), self.names.fresh(f"{name}.nchw_output")
-        self._node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
-        self.spell(op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST))
-        self._node("Transpose", [made], outputs, f"{name}.to_nhwc", perm=TO_LAST)
-
-    def _dequantised(self, op: Dequantize, stored: Sequence[str]) -> str:
-        """The numbers of a stored operand, which a product reads."""
-        value = self.names.fresh(f"{stored[0]}.dequantised")
-        self._single(op, "", stored, [value], TensorType(()))
-        return value
-
-    def _group_norm(self, op: GroupNorm, name: str, inputs: Sequence[str], target: str, x: TensorType) -> None:
-        """An instance norm of the groups, as PyTorch's exporter writes it: runtimes have no kernel for a group norm."""
-        groups = TensorType((x.shape[0], op.groups, x.elements // (x.shape[0] * op.groups)), x.dtype)
-        wide = Reshape((x.shape[1], *[1] * (len(x.shape) - 2)))
-        flat, normal, back, scale, scaled, bias = (
-            self.names.fresh(f"{name}.{each}") for each in ("flat", "normal", "back", "scale", "scaled", "bias")
-        )
-        ones, zeros = (self.names.fresh(f"{name}.{each}") for each in ("ones", "zeros"))
-        for value, number in ((ones, 1), (zeros, 0)):
-            self.tensors.append(numpy_helper.from_array(np.full(op.groups, number, x.dtype.numpy), value))
-        self.spell(Reshape(groups.shape), flat, inputs[:1], [flat], x)
-        self.spell(InstanceNorm(op.epsilon), normal, [flat, ones, zeros], [normal], groups)
-        self.spell(Reshape(x.shape), back, [normal], [back], groups)
-        for made, given in ((scale, inputs[1]), (bias, inputs[2])):
-            self.spell(wide, made, [given], [made], TensorType(x.shape[1:2], x.dtype))
-        self._node("Mul", [back, scale], [scaled], scaled)
-        self._node("Add", [scaled, bias], [target], name)
-
-    def _prelu_per_channel(self, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
-        """The slope ``[C]`` as ``[C, 1, ...]``, which broadcasts."""
-        aligned = self.names.fresh(f"{name}.slope")
-        slope = TensorType(x.shape[1:2], x.dtype)
-        shape = Reshape((*slope.shape, *[1] * (len(x.shape) - 2)))
-        self.spell(shape, f"{name}.reshape", [inputs[1]], [aligned], slope)
-        self._node("PRelu", [inputs[0], aligned], outputs, name)
-
-    def _backward_data(
-        self, op: ConvBackwardData, name: str, inputs: Sequence[str], target: str, grad_output: TensorType
-    ) -> None:
-        """The full extent of the windows, cropped to the input: no padding expresses this for every stride."""
-        whole = self.names.fresh(f"{name}.whole")
-        op_type, attributes = op.to_onnx()
-        self._node(op_type, inputs, [whole], name, **attributes)
-        before, axes = op.pads[: len(op.input_size)], tuple(range(2, 2 + len(op.input_size)))
-        ends = tuple(first + length for first, length in zip(before, op.input_size, strict=True))
-        self.spell(Slice(before, ends, axes, (1,) * len(axes)), f"{name}.cut", [whole], [target], grad_output)
-
-    def _backward_filter(
-        self, op: ConvBackwardFilter, name: str, inputs: Sequence[str], target: str, x: TensorType
-    ) -> None:
-        """A convolution of the input with the gradients: channels become images, strides become dilations."""
-        rank, batch = len(op.kernel_size), x.shape[0]
-        swapped, axes = (1, 0, *range(2, 2 + rank)), tuple(range(2, 2 + rank))
-
-        def add(step: Op, read: str, made: str = "") -> str:
-            made = made or self.names.fresh(f"{name}.{step.kind}")
-            self.spell(step, self.names.fresh(f"{name}.step"), [read], [made], x)
-            return made
-
-        if op.groups == 1:
-            images = add(Transpose(swapped), inputs[0])
-        else:
-            per_group = x.shape[1] // op.groups
-            images = add(Reshape((batch, op.groups, per_group, *x.shape[2:])), inputs[0])
-            images = add(Transpose((2, 1, 0, *range(3, 3 + rank))), images)
-            images = add(Reshape((per_group, op.groups * batch, *x.shape[2:])), images)
-        gradients = add(Transpose(swapped), inputs[1])
-        whole = self.names.fresh(f"{name}.whole")
-        op_type, attributes = op.to_onnx()
-        self._node(op_type, [images, gradients], [whole], name, **attributes)
-        # A stride leaves pixels after the last window, which are not part of the kernel.
-        kept = add(Slice((0,) * rank, op.kernel_size, axes, (1,) * rank), whole)
-        if len(inputs) == 2:
-            add(Transpose(swapped), kept, target)
-        else:
-            self._node("Add", [add(Transpose(swapped), kept), inputs[2]], [target])
-
-    def _flattened_softmax(self, op: SoftmaxLike, name: str, source: str, target: str, x: TensorType) -> None:
-        """A flattened softmax: from operator set 13 on it has one axis, so that its axes are merged into one."""
-        axis = normal_axis(op.axis, len(x.shape))
-        flat, soft = self.names.fresh(f"{name}.flat"), self.names.fresh(f"{name}.soft")
-        rows = TensorType((x.elements // int(np.prod(x.shape[axis:])), int(np.prod(x.shape[axis:]))), x.dtype)
-        self.spell(Flatten(axis), f"{name}.{Flatten.kind}", [source], [flat], x)
-        self.spell(type(op)(1), f"{name}.{op.kind}", [flat], [soft], rows)
-        self.spell(Reshape(x.shape), f"{name}.{Reshape.kind}", [soft], [target], rows)
-
 
 def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
     """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all.
@@ -266,16 +167,18 @@ def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
 
 
 def _array(value: Any, x: TensorType) -> Array:
-    """A parameter as a tensor: a float in the op's own element type, a list of integers as int64."""
+    """A parameter as a tensor: a float in the op's own element type, of several in fp32, integers as int64."""
     if isinstance(value, np.ndarray):
         return value
+    if isinstance(value, list):
+        return np.array(value, np.float32 if isinstance(value[0], float) else np.int64)
     return np.array(value, dtype=x.dtype.numpy if isinstance(value, float) else np.int64)
 
 
 @cache
 def _first_opset(op: Op, x: DType) -> int:
     """The first operator set from :data:`OPSET` on that can express an op on an input ``x``; OPSET if there is none."""
-    if op == _SILU or isinstance(op, GroupNorm):
+    if isinstance(op, GroupedMatMul) or writing_of(op, OPSET):
         return OPSET
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"

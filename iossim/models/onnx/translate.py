@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import onnx
 from onnx import NodeProto
@@ -28,7 +27,7 @@ from iossim.models.onnx.bodies import OPSET, Written, written_by
 from iossim.models.onnx.constants import Known, check_numbers, node_view, op_name, tensor_constant
 from iossim.models.onnx.einsum import einsum_written_out
 from iossim.models.onnx.file import is_standard, standard_opset
-from iossim.models.onnx.folding import Folder, ForeignReader, can_fold, declared_types, listed
+from iossim.models.onnx.folding import OperatorSet, can_fold, declared_types, listed
 from iossim.models.onnx.grouped_products import DOMAIN, is_own, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
@@ -46,13 +45,13 @@ _BODIES: dict[str, dict[str, Written]] = {
 
 
 @dataclass(frozen=True)
-class _OperatorSet:
-    """One version of ONNX's operator set, with the readers and the checker of its nodes."""
+class _Reading:
+    """A node that is being read, its operator set, and what begins a message about it."""
 
-    opset: int
-    folder: Folder
-    foreign: ForeignReader
-    checker: Any
+    node: NodeProto
+    name: str
+    where: str
+    of: OperatorSet
 
 
 _ROUTING = "Rows are priced as if they were routed evenly: as many for each expert, of as many experts as have a row."
@@ -106,7 +105,7 @@ class _Importer:
         self._opset, self._kept, self._ir_version = standard_opset(model), kept, model.ir_version
         self._versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
         self._declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
-        self._sets: dict[int, _OperatorSet] = {}
+        self._sets: dict[int, OperatorSet] = {}
         self._outputs = [value.name for value in model.graph.output]
         self._readers = Counter(values_read(model.graph.node))
         self._readers.update(self._outputs)
@@ -166,7 +165,7 @@ class _Importer:
         except GraphError as error:
             raise ModelError(f"{self._path}: {error}") from None
 
-    def _set(self, node: NodeProto, opset: int) -> _OperatorSet:
+    def _set(self, node: NodeProto, opset: int) -> OperatorSet:
         """The operator set of a node, or a later one for an operator that it lacks.
 
         ONNX Runtime's optimiser writes a LayerNormalization into files of any operator set.
@@ -175,10 +174,7 @@ class _Importer:
             opset = OPSET
         if opset not in self._sets:
             versions = {"": opset, **self._versions}
-            checker = onnx.checker.C.CheckerContext()
-            checker.ir_version, checker.opset_imports = self._ir_version, versions
-            foreign = ForeignReader(versions, self._ir_version, self._declared)
-            self._sets[opset] = _OperatorSet(opset, Folder(self._path, opset, self._kept), foreign, checker)
+            self._sets[opset] = OperatorSet(self._path, versions, self._ir_version, self._kept, self._declared)
         return self._sets[opset]
 
     def _read(self, node: NodeProto, name: str, opset: int) -> None:
@@ -188,14 +184,15 @@ class _Importer:
         """
         where = f"{self._path}: {node.op_type} {name!r}"
         try:
-            self._read_valid(node, name, where, self._set(node, opset))
+            self._read_valid(_Reading(node, name, where, self._set(node, opset)))
         except GraphError as error:
             raise ModelError(f"{where}: {error}") from None
         except NONSENSE as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None
 
-    def _read_valid(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> None:
+    def _read_valid(self, at: _Reading) -> None:
+        node, name, where, of = at.node, at.name, at.where, at.of
         check_numbers(node, where)
         is_known = is_standard(node.domain) or is_own(node.domain, node.op_type)
         op_class = onnx_class(op_type(node)) if is_known else None
@@ -210,44 +207,43 @@ class _Importer:
             if value not in self._types and value not in self._sequences:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         try:
-            written = self._written(node, inputs, name, where, of.opset)
-            inside = self._body(node, name, where, of) if written is None else []
+            written = self._written(node, inputs, name, of.opset)
+            inside = self._body(at) if written is None else []
             if written is not None or inside:
                 self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
                 return
-            known = of.folder.known_outputs(node, where, self._known)
+            known = of.known_outputs(node, where, self._known)
             if known is None:
-                self._check(node, where, of)
-                op, data, made = self._interpreted(op_class, node, name, where, of)
-                self._add_op(op, data, made, node, name, where, of)
+                of.check(node, where)
+                self._add_op(*self._interpreted(op_class, at), at)
         except NotCoveredError as error:
             chosen = node.op_type == "If" and node.input[0] in self._inputs
             remedy = f"; bind the input that chooses its branch, with `dimensions` {node.input[0]}=1" if chosen else ""
-            self._note_unknown(node, name, f"{error}{remedy}")
+            reason = str(error).removeprefix(f"{node.op_type} {name!r}").lstrip(": ")
+            self._note_unknown(node, name, f"{reason}{remedy}")
         else:
             for value, constant in zip(node.output, known or (), strict=False):
                 self._add_constant(value, constant)
 
-    def _written(
-        self, node: NodeProto, inputs: Sequence[str], name: str, where: str, opset: int
-    ) -> list[NodeProto] | None:
+    def _written(self, node: NodeProto, inputs: Sequence[str], name: str, opset: int) -> list[NodeProto] | None:
         """The nodes of operator set :data:`OPSET` that replace a node; None if it stays.
 
         Raises NotCoveredError if that depends on data.
         """
         if self._sequences.takes(node, inputs):
-            return self._sequences.taken_apart(node, name, self._known, opset, where)
+            return self._sequences.taken_apart(node, name, self._known, opset)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
         written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
         return written or einsum_written_out(node, name, self._known) or None
 
-    def _body(self, node: NodeProto, name: str, where: str, of: _OperatorSet) -> list[NodeProto]:
+    def _body(self, at: _Reading) -> list[NodeProto]:
         """The nodes of its body that replace a node which runs one; none if it stays."""
+        node, name, where = at.node, at.name, at.where
         if not runs_graphs(node) or not is_standard(node.domain):
             return []
         if node.op_type == "If" and set(node.input) <= self._constants.keys():
             return self._taken_branch(node, name, where)
-        if counted := of.folder.counted(node, name, where, self._known):
+        if counted := at.of.counted(node, name, where, self._known):
             return counted
         runs = runs_to_write_out(node, self._known, self._written_out)
         instead = written_out(node, runs, name, where) if runs else []
@@ -286,36 +282,27 @@ class _Importer:
         self._constants[name] = constant
         self._types[name] = constant.type
 
-    def _check(self, node: NodeProto, where: str, of: _OperatorSet) -> None:
-        if runs_graphs(node):
-            return  # the checker would not find the values that they capture
-        try:
-            onnx.checker.check_node(node, of.checker)
-        except onnx.checker.ValidationError as error:
-            if onnx.defs.has(node.op_type, node.domain):
-                raise ModelError(f"{where} is not valid: {first_line(error)}") from None
-
     def _interpreted(
-        self, op_class: type[Op] | None, node: NodeProto, name: str, where: str, of: _OperatorSet
+        self, op_class: type[Op] | None, at: _Reading
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
         """A node as an op, with its data inputs and output types; raises NotCoveredError if it is none."""
         uncovered: NotCoveredError | None = None
         if op_class is not None:
             try:
-                return self._own(op_class, node, name, of.opset)
+                return self._own(op_class, at.node, at.name, at.of.opset)
             except NotCoveredError as error:
                 uncovered = error
             except ModelError as error:
                 raise ModelError(f"{self._path}: {error}") from None
         try:
-            op = of.foreign.read(node, self._known)
+            op = at.of.foreign(at.node, self._known)
         except NotCoveredError:
             if uncovered is not None:
                 raise ModelError(f"{self._path}: {uncovered}") from None
             raise
         except (ModelError, GraphError) as error:
-            raise ModelError(f"{where} is not valid: {error}") from None
-        data = operands(node)
+            raise ModelError(f"{at.where} is not valid: {error}") from None
+        data = operands(at.node)
         return op, data, op.infer(self._known.types_of(data))
 
     def _own(
@@ -339,48 +326,36 @@ class _Importer:
                 )
         return op, data, made
 
-    def _add_op(
-        self,
-        op: Op,
-        data: tuple[str, ...],
-        made: Sequence[TensorType],
-        node: NodeProto,
-        name: str,
-        where: str,
-        of: _OperatorSet,
-    ) -> None:
+    def _add_op(self, op: Op, data: tuple[str, ...], made: Sequence[TensorType], at: _Reading) -> None:
         if isinstance(op, Foreign):
-            named = [value for value in node.output if value]
+            named = [value for value in at.node.output if value]
         else:
-            named = [*node.output, *[""] * len(made)][: len(made)]
+            named = [*at.node.output, *[""] * len(made)][: len(made)]
         if any(map(is_empty, made)) and may_make_empty(op, self._known.types_of(data)):
-            self._add_empty(named, made, node, name, where, of)
+            self._add_empty(named, made, at)
             return
-        outputs = tuple(value or f"{name}.output{index}" for index, value in enumerate(named))
+        outputs = tuple(value or f"{at.name}.output{index}" for index, value in enumerate(named))
         varying = not self._varying.isdisjoint(data)
         rebatching = self._rebatching if varying else None
         for value, value_type in zip(outputs, made, strict=True):
             if any(size < 1 for size in value_type.shape):
-                raise ModelError(f"{where} would make an empty tensor {value_type}; its input is too small for it")
+                raise ModelError(f"{at.where} would make an empty tensor {value_type}; its input is too small for it")
             if rebatching and not rebatching.keeps_batch(op, value, value_type, data[0] in self._varying):
-                raise rebatching.refusal(where)
+                raise rebatching.refusal(at.where)
             self._types[value] = value_type
         self._varying.update(outputs if varying else ())
-        self._nodes.append(Node(op_name(node, name), op, data, outputs))
+        self._nodes.append(Node(op_name(at.node, at.name), op, data, outputs))
 
-    def _add_empty(
-        self, named: Sequence[str], made: Sequence[TensorType], node: NodeProto, name: str, where: str, of: _OperatorSet
-    ) -> None:
+    def _add_empty(self, named: Sequence[str], made: Sequence[TensorType], at: _Reading) -> None:
         """Import a node with empty outputs: those are known, and its other outputs get a node of their own."""
-        rest = deepcopy(node)
-        for place, value in enumerate(node.output):
+        rest = deepcopy(at.node)
+        for place, value in enumerate(at.node.output):
             if value in named and is_empty(made[named.index(value)]):
                 self._add_constant(value, FilledConstant(made[named.index(value)]))
                 rest.output[place] = ""
         if any(rest.output):
-            op = of.foreign.read(rest, self._known)
-            data = operands(rest)
-            self._add_op(op, data, op.infer(self._known.types_of(data)), rest, name, where, of)
+            op, data = at.of.foreign(rest, self._known), operands(rest)
+            self._add_op(op, data, op.infer(self._known.types_of(data)), replace(at, node=rest))
 
     def _note_unknown(self, node: NodeProto, name: str, reason: str) -> None:
         op_type = node.op_type if is_standard(node.domain) else f"{node.domain}.{node.op_type}"

@@ -22,67 +22,61 @@ from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.reshape import Expand, Pad, Reshape
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType, TensorType
-from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.graph_pass import local_pass, with_nodes
 from iossim.models.passes.simplification import RetypedConstant, folded
 
 #: A multiplier and a shift, in fp32, of one number per channel each.
 _Affine = tuple[Constant, Constant]
 
 
-class BatchNormFolding(GraphPass):
+def batch_norm_folding(graph: Graph) -> Graph:
     """Folds a scale and shift into the preceding convolution or batch norm, if nothing else reads that one's output.
 
     The op keeps its name and makes the output of the folded op; its weights get new names.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        constants = dict(graph.constants)
-        nodes: list[Node] = []
-        maker: dict[str, int] = {}  # for each value the index in nodes of its producer
-        for node in graph.nodes:
-            data, affine = _channel_affine(graph, node)
-            host = nodes[maker[data]] if affine and data in maker else None
-            is_private = graph.consumers.get(data) == (node,) and data not in graph.returned
-            is_known = host is not None and all(name in constants for name in host.inputs[1:])
-            if host and affine and is_private and is_known and isinstance(host.op, Conv | BatchNorm):
-                nodes[maker[data]] = _absorb(host, affine, node.outputs, constants, graph)
-                maker[node.outputs[0]] = maker[data]
-            else:
-                maker.update(dict.fromkeys(node.outputs, len(nodes)))
-                nodes.append(node)
-        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+    constants = dict(graph.constants)
+    nodes: list[Node] = []
+    maker: dict[str, int] = {}  # for each value the index in nodes of its producer
+    for node in graph.nodes:
+        data, affine = _channel_affine(graph, node)
+        host = nodes[maker[data]] if affine and data in maker else None
+        is_private = graph.consumers.get(data) == (node,) and data not in graph.returned
+        is_known = host is not None and all(name in constants for name in host.inputs[1:])
+        if host and affine and is_private and is_known and isinstance(host.op, Conv | BatchNorm):
+            nodes[maker[data]] = _absorb(host, affine, node.outputs, constants, graph)
+            maker[node.outputs[0]] = maker[data]
+        else:
+            maker.update(dict.fromkeys(node.outputs, len(nodes)))
+            nodes.append(node)
+    return with_nodes(graph, nodes, constants)
 
 
-class PadFolding(LocalPass):
+@local_pass("pad")
+def pad_folding(graph: Graph, pad: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Folds zeros around images into the padding of the convolution that alone reads them, or of the maximum if none of
     their numbers is negative. Keras pads images before it convolves or pools them in strides.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("pad",)
-
-    def replaced(self, graph: Graph, pad: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        assert isinstance(pad.op, Pad)
-        x, sides, reader = pad.inputs[0], pad.op.pads, graph.private_consumer(pad.outputs[0])
-        before, after = sides[: len(sides) // 2], sides[len(sides) // 2 :]
-        is_around = (pad.op.mode, pad.op.value) == ("constant", 0.0) and not any((*before[:2], *after[:2]))
-        if reader is None or pad.outputs[0] in reader.inputs[1:] or min(sides) < 0 or not is_around:
-            return {}
-        op, makers = reader.op, [maker.op for maker in graph.makers(x)]
-        is_positive = any(
-            isinstance(maker, Relu) or (isinstance(maker, Clip) and maker.minimum == 0) for maker in makers
-        )
-        is_wide = isinstance(op, MaxPool) and max(*op.pads, *sides) * 2 > min(op.kernel)
-        if not isinstance(op, Conv) and (is_wide or not is_positive or not isinstance(op, MaxPool) or op.ceil_mode):
-            return {}
-        folded_op = replace(op, pads=tuple(map(add, op.pads, (*before[2:], *after[2:]))))
-        return {pad.name: [], reader.name: [replace(reader, op=folded_op, inputs=(x, *reader.inputs[1:]))]}
+    assert isinstance(pad.op, Pad)
+    x, sides, reader = pad.inputs[0], pad.op.pads, graph.private_consumer(pad.outputs[0])
+    before, after = sides[: len(sides) // 2], sides[len(sides) // 2 :]
+    is_around = (pad.op.mode, pad.op.value) == ("constant", 0.0) and not any((*before[:2], *after[:2]))
+    if reader is None or pad.outputs[0] in reader.inputs[1:] or min(sides) < 0 or not is_around:
+        return {}
+    op, makers = reader.op, [maker.op for maker in graph.makers(x)]
+    is_positive = any(isinstance(maker, Relu) or (isinstance(maker, Clip) and maker.minimum == 0) for maker in makers)
+    is_wide = isinstance(op, MaxPool) and max(*op.pads, *sides) * 2 > min(op.kernel)
+    if not isinstance(op, Conv) and (is_wide or not is_positive or not isinstance(op, MaxPool) or op.ceil_mode):
+        return {}
+    folded_op = replace(op, pads=tuple(map(add, op.pads, (*before[2:], *after[2:]))))
+    return {pad.name: [], reader.name: [replace(reader, op=folded_op, inputs=(x, *reader.inputs[1:]))]}
 
 
-class LayerScaleFolding(LocalPass):
+@local_pass("mul")
+def layer_scale_folding(graph: Graph, scale: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Folds a factor for each column, or one, into the constant matrix before it, and into a bias between them.
 
     Vision transformers scale the output of each branch so (layer scale; Touvron et al., 2021, arXiv:2103.17239), and
@@ -90,23 +84,19 @@ class LayerScaleFolding(LocalPass):
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("mul",)
-
-    def replaced(self, graph: Graph, scale: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        data, *factors = sorted(scale.inputs, key=graph.constants.__contains__)
-        is_known = len(factors) == 1 and factors[0] in graph.constants
-        nodes = _scaled(graph, data, factors[0]) if is_known else []
-        made: dict[str, list[Node]] = {scale.name: []} if nodes else {}
-        for node in nodes:
-            vector = folded(Reshape((constants[factors[0]].type.elements,)), constants[factors[0]])
-            weight = next(value for value in node.inputs if value in constants)
-            name = free_name(f"{node.name}.scaled", {*graph.types, *constants})
-            constants[name] = folded(Mul(), constants[weight], vector)
-            inputs = tuple(name if value == weight else value for value in node.inputs)
-            outputs = scale.outputs if node is nodes[0] else node.outputs
-            made[node.name] = [replace(node, inputs=inputs, outputs=outputs)]
-        return made
+    data, *factors = sorted(scale.inputs, key=graph.constants.__contains__)
+    is_known = len(factors) == 1 and factors[0] in graph.constants
+    nodes = _scaled(graph, data, factors[0]) if is_known else []
+    made: dict[str, list[Node]] = {scale.name: []} if nodes else {}
+    for node in nodes:
+        vector = folded(Reshape((constants[factors[0]].type.elements,)), constants[factors[0]])
+        weight = next(value for value in node.inputs if value in constants)
+        name = free_name(f"{node.name}.scaled", {*graph.types, *constants})
+        constants[name] = folded(Mul(), constants[weight], vector)
+        inputs = tuple(name if value == weight else value for value in node.inputs)
+        outputs = scale.outputs if node is nodes[0] else node.outputs
+        made[node.name] = [replace(node, inputs=inputs, outputs=outputs)]
+    return made
 
 
 def _scaled(graph: Graph, value: str, factors: str) -> list[Node]:

@@ -18,8 +18,8 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import TO_FIRST, TO_LAST
-from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
-from iossim.models.passes.simplification import DeadOpElimination, IdentityElimination, folded
+from iossim.models.passes.graph_pass import local_pass, with_nodes
+from iossim.models.passes.simplification import dead_op_elimination, folded, identity_elimination
 
 _LAST_OF: dict[type[Op], Any] = {each.first: each for each in ChannelsLast.__subclasses__()}
 _ELEMENTWISE = {"add", "cast", "clip", "mul", "nary", "relu", "sigmoid", "unary", "where"}
@@ -27,39 +27,34 @@ _ELEMENTWISE = {"add", "cast", "clip", "mul", "nary", "relu", "sigmoid", "unary"
 _LEAST_SAVED = 0.03
 
 
-class ChannelsLastRegions(GraphPass):
+def channels_last_regions(graph: Graph) -> Graph:
     """Converts connected ops on images to NHWC, if that removes more transposes than it adds, by a good part of their
     elements.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        graph, images = _Unflattening().apply(graph), set[str]()
-        if any(node.op == Transpose(TO_FIRST) for node in graph.of_kind.get("transpose", ())):
-            images.update(*(region for region in _regions(graph) if _saved(graph, region) > _LEAST_SAVED))
-        made = _converted(graph, images) if images else graph
-        return made if made is graph else IdentityElimination().apply(DeadOpElimination().apply(made))
+    graph, images = _unflattening(graph), set[str]()
+    if any(node.op == Transpose(TO_FIRST) for node in graph.of_kind.get("transpose", ())):
+        images.update(*(region for region in _regions(graph) if _saved(graph, region) > _LEAST_SAVED))
+    made = _converted(graph, images) if images else graph
+    return made if made is graph else identity_elimination(dead_op_elimination(made))
 
 
-class _Unflattening(LocalPass):
+@local_pass("transpose")
+def _unflattening(graph: Graph, turn: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Transposes images before their pixels become one axis, or after one axis becomes pixels."""
-
-    kinds = ("transpose",)
-
-    def replaced(self, graph: Graph, turn: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        before, after = graph.private_producer(turn.inputs[0]), graph.private_consumer(turn.outputs[0])
-        if turn.op != Transpose((0, 2, 1)):
-            return {}
-        whole = free_name(f"{turn.name}.whole", graph.types)
-        if before is not None and _joins_pixels(graph, before.inputs[0], before):
-            flat = replace(turn, op=Reshape(graph.types[turn.outputs[0]].shape), inputs=(whole,))
-            return {before.name: [Node(whole, Transpose(TO_LAST), before.inputs, (whole,))], turn.name: [flat]}
-        if after is not None and _joins_pixels(graph, after.outputs[0], after):
-            images, channels, *pixels = graph.types[after.outputs[0]].shape
-            view = Node(whole, Reshape((images, *pixels, channels)), turn.inputs, (whole,))
-            return {turn.name: [view], after.name: [replace(after, op=Transpose(TO_FIRST), inputs=(whole,))]}
+    before, after = graph.private_producer(turn.inputs[0]), graph.private_consumer(turn.outputs[0])
+    if turn.op != Transpose((0, 2, 1)):
         return {}
+    whole = free_name(f"{turn.name}.whole", graph.types)
+    if before is not None and _joins_pixels(graph, before.inputs[0], before):
+        flat = replace(turn, op=Reshape(graph.types[turn.outputs[0]].shape), inputs=(whole,))
+        return {before.name: [Node(whole, Transpose(TO_LAST), before.inputs, (whole,))], turn.name: [flat]}
+    if after is not None and _joins_pixels(graph, after.outputs[0], after):
+        images, channels, *pixels = graph.types[after.outputs[0]].shape
+        view = Node(whole, Reshape((images, *pixels, channels)), turn.inputs, (whole,))
+        return {turn.name: [view], after.name: [replace(after, op=Transpose(TO_FIRST), inputs=(whole,))]}
+    return {}
 
 
 def _joins_pixels(graph: Graph, images: str, node: Node) -> bool:

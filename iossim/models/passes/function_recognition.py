@@ -14,8 +14,9 @@ import numpy as np
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
 from iossim.ir.ops.functions import UNARY, Unary
+from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import with_nodes
 
 #: Length of the longest one: the approximation of GELU by the hyperbolic tangent takes eight ops.
 _LONGEST = 9
@@ -31,27 +32,25 @@ _POINTS = np.linspace(-6.0, 6.0, 97, dtype=np.float32)
 _TOLERANCE, _OF_16_BITS = 1e-4, 5e-3
 
 
-class FunctionRecognition(GraphPass):
+def function_recognition(graph: Graph) -> Graph:
     """Turns element-wise ops that compute a known function of one value into one op.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        made: dict[str, list[Node]] = {}
-        for last in reversed(graph.nodes):
-            fits = partial(_is_part, graph, last)
-            for x, members in parts_before(graph, last, _LONGEST, fits) if last.name not in made else ():
-                names = {node.name for node in members}
-                values = [value for node in members[1:] for value in node.outputs]
-                is_private = graph.returned.isdisjoint(values) and all(
-                    reader.name in names for value in values for reader in graph.consumers[value]
-                )
-                if len(members) > 1 and is_private and (function := _function(graph, members, x)):
-                    made |= {name: [] for name in names} | {last.name: [replace(last, op=function, inputs=(x,))]}
-                    break
-        nodes = [each for node in graph.nodes for each in made.get(node.name, (node,))]
-        return with_nodes(graph, nodes, graph.constants) if made else graph
+    made: dict[str, list[Node]] = {}
+    for last in reversed(graph.nodes):
+        fits = partial(_is_part, graph, last)
+        for x, members in parts_before(graph, last, _LONGEST, fits) if last.name not in made else ():
+            names = {node.name for node in members}
+            values = [value for node in members[1:] for value in node.outputs]
+            is_private = graph.returned.isdisjoint(values) and all(
+                reader.name in names for value in values for reader in graph.consumers[value]
+            )
+            if len(members) > 1 and is_private and (function := _function(graph, members, x)):
+                made |= {name: [] for name in names} | {last.name: [replace(last, op=function, inputs=(x,))]}
+                break
+    nodes = [each for node in graph.nodes for each in made.get(node.name, (node,))]
+    return with_nodes(graph, nodes, graph.constants)
 
 
 def parts_before(
@@ -72,6 +71,15 @@ def parts_before(
             yield next(iter(free)), members
 
 
+def computed_by(parts: Sequence[Node], arrays: dict[str, Array]) -> Array:
+    """The output of ops, the last one first, of given operands; casts keep the numbers as they are."""
+    with np.errstate(all="ignore"):
+        for node in reversed(parts):
+            read = [arrays[value] for value in node.inputs]
+            arrays[node.outputs[0]] = read[0] if isinstance(node.op, Cast) else node.op.evaluate(read)[0]
+    return arrays[parts[0].outputs[0]]
+
+
 def _is_part(graph: Graph, last: Node, node: Node) -> bool:
     """True for an element-wise op of the type that ``last`` makes, whose constants are single numbers at hand."""
     whole = graph.types[last.outputs[0]]
@@ -83,13 +91,9 @@ def _is_part(graph: Graph, last: Node, node: Node) -> bool:
 
 def _function(graph: Graph, members: Sequence[Node], x: str) -> Unary | None:
     """The function of ``x`` that ops compute, the last one first, by its values at points beside zero."""
-    values: dict[str, Array] = {x: _POINTS}
-    with np.errstate(all="ignore"):
-        for node in sorted(members, key=lambda each: graph.position[each.name]):
-            for value in set(node.inputs) & graph.constants.keys():
-                values[value] = graph.constants[value].load().reshape(()).astype(np.float32)
-            values[node.outputs[0]] = computed = node.op.evaluate([values[value] for value in node.inputs])[0]
-    expected = _expected()
+    known = {value for node in members for value in node.inputs if value in graph.constants}
+    numbers = {value: np.asarray(number, np.float32) for value in known if (number := graph.number(value)) is not None}
+    computed, expected = computed_by(members, {x: _POINTS, **numbers}), _expected()
     off = np.abs(computed - expected) / (1 + np.abs(expected))
     nearest = int(off.max(axis=1).argmin())
     within = _TOLERANCE if graph.types[x].dtype is DType.FLOAT32 else _OF_16_BITS

@@ -40,8 +40,8 @@ from iossim.ir.ops.quantize import (
 from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import FP8, DType
-from iossim.models.passes.graph_pass import LocalPass
-from iossim.models.passes.simplification import DeadOpElimination, is_constant
+from iossim.models.passes.graph_pass import local_pass
+from iossim.models.passes.simplification import dead_op_elimination, is_constant
 
 _BYTES = (DType.INT8, DType.UINT8)
 
@@ -73,7 +73,7 @@ class _End:
     gone: tuple[str, ...]
 
 
-class IntegerProducts(LocalPass):
+def integer_products(graph: Graph) -> Graph:
     """Convolutions and matrix products of dequantised operands become integer ones, or ones of fp8; where only a
     constant matrix is dequantised, one op each that does so on the way.
 
@@ -84,15 +84,13 @@ class IntegerProducts(LocalPass):
 
     Invariant: outputs are unchanged up to rounding, which after a quantisation may be one step of its scale.
     """
+    made = _products(graph)
+    return graph if made is graph else dead_op_elimination(made)
 
-    kinds = ("conv", "matmul", "gemm", "mul")
 
-    def apply(self, graph: Graph) -> Graph:
-        made = super().apply(graph)
-        return graph if made is graph else DeadOpElimination().apply(made)
-
-    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        return _Rewriting(graph, node, constants).made()
+@local_pass("conv", "matmul", "gemm", "mul")
+def _products(graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+    return _Rewriting(graph, node, constants).made()
 
 
 def integer_remarks(scheduled: Graph) -> tuple[str, ...]:

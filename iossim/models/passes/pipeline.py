@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
-from iossim.models.passes.batch_norms import BatchNormFolding, LayerScaleFolding, PadFolding
-from iossim.models.passes.function_recognition import FUNCTIONS, FunctionRecognition
-from iossim.models.passes.graph_pass import GraphPass
-from iossim.models.passes.group_norms import GroupNormRecognition
-from iossim.models.passes.integer_products import IntegerProducts
-from iossim.models.passes.norm_recognition import NormRecognition
-from iossim.models.passes.quantised_movement import AdvancedQuantisation, DelayedDequantisation
+from iossim.models.passes.batch_norms import batch_norm_folding, layer_scale_folding, pad_folding
+from iossim.models.passes.function_recognition import FUNCTIONS, function_recognition
+from iossim.models.passes.graph_pass import GraphPass, Pass
+from iossim.models.passes.integer_products import integer_products
+from iossim.models.passes.norm_recognition import group_norm_recognition, norm_recognition
+from iossim.models.passes.quantised_movement import advanced_quantisation, delayed_dequantisation
 from iossim.models.passes.simplification import (
-    CommonSubexpressionElimination,
-    ConstantFolding,
-    DeadOpElimination,
-    ExpandElimination,
-    GatherSlicing,
-    IdentityElimination,
-    ScatterElimination,
+    common_subexpression_elimination,
+    constant_folding,
+    dead_op_elimination,
+    expand_elimination,
+    gather_slicing,
+    identity_elimination,
+    scatter_elimination,
 )
 from iossim.models.passes.softmax_recognition import (
-    CheckElimination,
-    MaskJoining,
-    MaskRecognition,
-    ScoreScaleHoisting,
-    SoftmaxRecognition,
+    check_elimination,
+    mask_joining,
+    mask_recognition,
+    score_scale_hoisting,
+    softmax_recognition,
 )
 from iossim.models.passes.spelt_layers import (
-    ConcatNesting,
-    FlatProductRecognition,
-    PartialRotationRecognition,
-    RotationRecognition,
+    concat_nesting,
+    flat_product_recognition,
+    partial_rotation_recognition,
+    rotation_recognition,
 )
-from iossim.models.passes.transpose_sinking import ReductionHoisting, SplitHoisting, TransposeSinking
+from iossim.models.passes.transpose_sinking import reduction_hoisting, split_hoisting, transpose_sinking
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
@@ -48,22 +48,23 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     softmax or norm are dead. Dead readers and identities are removed before the rest, since either would separate a
     batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
-    simplified = (IdentityElimination(), DeadOpElimination())
+    simplified = (identity_elimination, dead_op_elimination)
     if trained is None:
-        passes: tuple[GraphPass, ...] = (
-            DelayedDequantisation(), FlatProductRecognition(), IntegerProducts(), GatherSlicing(), ConstantFolding(),
-            ScatterElimination(), SoftmaxRecognition(), MaskRecognition(), ScoreScaleHoisting(), NormRecognition(),
-            GroupNormRecognition(), RotationRecognition(), PartialRotationRecognition(), SplitHoisting(),
-            ReductionHoisting(), *simplified, AdvancedQuantisation(), DelayedDequantisation(), TransposeSinking(),
-            ExpandElimination(), MaskJoining(), CheckElimination(), FunctionRecognition(), LayerScaleFolding(),
-            PadFolding(), CommonSubexpressionElimination(), ConcatNesting(), BatchNormFolding(),
+        passes: tuple[Pass, ...] = (
+            delayed_dequantisation, flat_product_recognition, integer_products, gather_slicing, constant_folding,
+            scatter_elimination, softmax_recognition, mask_recognition, score_scale_hoisting, norm_recognition,
+            group_norm_recognition, rotation_recognition, partial_rotation_recognition, split_hoisting,
+            reduction_hoisting, *simplified, advanced_quantisation, delayed_dequantisation, transpose_sinking,
+            expand_elimination, mask_joining, check_elimination, function_recognition, layer_scale_folding,
+            pad_folding, common_subexpression_elimination, concat_nesting, batch_norm_folding,
         )  # fmt: skip
     else:
-        statistics = needed_part("pass", "training", "BatchStatistics", "training")()
-        folding, elimination = ConstantFolding(trained), CommonSubexpressionElimination(trained)
-        passes = (folding, SoftmaxRecognition(), CheckElimination(), *simplified, elimination, statistics)
+        statistics = needed_part("pass", "training", "with_batch_statistics", "training")
+        folding = partial(constant_folding, kept=trained)
+        elimination = partial(common_subexpression_elimination, unequal=trained)
+        passes = (folding, softmax_recognition, check_elimination, *simplified, elimination, statistics)
     for each in passes:
-        graph = each.apply(graph)
+        graph = each(graph)
     return graph
 
 

@@ -26,7 +26,7 @@ from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Cast, Identity
 from iossim.ir.types import TensorType
-from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.graph_pass import local_pass, with_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +115,11 @@ def is_constant(graph: Graph, value: str) -> bool:
 
 
 class Derived:
-    """Values computed of a graph's: constants of constants, which are added to the given ones, others by ``nodes``."""
+    """Values computed of given ones: constants of constants, which are added to these, others by ``nodes``."""
 
-    def __init__(self, graph: Graph, constants: dict[str, Constant], name: str) -> None:
+    def __init__(self, types: Mapping[str, TensorType], constants: dict[str, Constant], name: str) -> None:
         self.nodes: list[Node] = []
-        self.types, self._constants, self._name = dict(graph.types), constants, name
+        self.types, self._constants, self._name = dict(types), constants, name
 
     def add(self, op: Op, *values: str) -> str:
         """The output of an op with one output."""
@@ -141,8 +141,7 @@ class Derived:
         return [*self.nodes, Node(node.name, Reshape(shape), (value,), node.outputs)]
 
 
-@dataclass(frozen=True)
-class ConstantFolding(GraphPass):
+def constant_folding(graph: Graph, kept: frozenset[str] = frozenset()) -> Graph:
     """Replaces every op that reads only constants by constants; nothing is computed before it is loaded.
 
     Constants in ``kept`` count as variables: ops that depend on them are kept.
@@ -150,38 +149,32 @@ class ConstantFolding(GraphPass):
     Invariant: afterwards each op depends on an input of the graph, or on a ``kept`` constant, and the outputs are
     unchanged to the last bit.
     """
-
-    kept: frozenset[str] = frozenset()
-
-    def apply(self, graph: Graph) -> Graph:
-        constants = dict(graph.constants)
-        nodes = []
-        for node in graph.nodes:
-            if not all(name in constants and name not in self.kept for name in node.inputs):
-                nodes.append(node)
-                continue
-            inputs = tuple(constants[name] for name in node.inputs)
-            for position, name in enumerate(node.outputs):
-                constants[name] = FoldedConstant(graph.types[name], node.op, inputs, position)
-        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+    constants = dict(graph.constants)
+    nodes = []
+    for node in graph.nodes:
+        if not all(name in constants and name not in kept for name in node.inputs):
+            nodes.append(node)
+            continue
+        inputs = tuple(constants[name] for name in node.inputs)
+        for position, name in enumerate(node.outputs):
+            constants[name] = FoldedConstant(graph.types[name], node.op, inputs, position)
+    return with_nodes(graph, nodes, constants)
 
 
-class DeadOpElimination(GraphPass):
+def dead_op_elimination(graph: Graph) -> Graph:
     """Drops every op without a path to an output of the graph.
 
     Invariant: afterwards each op has such a path, and the outputs are unchanged to the last bit.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        needed = set(graph.outputs)
-        for node in reversed(graph.nodes):
-            if not needed.isdisjoint(node.outputs):
-                needed.update(node.inputs)
-        nodes = [node for node in graph.nodes if not needed.isdisjoint(node.outputs)]
-        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
+    needed = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+    nodes = [node for node in graph.nodes if not needed.isdisjoint(node.outputs)]
+    return with_nodes(graph, nodes, graph.constants)
 
 
-class IdentityElimination(GraphPass):
+def identity_elimination(graph: Graph) -> Graph:
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
     casts, products with one and quotients by it.
 
@@ -192,55 +185,51 @@ class IdentityElimination(GraphPass):
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        source: dict[str, str] = {}  # replacement for the output of a removed op
-        viewed: dict[str, tuple[str, ...]] = {}  # what a series of reshapes reads
-        renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
-        kept: list[Node] = []
-        for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
-            inputs = tuple(source.get(name, name) for name in node.inputs)
-            if isinstance(node.op, Reshape):
-                inputs = viewed[node.outputs[0]] = viewed.get(inputs[0], inputs)
-            if not _is_identity(graph, replace(node, inputs=inputs)):
-                kept.append(replace(node, inputs=inputs))
-                continue
-            (value,), (output,) = inputs, node.outputs
-            if output not in graph.returned:
-                source[output] = value
-            elif value in graph.producer and value not in graph.returned and value not in renamed:
-                renamed[value] = output
-                source[output] = value
-            else:
-                kept.append(replace(node, inputs=inputs))
-        if tuple(kept) == graph.nodes:
-            return graph
-        nodes = [
-            replace(
-                node,
-                inputs=tuple(renamed.get(name, name) for name in node.inputs),
-                outputs=tuple(renamed.get(name, name) for name in node.outputs),
-            )
-            for node in kept
-        ]
-        return with_nodes(graph, nodes, graph.constants)
+    source: dict[str, str] = {}  # replacement for the output of a removed op
+    viewed: dict[str, tuple[str, ...]] = {}  # what a series of reshapes reads
+    renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
+    kept: list[Node] = []
+    for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
+        inputs = tuple(source.get(name, name) for name in node.inputs)
+        if isinstance(node.op, Reshape):
+            inputs = viewed[node.outputs[0]] = viewed.get(inputs[0], inputs)
+        if not _is_identity(graph, replace(node, inputs=inputs)):
+            kept.append(replace(node, inputs=inputs))
+            continue
+        (value,), (output,) = inputs, node.outputs
+        if output not in graph.returned:
+            source[output] = value
+        elif value in graph.producer and value not in graph.returned and value not in renamed:
+            renamed[value] = output
+            source[output] = value
+        else:
+            kept.append(replace(node, inputs=inputs))
+    if tuple(kept) == graph.nodes:
+        return graph
+    nodes = [
+        replace(
+            node,
+            inputs=tuple(renamed.get(name, name) for name in node.inputs),
+            outputs=tuple(renamed.get(name, name) for name in node.outputs),
+        )
+        for node in kept
+    ]
+    return with_nodes(graph, nodes, graph.constants)
 
 
-class ExpandElimination(GraphPass):
+def expand_elimination(graph: Graph) -> Graph:
     """Lets element-wise ops read what an expand repeats, if they broadcast it themselves, and drops unread expands.
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        source = {node.outputs[0]: node.inputs[0] for node in graph.of_kind.get("expand", ())}
-        read, kept = set(graph.returned), list[Node]()
-        for node in reversed(graph.nodes if source else ()):
-            if node.outputs[0] in read or node.outputs[0] not in source:
-                kept.append(_broadcasting(graph, node, source))
-                read.update(kept[-1].inputs)
-        kept.reverse()
-        return with_nodes(graph, kept, graph.constants) if source and tuple(kept) != graph.nodes else graph
+    source = {node.outputs[0]: node.inputs[0] for node in graph.of_kind.get("expand", ())}
+    read, kept = set(graph.returned), list[Node]()
+    for node in reversed(graph.nodes if source else ()):
+        if node.outputs[0] in read or node.outputs[0] not in source:
+            kept.append(_broadcasting(graph, node, source))
+            read.update(kept[-1].inputs)
+    kept.reverse()
+    return with_nodes(graph, kept, graph.constants) if source else graph
 
 
 def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
@@ -256,7 +245,8 @@ def _broadcasting(graph: Graph, node: Node, source: Mapping[str, str]) -> Node:
     return node
 
 
-class GatherSlicing(LocalPass):
+@local_pass("gather", "gather_nd")
+def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns lookups at constant, neighbouring indices into slices, which are views where lookups are copies.
 
     Exporters pick queries, keys and values, or the first token, in this way, and a mask by the indices of all its rows
@@ -264,29 +254,24 @@ class GatherSlicing(LocalPass):
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    kinds = ("gather", "gather_nd")
-
-    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A slice in place of a lookup, and a reshape where one index picks an entry."""
-        indices = constants.get(node.inputs[1])
-        if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
-            return {}
-        if node.op == GatherND(0):
-            return _sliced_rows(graph, node, indices.load(), constants)
-        if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
-            return {}
-        data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
-        size = data.shape[axis]
-        picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
-        begin, end = picked[0], picked[0] + len(picked)
-        if picked != list(range(begin, end)) or begin < 0 or end > size:
-            return {}
-        part = Slice((begin,), (end,), (axis,), (1,))
-        if indices.type.shape:
-            return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
-        made = Derived(graph, constants, f"{node.name}.slice")
-        return {node.name: made.reshaped(made.add(part, node.inputs[0]), node)}
+    indices = constants.get(node.inputs[1])
+    if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
+        return {}
+    if node.op == GatherND(0):
+        return _sliced_rows(graph, node, indices.load(), constants)
+    if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
+        return {}
+    data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
+    size = data.shape[axis]
+    picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
+    begin, end = picked[0], picked[0] + len(picked)
+    if picked != list(range(begin, end)) or begin < 0 or end > size:
+        return {}
+    part = Slice((begin,), (end,), (axis,), (1,))
+    if indices.type.shape:
+        return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
+    made = Derived(graph.types, constants, f"{node.name}.slice")
+    return {node.name: made.reshaped(made.add(part, node.inputs[0]), node)}
 
 
 def _sliced_rows(graph: Graph, node: Node, given: Array, constants: dict[str, Constant]) -> dict[str, list[Node]]:
@@ -296,7 +281,7 @@ def _sliced_rows(graph: Graph, node: Node, given: Array, constants: dict[str, Co
     rows = _neighbours(looked, given)
     if rows is None:
         return {}
-    made = Derived(graph, constants, f"{node.name}.slice")
+    made = Derived(graph.types, constants, f"{node.name}.slice")
     flat = made.add(Reshape((math.prod(looked), *rest)), node.inputs[0])
     return {node.name: made.reshaped(made.add(Slice((rows.start,), (rows.stop,), (0,), (1,)), flat), node)}
 
@@ -309,24 +294,21 @@ def _neighbours(looked: Sequence[int], given: Array) -> range | None:
     return range(places[0], places[-1] + 1) if (np.diff(places) == 1).all() else None
 
 
-class ScatterElimination(LocalPass):
+@local_pass("foreign")
+def scatter_elimination(graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns a scatter to all places in order into what it writes, as exporters write a mask to all of another.
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    kinds = ("foreign",)
-
-    def replaced(self, graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        assert isinstance(node.op, Foreign)
-        indices = constants.get(node.inputs[1]) if node.op.op_type == "ScatterND" else None
-        if indices is None or indices.type.elements > LARGEST_INSPECTED or indices.is_absent:
-            return {}
-        shape, depth = graph.types[node.outputs[0]].shape, indices.type.shape[-1]
-        is_whole = _neighbours(shape[:depth], indices.load()) == range(math.prod(shape[:depth]))
-        if not is_whole or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
-            return {}
-        return {node.name: Derived(graph, constants, node.name).reshaped(node.inputs[2], node)}
+    assert isinstance(node.op, Foreign)
+    indices = constants.get(node.inputs[1]) if node.op.op_type == "ScatterND" else None
+    if indices is None or indices.type.elements > LARGEST_INSPECTED or indices.is_absent:
+        return {}
+    shape, depth = graph.types[node.outputs[0]].shape, indices.type.shape[-1]
+    is_whole = _neighbours(shape[:depth], indices.load()) == range(math.prod(shape[:depth]))
+    if not is_whole or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
+        return {}
+    return {node.name: Derived(graph.types, constants, node.name).reshaped(node.inputs[2], node)}
 
 
 def _without_one(graph: Graph, node: Node) -> Node:
@@ -365,48 +347,43 @@ LARGEST_INSPECTED = 1 << 24
 _SMALL = 65_536
 
 
-@dataclass(frozen=True)
-class CommonSubexpressionElimination(GraphPass):
+def common_subexpression_elimination(graph: Graph, unequal: frozenset[str] = frozenset()) -> Graph:
     """Drops every op for which there is another of the same kind, attributes and inputs.
 
     An op that makes an output of the graph is kept. Products are equal only if their weights are the same constant:
     in a model whose weights were replaced by fills, layers have equal contents. A constant is loaded only to
-    distinguish otherwise equal ops; those in ``kept`` are compared by identity. (No op draws random numbers: import
+    distinguish otherwise equal ops; those in ``unequal`` are compared by identity. (No op draws random numbers: import
     refuses those.)
 
     Invariant: the outputs are unchanged to the last bit.
     """
+    constants = {name: each for name, each in graph.constants.items() if name not in unequal}
 
-    kept: frozenset[str] = frozenset()
+    @cache
+    def contents(name: str) -> str:
+        small = constants[name].type.elements <= _SMALL and constants[name].is_at_hand
+        return hashlib.sha256(constants[name].load().tobytes()).hexdigest() if small else name
 
-    def apply(self, graph: Graph) -> Graph:
-        constants = {name: each for name, each in graph.constants.items() if name not in self.kept}
+    def are_equal(some: Iterable[str], others: Iterable[str]) -> bool:
+        """True if values that are equal except for constants of equal types are equal altogether."""
+        pairs = zip(some, others, strict=True)
+        return all(one == other or contents(one) == contents(other) for one, other in pairs)
 
-        @cache
-        def contents(name: str) -> str:
-            small = constants[name].type.elements <= _SMALL and constants[name].is_at_hand
-            return hashlib.sha256(constants[name].load().tobytes()).hexdigest() if small else name
-
-        def are_equal(some: Iterable[str], others: Iterable[str]) -> bool:
-            """True if values that are equal except for constants of equal types are equal altogether."""
-            pairs = zip(some, others, strict=True)
-            return all(one == other or contents(one) == contents(other) for one, other in pairs)
-
-        stands_for: dict[str, str] = {}
-        alike: dict[tuple[str | TensorType, ...], list[Node]] = {}
-        kept: list[Node] = []
-        outputs = set(graph.outputs)
-        for node in graph.nodes:
-            inputs = tuple(stands_for.get(name, name) for name in node.inputs)
-            multiplies = node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) > 0
-            read = [constants[name].type if name in constants and not multiplies else name for name in inputs]
-            key = (node.op.signature, *read)
-            earlier = alike.setdefault(key, [])
-            first = next((other for other in earlier if are_equal(other.inputs, inputs)), None)
-            if first is None or not outputs.isdisjoint(node.outputs):
-                kept.append(replace(node, inputs=inputs))
-                if first is None:
-                    earlier.append(kept[-1])
-            else:
-                stands_for.update(zip(node.outputs, first.outputs, strict=True))
-        return graph if len(kept) == len(graph.nodes) else with_nodes(graph, kept, graph.constants)
+    stands_for: dict[str, str] = {}
+    alike: dict[tuple[str | TensorType, ...], list[Node]] = {}
+    kept: list[Node] = []
+    outputs = set(graph.outputs)
+    for node in graph.nodes:
+        inputs = tuple(stands_for.get(name, name) for name in node.inputs)
+        multiplies = node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) > 0
+        read = [constants[name].type if name in constants and not multiplies else name for name in inputs]
+        key = (node.op.signature, *read)
+        earlier = alike.setdefault(key, [])
+        first = next((other for other in earlier if are_equal(other.inputs, inputs)), None)
+        if first is None or not outputs.isdisjoint(node.outputs):
+            kept.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+            if first is None:
+                earlier.append(kept[-1])
+        else:
+            stands_for.update(zip(node.outputs, first.outputs, strict=True))
+    return with_nodes(graph, kept, graph.constants)

@@ -24,7 +24,7 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Expand, Reshape
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
-from iossim.models.passes.graph_pass import LocalPass
+from iossim.models.passes.graph_pass import local_pass
 from iossim.models.passes.simplification import LARGEST_INSPECTED, Derived
 
 #: Values from this size on may be infinite in a 16-bit type.
@@ -35,7 +35,8 @@ _MASKED = -1e4
 _ABSORBING = -1e30
 
 
-class MaskRecognition(LocalPass):
+@local_pass("softmax")
+def mask_recognition(graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns the selection of scores or one very low number before a softmax into the sum with a mask.
 
     A mask that is known must hide no row whole. One that is computed, or that others are added to, may: then the number
@@ -43,33 +44,28 @@ class MaskRecognition(LocalPass):
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("softmax",)
-
-    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A sum in place of the selection that a softmax over the last axis reads, maybe by casts and sums."""
-        assert isinstance(softmax.op, Softmax)
-        rank = len(graph.types[softmax.inputs[0]].shape)
-        path = _path(graph, softmax.inputs[0], (Add, Cast), lambda node: isinstance(node.op, Where))
-        if not path or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
-            return {}
-        node, (condition, *values) = path[-1], path[-1].inputs
-        place = int(values[0] in constants)  # of the scores
-        seen, low = _small_array(graph, condition), _small_array(graph, values[1 - place])
-        keeps_shape = graph.types[values[place]].shape == graph.types[node.outputs[0]].shape
-        if low is None or low.size != 1 or low.item() > _MASKED or not keeps_shape:
-            return {}
-        seen = ~seen if seen is not None and place else seen
-        hides_none = seen is not None and np.atleast_1d(seen).any(-1).all()
-        if low.item() > _ABSORBING and (not hides_none or any(isinstance(each.op, Add) for each in path)):
-            return {}
-        made = Derived(graph, constants, f"{node.name}.mask")
-        if seen is not None:
-            mask = made.constant(ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(()))))
-        else:
-            zero = made.constant(ArrayConstant(np.zeros((), low.dtype)))
-            mask = made.add(Where(), *(zero if each == values[place] else each for each in node.inputs))
-        return {node.name: [*made.nodes, replace(node, op=Add(), inputs=(values[place], mask))]}
+    assert isinstance(softmax.op, Softmax)
+    rank = len(graph.types[softmax.inputs[0]].shape)
+    path = _path(graph, softmax.inputs[0], (Add, Cast), lambda node: isinstance(node.op, Where))
+    if not path or softmax.op.flatten or softmax.op.axis % rank != rank - 1:
+        return {}
+    node, (condition, *values) = path[-1], path[-1].inputs
+    place = int(values[0] in constants)  # of the scores
+    seen, low = _small_array(graph, condition), _small_array(graph, values[1 - place])
+    keeps_shape = graph.types[values[place]].shape == graph.types[node.outputs[0]].shape
+    if low is None or low.size != 1 or low.item() > _MASKED or not keeps_shape:
+        return {}
+    seen = ~seen if seen is not None and place else seen
+    hides_none = seen is not None and np.atleast_1d(seen).any(-1).all()
+    if low.item() > _ABSORBING and (not hides_none or any(isinstance(each.op, Add) for each in path)):
+        return {}
+    made = Derived(graph.types, constants, f"{node.name}.mask")
+    if seen is not None:
+        mask = made.constant(ArrayConstant(np.where(seen, low.dtype.type(0), low.reshape(()))))
+    else:
+        zero = made.constant(ArrayConstant(np.zeros((), low.dtype)))
+        mask = made.add(Where(), *(zero if each == values[place] else each for each in node.inputs))
+    return {node.name: [*made.nodes, replace(node, op=Add(), inputs=(values[place], mask))]}
 
 
 def _path(
@@ -102,7 +98,8 @@ def _masked(graph: Graph, value: str, through: tuple[type[Op], ...] = (Add, Resh
     return _path(graph, value, through, makes_scores)
 
 
-class ScoreScaleHoisting(LocalPass):
+@local_pass("softmax")
+def score_scale_hoisting(graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Scales the queries in place of the scores of an attention by known numbers, one for each head.
 
     The cosine attention of Swin Transformer V2 has such scales (Liu et al., 2022, arXiv:2111.09883); an attention takes
@@ -110,40 +107,32 @@ class ScoreScaleHoisting(LocalPass):
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("softmax",)
-
-    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """A product with queries before that of queries and keys, which makes the scaled scores."""
-        path = _masked(graph, softmax.inputs[0])
-        node = path[-1] if path else softmax
-        if not isinstance(node.op, Mul) or len(node.inputs) != 2:
-            return {}
-        for value, scale in (node.inputs, node.inputs[::-1]):
-            product, sizes = graph.private_producer(value), graph.types[scale].shape
-            if scale not in constants or product is None or not isinstance(product.op, MatMul):
-                continue
-            queries, scores = graph.types[product.inputs[0]].shape, graph.types[value].shape
-            if sizes[-2:] == (1, 1) and graph.types[scale].elements > 1 and queries[:-2] == scores[:-2]:
-                made = Derived(graph, constants, f"{node.name}.queries")
-                inputs = made.add(Mul(), product.inputs[0], scale), product.inputs[1]
-                whole = replace(product, inputs=inputs, outputs=node.outputs)
-                return {product.name: [*made.nodes, whole], node.name: []}
+    path = _masked(graph, softmax.inputs[0])
+    node = path[-1] if path else softmax
+    if not isinstance(node.op, Mul) or len(node.inputs) != 2:
         return {}
+    for value, scale in (node.inputs, node.inputs[::-1]):
+        product, sizes = graph.private_producer(value), graph.types[scale].shape
+        if scale not in constants or product is None or not isinstance(product.op, MatMul):
+            continue
+        queries, scores = graph.types[product.inputs[0]].shape, graph.types[value].shape
+        if sizes[-2:] == (1, 1) and graph.types[scale].elements > 1 and queries[:-2] == scores[:-2]:
+            made = Derived(graph.types, constants, f"{node.name}.queries")
+            inputs = made.add(Mul(), product.inputs[0], scale), product.inputs[1]
+            whole = replace(product, inputs=inputs, outputs=node.outputs)
+            return {product.name: [*made.nodes, whole], node.name: []}
+    return {}
 
 
-class MaskJoining(LocalPass):
+@local_pass("softmax")
+def mask_joining(graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns the sum of scores and one mask after the other into one with the sum of the masks, which attentions take.
 
     MPNet adds positions and a mask; Swin adds positions, and a mask for each window to reshaped scores, as BLOOM does.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("softmax",)
-
-    def replaced(self, graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        return _joined(graph, _masked(graph, softmax.inputs[0])[:-1], constants)
+    return _joined(graph, _masked(graph, softmax.inputs[0])[:-1], constants)
 
 
 def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) -> dict[str, list[Node]]:
@@ -153,7 +142,7 @@ def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) 
     if len(masks) < 2 or (is_reshaped and graph.types[path[0].outputs[0]].elements > LARGEST_INSPECTED):
         return {}
     mask, scores, shape = "", path[-1].inputs[0], graph.types[path[0].outputs[0]].shape
-    made = Derived(graph, constants, f"{path[0].name}.mask")
+    made = Derived(graph.types, constants, f"{path[0].name}.mask")
     for node in reversed(path):
         if isinstance(node.op, Add):
             own, whole = node.inputs[1], graph.types[node.outputs[0]].shape
@@ -168,59 +157,53 @@ def _joined(graph: Graph, path: Sequence[Node], constants: dict[str, Constant]) 
     return {node.name: [] for node in path} | {path[0].name: [*made.nodes, total]}
 
 
-class SoftmaxRecognition(LocalPass):
+@local_pass("nary")
+def softmax_recognition(graph: Graph, quotient: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns ``exp(x) / sum(exp(x))`` along one axis into a softmax.
 
     The maximum may have been subtracted before the exponential. Unused ops are left to dead op elimination.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("nary",)
-
-    def replaced(self, graph: Graph, quotient: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        if quotient.op != Nary("div"):
-            return {}
-        exponential, total = (graph.producer.get(value) for value in quotient.inputs)
-        if exponential is None or total is None or exponential.op != Unary("exp") or not isinstance(total.op, Reduce):
-            return {}
-        (value,), shape = exponential.outputs, graph.types[quotient.outputs[0]].shape
-        readers = {reader.name for reader in graph.consumers[value]}
-        sums = total.op.function == "sum" and total.op.keepdims and len(total.op.axes) == 1 and total.inputs == (value,)
-        if not sums or readers != {quotient.name, total.name} or value in graph.returned:
-            return {}
-        axis, (x,) = total.op.axes[0] % len(shape), exponential.inputs
-        shift = graph.producer.get(x)
-        if shift is not None and shift.op == Nary("sub") and shift.inputs[1] in graph.producer:
-            largest = graph.producer[shift.inputs[1]]
-            if isinstance(largest.op, Reduce) and largest.inputs == shift.inputs[:1]:
-                same = (largest.op.function, [one % len(shape) for one in largest.op.axes]) == ("max", [axis])
-                x = shift.inputs[0] if same and largest.op.keepdims else x
-        return {quotient.name: [replace(quotient, op=Softmax(axis), inputs=(x,))]}
+    if quotient.op != Nary("div"):
+        return {}
+    exponential, total = (graph.producer.get(value) for value in quotient.inputs)
+    if exponential is None or total is None or exponential.op != Unary("exp") or not isinstance(total.op, Reduce):
+        return {}
+    (value,), shape = exponential.outputs, graph.types[quotient.outputs[0]].shape
+    readers = {reader.name for reader in graph.consumers[value]}
+    sums = total.op.function == "sum" and total.op.keepdims and len(total.op.axes) == 1 and total.inputs == (value,)
+    if not sums or readers != {quotient.name, total.name} or value in graph.returned:
+        return {}
+    axis, (x,) = total.op.axes[0] % len(shape), exponential.inputs
+    shift = graph.producer.get(x)
+    if shift is not None and shift.op == Nary("sub") and shift.inputs[1] in graph.producer:
+        largest = graph.producer[shift.inputs[1]]
+        if isinstance(largest.op, Reduce) and largest.inputs == shift.inputs[:1]:
+            same = (largest.op.function, [one % len(shape) for one in largest.op.axes]) == ("max", [axis])
+            x = shift.inputs[0] if same and largest.op.keepdims else x
+    return {quotient.name: [replace(quotient, op=Softmax(axis), inputs=(x,))]}
 
 
-class CheckElimination(LocalPass):
+@local_pass("where")
+def check_elimination(graph: Graph, check: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Drops the check of a softmax for NaN where the mask of its scores, if there is one, hides no row whole.
 
     Invariant: for finite values of the network the outputs are unchanged.
     """
-
-    kinds = ("where",)
-
-    def replaced(self, graph: Graph, check: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        _, condition, softmax = checked_softmax(graph, check) or (None, None, None)
-        if condition is None or softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
-            return {}
-        path = _masked(graph, softmax.inputs[0], (Add, Reshape, Cast))
-        masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
-        rank = len(graph.types[check.outputs[0]].shape)
-        from_end = rank - softmax.op.axis % rank
-        seen = _finite(graph, masks[0]) if masks else np.array(True)
-        if not path or len(masks) > 1 or seen is None:
-            return {}
-        if not (seen.any(axis=-from_end) if seen.ndim >= from_end else seen).all():
-            return {}
-        return {check.name: [], condition.name: [], softmax.name: [replace(softmax, outputs=check.outputs)]}
+    _, condition, softmax = checked_softmax(graph, check) or (None, None, None)
+    if condition is None or softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
+        return {}
+    path = _masked(graph, softmax.inputs[0], (Add, Reshape, Cast))
+    masks = [node.inputs[1] for node in path if isinstance(node.op, Add)]
+    rank = len(graph.types[check.outputs[0]].shape)
+    from_end = rank - softmax.op.axis % rank
+    seen = _finite(graph, masks[0]) if masks else np.array(True)
+    if not path or len(masks) > 1 or seen is None:
+        return {}
+    if not (seen.any(axis=-from_end) if seen.ndim >= from_end else seen).all():
+        return {}
+    return {check.name: [], condition.name: [], softmax.name: [replace(softmax, outputs=check.outputs)]}
 
 
 def _finite(graph: Graph, mask: str) -> Array | None:

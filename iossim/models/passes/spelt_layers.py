@@ -18,45 +18,41 @@ from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
-from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.graph_pass import local_pass, with_nodes
 from iossim.models.passes.simplification import Derived
 
 _NEGATION = Unary("neg")
 
 
-class FlatProductRecognition(LocalPass):
+@local_pass("gemm")
+def flat_product_recognition(graph: Graph, gemm: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns a Gemm between reshapes that flatten rows and restore them into a MatMul and a sum, so that no reshape
     separates these from a residual sum, an activation or a split after them.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("gemm",)
-
-    def replaced(self, graph: Graph, gemm: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """The ops in place of the reshape that restores the rows."""
-        op, columns = gemm.op, graph.types[gemm.outputs[0]].shape[1]
-        before, last = graph.producer.get(gemm.inputs[0]), graph.private_consumer(gemm.outputs[0])
-        assert isinstance(op, Gemm)
-        if not (before and isinstance(before.op, Reshape) and last and isinstance(last.op, Reshape)):
-            return {}
-        x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
-        *leading, inner = graph.types[x].shape
-        flattens = len(leading) > 1 and inner == graph.types[gemm.inputs[0]].shape[1]
-        restores = graph.types[last.outputs[0]].shape == (*leading, columns)
-        plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
-        if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
-            return {}
-        made = Derived(graph, constants, f"{gemm.name}.rows")
-        weight = made.add(Transpose((1, 0)), weight) if op.trans_b else weight
-        if bias:
-            rows = replace(last, op=Add(), inputs=(made.add(MatMul(), x, weight), *bias))
-        else:
-            rows = replace(gemm, op=MatMul(), inputs=(x, weight), outputs=last.outputs)
-        return {gemm.name: [], last.name: [*made.nodes, rows]}
+    op, columns = gemm.op, graph.types[gemm.outputs[0]].shape[1]
+    before, last = graph.producer.get(gemm.inputs[0]), graph.private_consumer(gemm.outputs[0])
+    assert isinstance(op, Gemm)
+    if not (before and isinstance(before.op, Reshape) and last and isinstance(last.op, Reshape)):
+        return {}
+    x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
+    *leading, inner = graph.types[x].shape
+    flattens = len(leading) > 1 and inner == graph.types[gemm.inputs[0]].shape[1]
+    restores = graph.types[last.outputs[0]].shape == (*leading, columns)
+    plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
+    if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
+        return {}
+    made = Derived(graph.types, constants, f"{gemm.name}.rows")
+    weight = made.add(Transpose((1, 0)), weight) if op.trans_b else weight
+    if bias:
+        rows = replace(last, op=Add(), inputs=(made.add(MatMul(), x, weight), *bias))
+    else:
+        rows = replace(gemm, op=MatMul(), inputs=(x, weight), outputs=last.outputs)
+    return {gemm.name: [], last.name: [*made.nodes, rows]}
 
 
-class ConcatNesting(GraphPass):
+def concat_nesting(graph: Graph) -> Graph:
     """Lets a concat of channels begin with an earlier one of its first terms, in place of those terms.
 
     Each layer of a dense block (DenseNet) concatenates all values before it: so a new one is all that is added to them,
@@ -64,22 +60,20 @@ class ConcatNesting(GraphPass):
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        nodes, by_first = list[Node](), dict[str, dict[tuple[str, ...], str]]()
-        for node in graph.nodes:
-            terms = node.inputs
-            if isinstance(node.op, Concat) and normal_axis(node.op.axis, len(graph.types[terms[0]].shape)) == 1:
-                made = by_first.setdefault(terms[0], {})
-                shared = max((one for one in made if len(one) > 1 and terms[: len(one)] == one), key=len, default=())
-                if shared:
-                    terms = made[shared], *terms[len(shared) :]
-                made[node.inputs] = node.outputs[0]
-            nodes.append(replace(node, inputs=terms))
-        return graph if nodes == [*graph.nodes] else with_nodes(graph, nodes, graph.constants)
+    nodes, by_first = list[Node](), dict[str, dict[tuple[str, ...], str]]()
+    for node in graph.nodes:
+        terms = node.inputs
+        if isinstance(node.op, Concat) and normal_axis(node.op.axis, len(graph.types[terms[0]].shape)) == 1:
+            made = by_first.setdefault(terms[0], {})
+            shared = max((one for one in made if len(one) > 1 and terms[: len(one)] == one), key=len, default=())
+            if shared:
+                terms = made[shared], *terms[len(shared) :]
+            made[node.inputs] = node.outputs[0]
+        nodes.append(replace(node, inputs=terms))
+    return with_nodes(graph, nodes, graph.constants)
 
 
-class RotationRecognition(GraphPass):
+def rotation_recognition(graph: Graph) -> Graph:
     """Turns a concat of all parts of one value, in another order, into a lookup.
 
     ``concat(-x[half:], x[:half])`` becomes a lookup of pairs and a product with their signs: two kernels then do the
@@ -89,49 +83,44 @@ class RotationRecognition(GraphPass):
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        constants, rolls, nodes = dict(graph.constants), dict[str, _Roll](), list[Node]()
-        for node in graph.nodes:
-            concat = graph.producer.get(node.inputs[0]) if isinstance(node.op, Reshape) else node
-            is_concat = concat is not None and isinstance(concat.op, Concat)
-            nodes += _turned(graph, node, constants, rolls) if is_concat else [node]
-        return graph if nodes == list(graph.nodes) else with_nodes(graph, nodes, constants)
+    constants, rolls, nodes = dict(graph.constants), dict[str, _Roll](), list[Node]()
+    for node in graph.nodes:
+        concat = graph.producer.get(node.inputs[0]) if isinstance(node.op, Reshape) else node
+        is_concat = concat is not None and isinstance(concat.op, Concat)
+        nodes += _turned(graph, node, constants, rolls) if is_concat else [node]
+    return with_nodes(graph, nodes, constants)
 
 
-class PartialRotationRecognition(LocalPass):
+@local_pass("concat")
+def partial_rotation_recognition(graph: Graph, concat: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns ``concat(rotated(x[:part]), x[part:])`` along the last axis into the rotation of all of ``x``, by tables
     that keep the rest: one kernel then does the work of five (GPT-NeoX, GPT-J, Phi). Computed tables are lengthened
     once for all layers.
 
     Invariant: the outputs are unchanged to the last bit, if the rest is finite.
     """
-
-    kinds = ("concat",)
-
-    def replaced(self, graph: Graph, concat: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        assert isinstance(concat.op, Concat)
-        total, shape = graph.private_producer(concat.inputs[0]), graph.types[concat.outputs[0]].shape
-        last, size = len(shape) - 1, graph.types[concat.inputs[0]].shape[-1]
-        if len(concat.inputs) != 2 or concat.op.axis % len(shape) != last or total is None or total.op != Add():
-            return {}
-        for x, cosine, pairs, sine, signs in _rotations(graph, total):
-            lookup = graph.private_producer(pairs)
-            if lookup is None or lookup.op != Gather(last) or lookup.inputs[0] != x or signs not in constants:
-                continue
-            parts, in_order = _Parts(graph, shape, last), [*range(1, shape[-1] + 1)]
-            entries = [part for value in (x, concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
-            if len(entries) < 2 or np.concatenate(entries).tolist() != in_order or len(parts.wholes) > 1:
-                continue
-            if any(graph.types[table].shape[-1:] != (size,) for table in (cosine, sine, signs)):
-                continue
-            made, (whole,) = Derived(graph, constants, f"{concat.name}.rotated"), parts.wholes
-            places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
-            turned = made.add(Gather(last), whole, made.constant(ArrayConstant(places)))
-            kept = made.add(Mul(), whole, _followed(made, cosine, shape[-1], 1.0))
-            turned = made.add(Mul(), turned, _followed(made, made.add(Mul(), sine, signs), shape[-1], 0.0))
-            return {concat.name: [*made.nodes, replace(concat, op=Add(), inputs=(kept, turned))]}
+    assert isinstance(concat.op, Concat)
+    total, shape = graph.private_producer(concat.inputs[0]), graph.types[concat.outputs[0]].shape
+    last, size = len(shape) - 1, graph.types[concat.inputs[0]].shape[-1]
+    if len(concat.inputs) != 2 or concat.op.axis % len(shape) != last or total is None or total.op != Add():
         return {}
+    for x, cosine, pairs, sine, signs in _rotations(graph, total):
+        lookup = graph.private_producer(pairs)
+        if lookup is None or lookup.op != Gather(last) or lookup.inputs[0] != x or signs not in constants:
+            continue
+        parts, in_order = _Parts(graph, shape, last), [*range(1, shape[-1] + 1)]
+        entries = [part for value in (x, concat.inputs[1]) if (part := parts.entries(value, 2)) is not None]
+        if len(entries) < 2 or np.concatenate(entries).tolist() != in_order or len(parts.wholes) > 1:
+            continue
+        if any(graph.types[table].shape[-1:] != (size,) for table in (cosine, sine, signs)):
+            continue
+        made, (whole,) = Derived(graph.types, constants, f"{concat.name}.rotated"), parts.wholes
+        places = np.concatenate([constants[lookup.inputs[1]].load().reshape(-1), np.arange(size, shape[-1])])
+        turned = made.add(Gather(last), whole, made.constant(ArrayConstant(places)))
+        kept = made.add(Mul(), whole, _followed(made, cosine, shape[-1], 1.0))
+        turned = made.add(Mul(), turned, _followed(made, made.add(Mul(), sine, signs), shape[-1], 0.0))
+        return {concat.name: [*made.nodes, replace(concat, op=Add(), inputs=(kept, turned))]}
+    return {}
 
 
 def _followed(made: Derived, table: str, size: int, rest: float) -> str:
@@ -172,7 +161,7 @@ def _turned(graph: Graph, node: Node, constants: dict[str, Constant], rolls: dic
     if made is None or len(parts.wholes) > 1 or sorted(abs(made)) != list(range(1, shape[axis] + 1)):
         return [node]
     (whole,), places, signs = parts.wholes, abs(made) - 1, np.sign(made)
-    built = Derived(graph, constants, f"{node.name}.pairs")
+    built = Derived(graph.types, constants, f"{node.name}.pairs")
     if min(signs) < 0:
         signed = signs.astype(graph.types[whole].dtype.numpy).reshape(-1, *[1] * (len(shape) - axis - 1))
         pairs = built.add(Gather(axis), whole, built.constant(ArrayConstant(places)))

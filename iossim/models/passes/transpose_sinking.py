@@ -19,25 +19,23 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Slice, Split
-from iossim.models.passes.graph_pass import GraphPass, LocalPass, with_nodes
+from iossim.models.passes.graph_pass import local_pass, with_nodes
 from iossim.models.passes.simplification import Derived
 
 
-class TransposeSinking(GraphPass):
+def transpose_sinking(graph: Graph) -> Graph:
     """Moves a transpose that keeps the last axis after the element-wise ops and lookups of features that read it.
 
-    Only rotary positions look up features (:class:`~iossim.models.passes.spelt_layers.RotationRecognition`). Without a
+    Only rotary positions look up features (:class:`~iossim.models.passes.spelt_layers.rotation_recognition`). Without a
     lookup the transpose stays: an attention contains what else there is.
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    def apply(self, graph: Graph) -> Graph:
-        for transpose in graph.of_kind.get("transpose", ()):
-            region = _Region(graph, transpose)
-            if any(isinstance(node.op, Gather) for node in region.nodes) and (end := region.end):
-                graph = region.sunk(end)
-        return graph
+    for transpose in graph.of_kind.get("transpose", ()):
+        region = _Region(graph, transpose)
+        if any(isinstance(node.op, Gather) for node in region.nodes) and (end := region.end):
+            graph = region.sunk(end)
+    return graph
 
 
 class _Region:
@@ -94,7 +92,7 @@ class _Region:
     def sunk(self, end: str) -> Graph:
         """The graph with the transpose after the region."""
         graph, constants = self.graph, dict(self.graph.constants)
-        before, made = free_name(f"{end}.before", graph.types), Derived(graph, constants, f"{end}.operand")
+        before, made = free_name(f"{end}.before", graph.types), Derived(graph.types, constants, f"{end}.operand")
         renamed = {self.transpose.outputs[0]: self.transpose.inputs[0], end: before}
         for node in self.nodes:
             others = [] if isinstance(node.op, Gather) else [each for each in node.inputs if each not in self.values]
@@ -109,7 +107,8 @@ class _Region:
         return with_nodes(graph, [*(node for node in graph.nodes if node.name not in gone), *made.nodes], constants)
 
 
-class SplitHoisting(LocalPass):
+@local_pass("transpose")
+def split_hoisting(graph: Graph, transpose: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns ``split(transpose(reshape(rows)))`` into transposes of reshaped parts of ``rows``.
 
     The transpose keeps the features of a head contiguous, only splits and slices of whole parts read it, and one part
@@ -117,36 +116,31 @@ class SplitHoisting(LocalPass):
 
     Invariant: the outputs are unchanged to the last bit.
     """
-
-    kinds = ("transpose",)
-
-    def replaced(self, graph: Graph, transpose: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        """The ops in place of a transpose's readers, and of the reshapes after it; none if a reader has to stay."""
-        assert isinstance(transpose.op, Transpose)
-        reshape, permutation = graph.producer.get(transpose.inputs[0]), transpose.op.permutation
-        if reshape is None or not isinstance(reshape.op, Reshape) or transpose.outputs[0] in graph.returned:
+    assert isinstance(transpose.op, Transpose)
+    reshape, permutation = graph.producer.get(transpose.inputs[0]), transpose.op.permutation
+    if reshape is None or not isinstance(reshape.op, Reshape) or transpose.outputs[0] in graph.returned:
+        return {}
+    rows, heads = (graph.types[value].shape for value in (*reshape.inputs, *reshape.outputs))
+    if len(rows) != 3 or len(heads) < 5 or heads[:2] != rows[:2] or permutation[-1] != len(heads) - 1:
+        return {}
+    axis, made, parts = permutation.index(2), dict[str, list[Node]](), list[str]()
+    for reader in graph.consumers[transpose.outputs[0]]:
+        op = _of_features(reader.op, axis, heads, rows[2] // heads[2])
+        if op is None:
             return {}
-        rows, heads = (graph.types[value].shape for value in (*reshape.inputs, *reshape.outputs))
-        if len(rows) != 3 or len(heads) < 5 or heads[:2] != rows[:2] or permutation[-1] != len(heads) - 1:
-            return {}
-        axis, made, parts = permutation.index(2), dict[str, list[Node]](), list[str]()
-        for reader in graph.consumers[transpose.outputs[0]]:
-            op = _of_features(reader.op, axis, heads, rows[2] // heads[2])
-            if op is None:
-                return {}
-            features = tuple(free_name(f"{value}.features", graph.types) for value in reader.outputs)
-            made[reader.name] = [replace(reader, op=op, inputs=reshape.inputs, outputs=features)]
-            for source, value in zip(features, reader.outputs, strict=True):
-                part, order, made_value = [*heads[:2], graph.types[value].shape[axis], *heads[3:]], permutation, value
-                if (last := _squeeze(graph, value, axis)) is not None:
-                    del part[2]
-                    order = tuple(each - (each > 2) for each in permutation if each != 2)
-                    made[last.name], made_value = [], last.outputs[0]
-                parts.append(made_value)
-                split = free_name(f"{value}.heads", graph.types)
-                moved = Node(free_name(f"{value}.transposed", graph.types), Transpose(order), (split,), (made_value,))
-                made[reader.name] += [Node(split, Reshape(tuple(part)), (source,), (split,)), moved]
-        return made if any(_is_weighed(graph, part) for part in parts) else {}
+        features = tuple(free_name(f"{value}.features", graph.types) for value in reader.outputs)
+        made[reader.name] = [replace(reader, op=op, inputs=reshape.inputs, outputs=features)]
+        for source, value in zip(features, reader.outputs, strict=True):
+            part, order, made_value = [*heads[:2], graph.types[value].shape[axis], *heads[3:]], permutation, value
+            if (last := _squeeze(graph, value, axis)) is not None:
+                del part[2]
+                order = tuple(each - (each > 2) for each in permutation if each != 2)
+                made[last.name], made_value = [], last.outputs[0]
+            parts.append(made_value)
+            split = free_name(f"{value}.heads", graph.types)
+            moved = Node(free_name(f"{value}.transposed", graph.types), Transpose(order), (split,), (made_value,))
+            made[reader.name] += [Node(split, Reshape(tuple(part)), (source,), (split,)), moved]
+    return made if any(_is_weighed(graph, part) for part in parts) else {}
 
 
 def _is_weighed(graph: Graph, value: str) -> bool:
@@ -180,24 +174,21 @@ def _squeeze(graph: Graph, value: str, axis: int) -> Node | None:
     return reader if graph.types[reader.outputs[0]].shape == (*shape[:axis], *shape[axis + 1 :]) else None
 
 
-class ReductionHoisting(LocalPass):
+@local_pass("reduce")
+def reduction_hoisting(graph: Graph, reduction: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Reduces axes before a transpose instead of after it, if that leaves the others in order: means of pixels in NHWC.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-
-    kinds = ("reduce",)
-
-    def replaced(self, graph: Graph, reduction: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-        turn, shape = graph.producer.get(reduction.inputs[0]), graph.types[reduction.inputs[0]].shape
-        if turn is None or not isinstance(turn.op, Transpose) or not isinstance(reduction.op, Reduce):
-            return {}
-        axes = {normal_axis(axis, len(shape)) for axis in reduction.op.axes}
-        rest = [before for axis, before in enumerate(turn.op.permutation) if axis not in axes and shape[axis] > 1]
-        if rest != sorted(rest):
-            return {}
-        before = tuple(sorted(turn.op.permutation[axis] for axis in axes))
-        made = free_name(f"{reduction.name}.reduced", graph.types)
-        op = replace(reduction.op, axes=before, keepdims=True)
-        view = Reshape(graph.types[reduction.outputs[0]].shape)
-        return {reduction.name: [Node(made, op, turn.inputs, (made,)), replace(reduction, op=view, inputs=(made,))]}
+    turn, shape = graph.producer.get(reduction.inputs[0]), graph.types[reduction.inputs[0]].shape
+    if turn is None or not isinstance(turn.op, Transpose) or not isinstance(reduction.op, Reduce):
+        return {}
+    axes = {normal_axis(axis, len(shape)) for axis in reduction.op.axes}
+    rest = [before for axis, before in enumerate(turn.op.permutation) if axis not in axes and shape[axis] > 1]
+    if rest != sorted(rest):
+        return {}
+    before = tuple(sorted(turn.op.permutation[axis] for axis in axes))
+    made = free_name(f"{reduction.name}.reduced", graph.types)
+    op = replace(reduction.op, axes=before, keepdims=True)
+    view = Reshape(graph.types[reduction.outputs[0]].shape)
+    return {reduction.name: [Node(made, op, turn.inputs, (made,)), replace(reduction, op=view, inputs=(made,))]}

@@ -62,7 +62,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import decomposition_remarks, translate
-    from iossim.models.passes.integer_products import IntegerProducts, integer_remarks
+    from iossim.models.passes.integer_products import integer_products, integer_remarks
     from iossim.models.passes.pipeline import apply_plugins, canonicalise, spelt_remarks
     from iossim.models.passes.softmax_recognition import check_remarks
 
@@ -73,7 +73,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     weights = trained_weights(model) if options.training else None
     graph = translate(bound, weights or frozenset(), options.static_part)
     notes_units = options.units == MODEL and not options.training and has_units(model.proto)
-    spelt = IntegerProducts().apply(graph) if notes_units else graph  # two nodes in the file
+    spelt = integer_products(graph) if notes_units else graph  # two nodes in the file
     is_as_noted = notes_units and given(spelt, options.precision) is not None
     canonical = spelt if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)

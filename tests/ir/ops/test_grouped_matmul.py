@@ -122,7 +122,7 @@ def test_the_price_is_that_of_active_experts_with_as_many_rows_each(rows: int, a
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        ([(4, 3), (2, 3, 5)], "takes rows, weights and the ends of groups, not 2 inputs"),
+        ([(4, 3), (2, 3, 5)], "takes x, weight and ends, not 2 inputs"),
         ([(4, 3), (2, 4, 5), (2,)], "are not .rows, inner. and .experts, inner, width."),
         ([(4, 3), (3, 5), (3,)], "are not .rows, inner. and .experts, inner, width."),
         ([(4, 3), (2, 3, 5), (3,)], "are not a whole number .int32 or int64. for each"),

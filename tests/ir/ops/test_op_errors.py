@@ -30,11 +30,11 @@ OUTPUT, FILTERS = (1, 4, 8, 8), (4, 2, 3, 3)
 @pytest.mark.parametrize(
     ("op", "shapes", "reason"),
     [
-        (Relu(), [], "takes one input, not 0"),
-        (Identity(), [(2,), (2,)], "takes one input, not 2"),
-        (Add(), [], "needs an input"),
+        (Relu(), [], "takes x, not 0 inputs"),
+        (Identity(), [(2,), (2,)], "takes x, not 2 inputs"),
+        (Add(), [], "takes term and maybe terms, not 0 inputs"),
         (Add(), [(2, 3), (2, 4)], "fp32[2x3] and fp32[2x4] do not broadcast"),
-        (Mul(), [(2, 3)], "takes two inputs, not 1"),
+        (Mul(), [(2, 3)], "takes a and b, not 1 inputs"),
         (Mul(), [(4, 1), (3, 2)], "do not broadcast"),
         (Concat(1), [(2, 3), (3, 3)], "fp32[2x3] and fp32[3x3] do not join along axis 1"),
         (Concat(2), [(2, 3)], "axis 2 is not one of a tensor with 2 dimensions"),

@@ -20,7 +20,7 @@ from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.types import TO_FIRST, TO_LAST
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.models.passes.channels_last import ChannelsLastRegions
+from iossim.models.passes.channels_last import channels_last_regions
 
 
 def normalised(b: GraphBuilder, x: str, channels: int = 8) -> str:
@@ -64,11 +64,11 @@ def graph_of(build: Callable[[GraphBuilder, str], str]) -> Graph:
 def test_transposes_between_convolutions_go(build: Callable[[GraphBuilder, str], str], left: int) -> None:
     """But for those of the network's input and output."""
     graph = graph_of(build)
-    after = ChannelsLastRegions().apply(graph)
+    after = channels_last_regions(graph)
     kinds = Counter(node.op.kind for node in after.nodes)
     assert kinds["transpose"] == left
     assert kinds["conv_nhwc"] == len(graph.of_kind["conv"])
-    assert ChannelsLastRegions().apply(after) is after
+    assert channels_last_regions(after) is after
     assert_equal_arrays(graph, after, tolerance=1e-5)
 
 
@@ -79,7 +79,7 @@ def once(b: GraphBuilder, x: str) -> str:
 
 
 def test_one_transpose_after_many_convolutions_stays() -> None:
-    assert not any("nhwc" in node.op.kind for node in ChannelsLastRegions().apply(graph_of(once)).nodes)
+    assert not any("nhwc" in node.op.kind for node in channels_last_regions(graph_of(once)).nodes)
 
 
 @pytest.mark.parametrize(("dtype", "converted"), [("fp32", False), ("bf16", True), ("fp16", True)])

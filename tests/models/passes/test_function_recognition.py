@@ -14,7 +14,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.unary import Clip, Sigmoid
 from iossim.ir.types import DType
 from iossim.models.partition import retype
-from iossim.models.passes.function_recognition import FunctionRecognition
+from iossim.models.passes.function_recognition import function_recognition
 from iossim.models.passes.pipeline import canonicalise
 
 ROWS = (2, 3, 8)
@@ -79,4 +79,4 @@ def test_a_function_in_several_ops_is_one(function: Callable[[GraphBuilder, str]
 def test_other_functions_stay(other: Callable[[GraphBuilder, str], str]) -> None:
     b = GraphBuilder("function")
     graph = b.graph([other(b, b.input("x", ROWS))])
-    assert FunctionRecognition().apply(graph) is graph
+    assert function_recognition(graph) is graph

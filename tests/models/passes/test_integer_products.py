@@ -22,7 +22,7 @@ from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx as write_network
 from iossim.models.partition import retype
-from iossim.models.passes.integer_products import IntegerProducts
+from iossim.models.passes.integer_products import integer_products
 from iossim.models.passes.pipeline import canonicalise
 
 IMAGE = (2, 6, 8, 7)
@@ -285,7 +285,7 @@ def test_scales_of_16_bits_stay_apart(precision: Precision, is_whole: bool) -> N
     zero, w = b.numbers("z", np.int8(0)), b.numbers("w", whole(1, (4, 6, 1, 1), np.int8))
     x = b.add(Dequantize(), b.add(Quantize(), b.input("x", IMAGE), scale, zero), scale, zero)
     graph = b.network([b.add(Conv(), x, b.add(Dequantize(), w, scale, zero))]).graph
-    made = IntegerProducts().apply(graph)
+    made = integer_products(graph)
     assert ("integer_conv" in made.of_kind) == is_whole
     assert (made is graph) == (not is_whole)
 

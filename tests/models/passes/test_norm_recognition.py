@@ -18,9 +18,9 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType
-from iossim.models.passes.norm_recognition import NormRecognition
+from iossim.models.passes.norm_recognition import norm_recognition
 from iossim.models.passes.pipeline import canonicalise
-from iossim.models.passes.simplification import DeadOpElimination
+from iossim.models.passes.simplification import dead_op_elimination
 
 SHAPE = (2, 3, 4, 8)
 
@@ -68,7 +68,7 @@ def spelt(
 
 
 def recognised(graph: Graph) -> Graph:
-    after = DeadOpElimination().apply(NormRecognition().apply(graph))
+    after = dead_op_elimination(norm_recognition(graph))
     assert_equal_arrays(graph, after, tolerance=1e-5)
     return after
 
@@ -125,7 +125,7 @@ def test_several_axes_and_squares_as_products(axes: tuple[int, ...], bias: bool)
     ],
 )
 def test_what_is_no_norm_stays(graph: Graph) -> None:
-    assert NormRecognition().apply(graph) is graph
+    assert norm_recognition(graph) is graph
 
 
 @pytest.mark.parametrize(("leading", "size", "kind"), [(40, 8, "rms_norm"), (1, 2**33, "reduce")])
@@ -135,7 +135,7 @@ def test_a_norm_is_compared_by_few_values(leading: int, size: int, kind: str) ->
     x = b.input("x", (*(1,) * leading, size))
     total = b.add(Add(), b.add(Reduce("mean", (-1,), True), square(b, x)), number(b, 1e-3))
     graph = b.graph([b.add(Mul(), b.constant("scale", (size,), value=1.0), over_root(b, x, total))])
-    assert kind in NormRecognition().apply(graph).of_kind
+    assert kind in norm_recognition(graph).of_kind
 
 
 def grouped(

@@ -17,9 +17,9 @@ from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Relu
 from iossim.models.passes.pipeline import canonicalise
-from iossim.models.passes.softmax_recognition import MaskJoining
-from iossim.models.passes.spelt_layers import FlatProductRecognition
-from iossim.models.passes.transpose_sinking import SplitHoisting
+from iossim.models.passes.softmax_recognition import mask_joining
+from iossim.models.passes.spelt_layers import flat_product_recognition
+from iossim.models.passes.transpose_sinking import split_hoisting
 from iossim.models.passes.unit_fusion import unit_policy
 
 ROWS = (2, 3, 8)
@@ -49,7 +49,7 @@ def test_flattened_rows_are_multiplied_as_they_are(turned: bool, bias: tuple[int
 @pytest.mark.parametrize("changed", [{"bias": (6, 6)}, {"restored": (3, 2, 6)}, {"twice": True}])
 def test_products_of_other_rows_stay(changed: dict[str, Any]) -> None:
     graph = linear(**changed)
-    assert FlatProductRecognition().apply(graph) is graph
+    assert flat_product_recognition(graph) is graph
 
 
 def windows(*, known: bool = True, reshaped: bool = True, back: bool = True) -> Graph:
@@ -112,7 +112,7 @@ def test_a_long_chain_before_a_softmax_is_walked_a_few_ops_deep() -> None:
     for _ in range(3000):
         x = b.add(Mul(), x, number(b, 1.5))
     graph = b.graph([b.add(Softmax(), x)])
-    assert MaskJoining().apply(graph) is graph
+    assert mask_joining(graph) is graph
 
 
 def packed(
@@ -161,4 +161,4 @@ def test_queries_keys_and_values_are_parts_of_rows(by: str, permutation: tuple[i
 def test_other_splits_stay(changed: dict[str, Any]) -> None:
     """Heads that others read as they are, rows of another rank, weights that are mixed, features that are taken apart."""
     graph = packed(**changed)
-    assert SplitHoisting().apply(graph) is graph
+    assert split_hoisting(graph) is graph

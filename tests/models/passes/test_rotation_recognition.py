@@ -17,8 +17,8 @@ from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Relu
 from iossim.models.passes.pipeline import canonicalise
-from iossim.models.passes.spelt_layers import PartialRotationRecognition, RotationRecognition
-from iossim.models.passes.transpose_sinking import TransposeSinking
+from iossim.models.passes.spelt_layers import partial_rotation_recognition, rotation_recognition
+from iossim.models.passes.transpose_sinking import transpose_sinking
 
 HEADS = (1, 2, 5, 8)
 
@@ -72,7 +72,7 @@ def test_halves_are_turned_by_a_lookup(turned: Callable[[GraphBuilder, str], str
 )  # fmt: skip
 def test_other_concats_stay(turned: Callable[[GraphBuilder, str], str]) -> None:
     graph = rotary(turned)
-    assert RotationRecognition().apply(graph) is graph
+    assert rotation_recognition(graph) is graph
 
 
 def partly_rotated(*, rest: int = 8, given: bool = False, swapped: bool = False) -> Graph:
@@ -97,8 +97,8 @@ def test_a_part_is_rotated_with_the_rest(swapped: bool, given: bool) -> None:
 
 
 def test_a_part_and_other_features_are_rotated_apart() -> None:
-    recognised = RotationRecognition().apply(partly_rotated(rest=9))
-    assert PartialRotationRecognition().apply(recognised) is recognised
+    recognised = rotation_recognition(partly_rotated(rest=9))
+    assert partial_rotation_recognition(recognised) is recognised
 
 
 @pytest.mark.parametrize("axes", [(1,), (1, 2), (1, 2, 3), (2, 1), (3,)], ids=str)
@@ -144,5 +144,5 @@ def test_heads_are_transposed_after_their_rotation(tables: tuple[int, ...], give
 def test_other_transposes_stay(changed: dict[str, Any]) -> None:
     """Tables of each head and token, heads that others read as they are, and what looks up no features."""
     graph = split_heads(**changed)
-    recognised = RotationRecognition().apply(graph)
-    assert TransposeSinking().apply(recognised) is recognised
+    recognised = rotation_recognition(graph)
+    assert transpose_sinking(recognised) is recognised

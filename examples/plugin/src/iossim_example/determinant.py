@@ -21,11 +21,9 @@ class Determinant(Op):
     #: One kernel that reads the matrices and writes a number for each, as an op that only ONNX knows.
     priced_as: ClassVar[str] = "foreign"
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 1, f"takes 1 input, not {len(inputs)}")
-        (x,) = inputs
+    def output(self, x: TensorType) -> TensorType:
         require(len(x.shape) >= 2 and x.shape[-1] == x.shape[-2], f"takes square matrices, not {x}")
-        return (TensorType(x.shape[:-2], x.dtype),)
+        return TensorType(x.shape[:-2], x.dtype)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.asarray(np.linalg.det(inputs[0]), dtype=inputs[0].dtype),)
