@@ -157,7 +157,8 @@ class ConstantFolding(GraphPass):
         constants = dict(graph.constants)
         nodes = []
         for node in graph.nodes:
-            if not all(name in constants and name not in self.kept for name in node.inputs):
+            is_torchs = node.op.unit_kind.startswith("torch.")  # which ONNX cannot compute
+            if is_torchs or not all(name in constants and name not in self.kept for name in node.inputs):
                 nodes.append(node)
                 continue
             inputs = tuple(constants[name] for name in node.inputs)
