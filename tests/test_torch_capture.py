@@ -14,6 +14,7 @@ pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[
 import torch
 from compiled_modules import Returning, X, mixed
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 import iossim.torch
 from iossim.backends.torch_cuda.operators import covers
@@ -68,8 +69,15 @@ def doubles(x: Tensor) -> None:
         (Listing(), X, "module Listing changes its seen.0 when it is called"),
         (nn.Sequential(nn.ReLU(inplace=True), nn.Sigmoid()), X, "changes its argument 'input' in place"),
         (hooked(nn.Linear(4, 4), lambda *given: SEEN.append(given[-1])), X, "module Sequential changes its SEEN"),
-        (Returning(lambda x: (x * 2, 3)), X, "output 1 of module Returning is 3, no tensor; leave it out"),
-        (nn.Linear(4, 4).double(), X.double(), "'input' of module Linear is torch.float64, and its schedule computes"),
+        (Returning(lambda x: (x * 2, 3.5)), X, "output 1 of module Returning is 3.5, no tensor; leave it out"),
+        (Returning(lambda x: (x, x.sum().item())), X, "returns numbers that depend on its arguments; return tensors"),
+        (nn.Linear(4, 4).double(), X.double(), r"'input' of module Linear is torch.float64\[2x4\] on cpu, and its"),
+        (Returning(torch.abs), X[:0], r"is torch.float32\[0x4\] on cpu, and its schedule computes with .*\[1x4\]"),
+        (Returning(lambda x: x.to_dense() * 2), X.to_sparse(), r"\[2x4\] on cpu, torch.sparse_coo, and its schedule"),
+        (Returning(torch.fft.rfft), X, r"output 0 of module Returning is torch.complex64\[2x3\] on cpu, and"),
+        (Returning(torch.abs), ([1.0, 2.0],), "inputs of module Returning are on no device; give some on one"),
+        (Returning(torch.abs), {"x": (X, X.to("meta"))}, "inputs of module Returning are on cpu and meta; give"),
+        (torch.jit.ScriptModule(), X, "ScriptModule is not a PyTorch module that can be traced"),
         (Returning(lambda x: (x * 2, x.view(torch.int32))), X, "Returning"),
         (nn.Linear(4, 4), (X, X), "the example inputs are no arguments of module Linear: too many"),
         ("resnet18", X, "str is not a PyTorch module"),
@@ -110,6 +118,7 @@ def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tenso
         assert [each is made[0] for each in made] == [each is expected[0] for each in expected]
 
 
+ORTHOGONAL = parametrizations.orthogonal(nn.Linear(4, 4)).requires_grad_(False)
 ROUTED = torch.tensor([1, 1, 4, 6], dtype=torch.int32)
 
 
@@ -136,6 +145,11 @@ def experts() -> nn.Module:
         (Returning(lambda x: x.scatter(1, x.argsort(), x * 2).scatter_add(0, x.long() % 2, x)), X, "ScatterElements"),
         (Returning(lambda x: x.index_put((torch.tensor([1, 0]),), x * 2)), X, "ScatterND"),
         (Returning(lambda x: x.scatter_reduce(1, x.argsort(), x, "amax")), X, "ScatterElements"),
+        (Returning(lambda x: x.index_put((x > 5,), X[0, 0]).index_put((x[:, 0] > 0,), x[0])), X, "Where"),
+        (Returning(lambda x: torch.ops.aten.index_put(x, [None, x[1] < 6], X[0, 1])), X, "Where"),
+        (Returning(lambda x: (x + 1, x.shape[1], True, None)), X.to(torch.int16), "Add"),
+        (ORTHOGONAL, X, "torch.aten.linalg_matrix_exp.default Gemm"),
+        (Returning(lambda x: x * 2), torch.view_as_complex(X.view(2, 2, 2)).conj().imag, "Mul"),
         (experts(), {"x": {"rows": EXPERTS[0, :6, :8] - 1, "ends": ROUTED}}, "Grouped-Matmul"),
         (experts(), {"x": {"rows": EXPERTS[0, :1, :8] - 1, "ends": ROUTED // 6}}, "Grouped-Matmul"),
     ],

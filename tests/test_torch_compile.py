@@ -38,10 +38,44 @@ def compiled() -> Any:
     return iossim.torch.compile(module, image, "v100-sxm2", scheduler="greedy")
 
 
-def test_a_misspelt_keyword_is_one_line_and_a_compiled_module_says_what_it_runs(compiled: Any) -> None:
-    with pytest.raises(OptionError, match=r"compile takes no `devcie`; did you mean 'device'\? known: "):
-        iossim.torch.compile(compiled.module, X, devcie="t4")
-    assert repr(compiled).startswith("<CompiledModule Branches: <StreamSchedule greedy of Branches on v100-sxm2")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"devcie": "t4"}, r"compile takes no `devcie`; did you mean 'device'\? known: "),
+        ({"scheduler": "ios-bth"}, "`scheduler` 'ios-bth' is not known; did you mean 'ios-both'"),
+        ({"tune": float("nan")}, "`tune` is nan; give seconds"),
+    ],
+)
+def test_a_wrong_option_is_one_line_that_names_it(compiled: Any, options: Any, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        iossim.torch.compile(compiled.module, X, **options)
+
+
+def test_a_compiled_module_is_a_module_and_can_be_part_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the attributes of its own, runs in its parent, and is traced and transformed as the module itself."""
+    body = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    parent = nn.Sequential(body, nn.Tanh()).eval().requires_grad_(False)
+    expected, jacobian = parent(X), torch.func.jacrev(body)(X)
+    parent[0] = part = iossim.torch.compile(body, X)
+    runs, run = [], Bound.run
+    monkeypatch.setattr(Bound, "run", lambda bound, given: (runs.append(bound), run(bound, given))[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for called in (parent, torch.compile(parent, backend="eager")):
+            torch.testing.assert_close(called(X), expected)
+            assert runs.pop()
+        torch.testing.assert_close(torch.func.jacrev(part)(X), jacobian)
+        whole = iossim.torch.compile(parent, X)
+        runs.clear()
+        torch.testing.assert_close(whole(X), expected)
+    assert len(runs) == 1, "the whole is one schedule"
+    assert [*parent.state_dict()] == ["0.module.0.weight", "0.module.0.bias"]
+    assert iossim.torch.compile(part, X).module is body is part.module
+    assert part.append == body.append, "an attribute of the module"
+    parent.train()
+    with pytest.warns(UserWarning, match="training of module Sequential changed") as told:
+        part(X)
+    assert told[0].filename == __file__
 
 
 def test_outputs_are_the_modules_and_the_callers_own(compiled: Any) -> None:
@@ -54,6 +88,7 @@ def test_outputs_are_the_modules_and_the_callers_own(compiled: Any) -> None:
         before = kept.clone()
         compiled(image * 5)
         torch.testing.assert_close(kept, before, rtol=0, atol=0)
+    assert repr(compiled).startswith("<CompiledModule Branches: <StreamSchedule greedy of Branches on v100-sxm2")
 
 
 def test_the_plan_is_of_streams_and_free_of_races_and_reads_the_modules_weights_unless_they_are_folded(
@@ -64,7 +99,8 @@ def test_the_plan_is_of_streams_and_free_of_races_and_reads_the_modules_weights_
     assert any(isinstance(command, Wait) for command in compiled.plan.commands)
     check_happens_before(compiled.plan)
     state = dict(compiled.module.named_parameters())
-    shared = {tensor.data_ptr() for tensor in compiled.shared_weights.values()}
+    (bound,) = compiled._bounds.values()
+    shared = {tensor.data_ptr() for tensor in bound.shared_weights.values()}
     assert {value.data_ptr() for name, value in state.items() if name.startswith("right.")} == shared
     assert state["left.0.weight"].data_ptr() not in shared
 
@@ -91,7 +127,7 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     monkeypatch.setattr(cupy_cudnn, "missing", lambda: "CuPy is not installed; pip install 'iossim[gpu]'")
     with pytest.warns(UserWarning, match=r"CuPy is not installed; pip install 'iossim\[gpu\]'; units run as PyTorch's"):
         bound = Bound(module, compiled.network, compiled.schedule, {"image": image}, "cuda")
-    ran = iossim.torch.CompiledModule(module, [bound], "cuda")
+    ran = iossim.torch.CompiledModule(module, [bound])
     begin, end = double.calls.index(("begin capture",)), double.calls.index(("end capture",))
     inside = [call[0] for call in double.calls[begin:end]]
     assert inside.count("wait") == sum(isinstance(command, Wait) for command in ran.plan.commands) > 0
@@ -203,6 +239,18 @@ def test_calls_of_several_threads_keep_apart() -> None:
         torch.set_float32_matmul_precision("highest")
 
 
+def test_a_shape_is_compiled_while_other_threads_wait() -> None:
+    """Tracing puts other tensors into the module: a call then would see these, or take them for a change."""
+    module = nn.Sequential(nn.Linear(64, 64), nn.ReLU()).eval().requires_grad_(False)
+    inputs = [torch.rand(count, 64) for count in (2, 3, 2, 3)]
+    expected = [*map(module, inputs)]
+    with ThreadPoolExecutor(3) as threads:
+        compiled, _ = threads.map(lambda x: iossim.torch.compile(module, x), inputs[:2])
+        torch.testing.assert_close([*threads.map(compiled, inputs)], expected, rtol=1e-4, atol=1e-5)
+    assert not compiled._warned
+    assert len(compiled._bounds) == 2
+
+
 @pytest.mark.parametrize("made", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_compiled_module_is_neither_copied_nor_pickled(made: Callable[[Any], Any], scaled: Any) -> None:
     with pytest.raises(ModelError, match="compiled module Scaled holds memory of its own"):
@@ -224,6 +272,15 @@ def test_backend_of_torch_compile() -> None:
     torch._dynamo.reset()
     with pytest.warns(UserWarning, match="gradients are asked of this graph"):
         assert ran(image)["sum"].requires_grad
+
+
+def test_a_graph_that_is_refused_runs_eagerly() -> None:
+    ran = torch.compile(lambda x: x.add_(1), backend="iossim", options={"scheduler": "greedy"}, dynamic=False)
+    with pytest.warns(UserWarning, match="changes its argument 'l_x_' in place, .*; it runs eagerly"):
+        torch.testing.assert_close(ran(x := X.clone()), X + 1)
+    torch.testing.assert_close(x, X + 1)
+    with pytest.raises(Exception, match="`scheduler` 'greed' is not known"):
+        torch.compile(lambda x: x * 3, backend="iossim", options={"scheduler": "greed"})(X)
 
 
 def test_a_module_that_is_trained_further_runs_eagerly() -> None:

@@ -142,7 +142,18 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
     with torch.no_grad(), pytest.warns(UserWarning, match="left.0.weight of module Branches changed"):
         agrees(compiled, image)
     (tmp_path / "broken").write_bytes(b"no archive")
+    saved = torch.load(tmp_path / "branches.iossim", weights_only=True)
+    damages: dict[str, Any] = {"given": None, "model": torch.zeros(5, dtype=torch.uint8), "chosen": None}
+    for part, value in damages.items():
+        torch.save(saved | {"shapes": [saved["shapes"][0] | {part: value}]}, tmp_path / part)
+    torch.save(saved | {"shapes": []}, tmp_path / "empty")
+    torch.save(saved | {"module": HostMemory}, tmp_path / "classes")
     for name, given, words in (
+        *((name, module, rf"{name}' is no compiled module that fits .* \(\w+Error: ?.*\)") for name in damages),
+        ("classes", module, "global: GLOBAL host_device.HostMemory was not an.*add_safe_globals"),
+        ("empty", compiled, "it has no shapes"),
+        ("branches.iossim", HostMemory, "type is not a PyTorch module that can be traced"),
+        ("branches.iossim", nn.Linear(2, 2), "module Linear: it is in training mode"),
         ("branches.iossim", module, "or has other weights"),
         ("branches.iossim", nn.Linear(2, 2).eval(), "was saved of a Branches, not of a Linear; load it with that"),
         ("broken", module, r"broken' is no compiled module that fits this Branches \(\w+Error: "),

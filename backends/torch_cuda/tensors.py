@@ -17,7 +17,7 @@ from iossim.ir.types import FP8, DType, Precision, TensorType
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
     DType(name): getattr(torch, DType(name).numpy_name)
-    for name in ("fp64", "fp32", "fp16", "bf16", *FP8, "int8", "uint8", "int32", "int64", "bool")
+    for name in ("fp64", "fp32", "fp16", "bf16", *FP8, "int8", "uint8", "int16", "int32", "int64", "bool")
 }
 #: Types of ``ml_dtypes``, which torch does not know: their numbers travel as the integers of their bits.
 _AS_BITS = (DType.BFLOAT16, *FP8)

@@ -103,9 +103,7 @@ def _flush(device: str) -> Callable[[], object]:
     """Writes more than the caches hold."""
     size_bytes = _CPU_CACHES_BYTES
     if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
-        # torch before 2.4 does not tell the size of the L2; no GPU's is larger than this.
-        size_bytes = 2 * int(getattr(properties, "L2_cache_size", 128 * 2**20))
+        size_bytes = 2 * torch.cuda.get_device_properties(0).L2_cache_size
     memory = torch.empty(size_bytes, dtype=torch.uint8, device=device)
     return lambda: memory.fill_(1)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,14 +16,13 @@ from iossim.backends.torch_cuda.backend import TorchBackend
 from iossim.backends.torch_cuda.tensor_backend import TensorBackend, tensor_backend
 from iossim.backends.torch_cuda.tensors import arithmetic, one_thread, to_array, to_tensor
 from iossim.base.errors import GraphError, ModelError, OptionError
-from iossim.execution.backend import BackendError, Choice, Choices, DeviceLostError
+from iossim.execution.backend import BackendError, Choice, DeviceLostError
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
 from iossim.execution.plan import Launch
 from iossim.execution.tolerance import SWAPPED, largest_difference, ranked, tolerance
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import StreamSchedule
 from iossim.torch.forms import Results, form, leaves, told, twins
 from iossim.torch.state import unchanged
@@ -62,7 +60,7 @@ class Bound:
         tensors = [path for path, value in here.items() if isinstance(value, torch.Tensor)]
         #: The path of each input of the network.
         self._paths = dict(zip(network.graph.inputs, tensors, strict=True))
-        self._module, self._name, self._place = module, type(module).__name__, place
+        self._module, self._name, self.place = module, type(module).__name__, place
         self._autocast = torch.is_autocast_enabled(place)
         self.shared_weights = _shared_weights(module, network)
         backend = executor(network, place)
@@ -74,21 +72,17 @@ class Bound:
             warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
             self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
         for name in self.plan.inputs:
-            computed, value = self._program.tensors[name].dtype, here[self._paths[name]]
-            if value.dtype != computed and not (self._autocast and value.is_floating_point()):
-                raise ModelError(
-                    f"argument {self._paths[name]!r} of module {self._name} is {value.dtype}, and its schedule "
-                    f"computes in {computed}; convert the module and its inputs"
-                )
+            self._compare(f"argument {self._paths[name]!r}", here[self._paths[name]], self._program.tensors[name])
         self._stream = next((value.device for value in here.values() if getattr(value, "is_cuda", False)), None)
         self._ended = torch.cuda.Event() if self._stream else None
         self._results: Results | None = None
         self._results = self._learned()
 
     def _take(self, backend: TensorBackend | TorchBackend, chosen: Chosen | None) -> None:
-        plain = backend.choices(self.network)
-        choices = plain if chosen is None else _recalled(chosen, plain)
-        self.plan = plan_for(self.schedule, self.network, backend, choices)
+        known, choices = chosen or {}, backend.choices(self.network)
+        self.plan = plan_for(
+            self.schedule, self.network, backend, lambda units, *how: known.get(" ".join(units)) or choices(units, *how)
+        )
         self._program = backend.program(self.network, self.plan, self.shared_weights)
         recorded = isinstance(backend, TensorBackend)
         self._settings: Callable[[], Any] = (
@@ -110,33 +104,25 @@ class Bound:
 
         ``given`` are the :func:`leaves` of arguments.
         """
-        tensors = self._program.tensors
-        with one_thread, torch.no_grad(), self._in_turn():
-            with self._settings():
-                for name in self.plan.inputs:
-                    tensors[name].copy_(given[self._paths[name]])
-                self._program.run()
-            constants = self.network.graph.constants
-            outputs = [
-                tensors[name] if name in tensors else to_tensor(constants[name].load(), self._place)
-                for name in self.network.graph.outputs
-            ]
-            if self._results is None:
-                return [each.clone() for each in outputs]
-            return self._results.returned(outputs, given)
-
-    @contextmanager
-    def _in_turn(self) -> Iterator[None]:
-        """Order work issued here after all earlier work of the plan, on any stream: both use one memory."""
-        if self._ended is None:
-            yield
-            return
-        stream = torch.cuda.current_stream(self._stream)
-        stream.wait_event(self._ended)
-        try:
-            yield
-        finally:
-            self._ended.record(stream)
+        tensors, constants = self._program.tensors, self.network.graph.constants
+        with one_thread, torch.no_grad():
+            if self._ended is not None:  # earlier work of the plan, on any stream, uses the same memory
+                torch.cuda.current_stream(self._stream).wait_event(self._ended)
+            try:
+                with self._settings():
+                    for name in self.plan.inputs:
+                        tensors[name].copy_(given[self._paths[name]])
+                    self._program.run()
+                outputs = [
+                    tensors[name] if name in tensors else to_tensor(constants[name].load(), self.place)
+                    for name in self.network.graph.outputs
+                ]
+                if self._results is None:
+                    return [each.clone() for each in outputs]
+                return self._results.returned(outputs, given)
+            finally:
+                if self._ended is not None:
+                    self._ended.record(torch.cuda.current_stream(self._stream))
 
     def _learned(self) -> Results:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
@@ -159,26 +145,27 @@ class Bound:
                         "let it change a clone"
                     )
             made = self.run(leaves(self.given))
-            self._check([value for value in expected if value is not None], made)
+            self._check([value for value in expected if isinstance(value, torch.Tensor)], made)
             return Results(self._name, expected, structure, own, state.plain)
 
-    def _check(self, expected: list[Any], made: list[torch.Tensor]) -> None:
-        fits = len(expected) == len(made) and all(
-            isinstance(one, torch.Tensor) and one.shape == other.shape
-            for one, other in zip(expected, made, strict=True)
-        )
-        if not fits:
+    def _compare(self, what: str, own: torch.Tensor, other: torch.Tensor) -> None:
+        """Raises ModelError for a tensor of the module that is of another form than the schedule's."""
+        may_differ = self._autocast and own.is_floating_point() and other.is_floating_point()
+        same = own.layout is other.layout and (own.shape, own.device) == (other.shape, other.device)
+        if not same or (own.dtype != other.dtype and not may_differ):
             raise ModelError(
-                f"module {self._name} returns {len(expected)} values that are not the tensors of its graph"
+                f"{what} of module {self._name} is {told(form(own))}, and its schedule computes with "
+                f"{told(form(other))}; convert the module or its inputs"
+            )
+
+    def _check(self, expected: list[torch.Tensor], made: list[torch.Tensor]) -> None:
+        if len(expected) != len(made):
+            raise ModelError(
+                f"module {self._name} returns numbers that depend on its arguments; return tensors of them"
             )
         ordered, swapped = ranked(self.network.graph), []
         for number, (one, other) in enumerate(zip(expected, made, strict=True)):
-            may_differ = self._autocast and one.is_floating_point() and other.is_floating_point()
-            if one.device != other.device or (one.dtype != other.dtype and not may_differ):
-                raise ModelError(
-                    f"output {number} of module {self._name} is {told(form(one))}, and by its schedule "
-                    f"{told(form(other))}; convert the module and its inputs"
-                )
+            self._compare(f"output {number}", one, other)
             error = largest_difference({"output": to_array(other)}, {"output": to_array(one)}).relative
             if error > tolerance(self.network):
                 if self.network.graph.outputs[number] not in ordered:
@@ -191,13 +178,6 @@ class Bound:
             warnings.warn(
                 f"iossim.torch: outputs {swapped} of module {self._name} differ from its own; {SWAPPED}", stacklevel=4
             )
-
-
-def _recalled(chosen: Chosen, choices: Choices) -> Choices:
-    def choose(units: tuple[str, ...], strategy: Strategy, variant: str = "") -> Choice:
-        return chosen.get(" ".join(units)) or choices(units, strategy, variant)
-
-    return choose
 
 
 def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tensor]:

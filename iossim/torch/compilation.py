@@ -10,28 +10,33 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from operator import is_
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from iossim import api
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.base.errors import ModelError, public
+from iossim.backends.torch_cuda.tensors import one_thread
+from iossim.base.errors import GraphError, ModelError, OptionError, public
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
+from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.hardware.names import device_names
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
 from iossim.models.load import load as load_network
-from iossim.models.sources.torch_module import call_arguments
-from iossim.schedule.schedule import AnySchedule
+from iossim.models.sources.torch_module import call_arguments, check_inference
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.streams import as_streams
+from iossim.search.scheduler import SCHEDULERS
 from iossim.tasks.measured_schedules import plain_schedule
-from iossim.torch.bound import Bound, executor, named_tensors
+from iossim.torch.bound import Bound, Chosen, executor
 from iossim.torch.compiled_module import CompiledModule, read_compiled
 from iossim.torch.forms import leaves
 from iossim.torch.state import unchanged
@@ -55,24 +60,29 @@ def compile(
     without a profile, units run sequentially. ``scheduler`` names any, of stages or of streams. With ``tune`` stages
     are selected by measurement on the module's device, for about that many seconds; the simulator of ``device``
     proposes them. Other shapes are compiled at their first call, up to eight, and run eagerly after that; with
-    ``dynamic=False`` all others run eagerly.
+    ``dynamic=False`` all others run eagerly. No other thread may run the module itself while it is compiled.
 
     Under autocast it computes in autocast's precisions, and must be called under it. The module is run to compare
     outputs; its state, and that of random number generators, is restored. Raises ModelError for a module that torch
     cannot export, that changes its arguments or itself (as hooks may), or whose outputs do not depend on its arguments
     only; BackendError for an element type that torch has few functions for; OptionError or DeviceError.
     """
-    if not isinstance(module, torch.nn.Module):
-        raise ModelError(f"{type(module).__name__} is not a PyTorch module; give a torch.nn.Module")
+    module = _own(module)
+    if not isinstance(tune, int | float) or not 0 <= tune < inf:
+        raise OptionError(f"`tune` is {tune!r}; give seconds, or 0 to measure nothing")
+    SCHEDULERS.find(scheduler)
     given = _bound(module, *call_arguments(example_inputs, type(module).__name__))
-    place = _place(given)
+    place = _place(module, given)
 
     def compiled(arguments: Mapping[str, Any]) -> Bound:
-        network = _in_tf32(_network(module, arguments), place)
+        call = inspect.BoundArguments(inspect.signature(module.forward), dict(arguments))
+        with unchanged(module, seed=0):
+            network = _in_tf32(load_network(module, call), place)
         found = _schedule(network, place, device, scheduler, tune)
         return Bound(module, network, as_streams(found, network), arguments, place)
 
-    return CompiledModule(module, [compiled(given)], place, None if dynamic is False else compiled)
+    with one_thread:
+        return CompiledModule(module, [compiled(given)], None if dynamic is False else compiled)
 
 
 @public
@@ -82,19 +92,22 @@ def load(path: str | Path, module: Any) -> CompiledModule:
     Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights if the
     file has some that were computed from them.
     """
-    saved = [*read_compiled(Path(path), type(module).__name__, named_tensors(module))]
-    place = _place(saved[0][2])
-    bounds = [
-        Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
-        for network, schedule, given, chosen in saved
-    ]
-    return CompiledModule(module, bounds, place)
+    module = _own(module)
+    check_inference(module)
+
+    def bind(network: Network, schedule: StreamSchedule, given: Mapping[str, Any], chosen: Chosen) -> Bound:
+        place = _place(module, given)
+        return Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
+
+    with one_thread:
+        return CompiledModule(module, read_compiled(Path(path), module, bind))
 
 
-def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
-    """The network of a module at the shapes of its arguments; raises ModelError if it has none."""
-    with unchanged(module, seed=0):
-        return load_network(module, inspect.BoundArguments(inspect.signature(module.forward), dict(given)))
+def _own(module: Any) -> torch.nn.Module:
+    """The module that is meant, of a compiled one its own; raises ModelError for any other value, and TorchScript."""
+    if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, torch.nn.Module):
+        raise ModelError(f"{type(module).__name__} is not a PyTorch module that can be traced; give a torch.nn.Module")
+    return module.module if isinstance(module, CompiledModule) else module
 
 
 def _in_tf32(network: Network, place: str) -> Network:
@@ -107,24 +120,27 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
     if tune:
         prices = MeasuredCostModel(executor(network, place), MeasurementStore(None))
         return api.optimize(network, device, scheduler=scheduler, cost_model=prices, budget=f"{tune:g}s")
-    target = device or _own_device(place)
-    if target is None:
+    if (
+        device is None
+        and place == "cuda"
+        and (own := device_of_product(torch.cuda.get_device_name())) in device_names()
+    ):
+        device = own
+    if device is None:
         return plain_schedule(network, "sequential")
-    return api.scheduled(network, target, scheduler=scheduler, engine=Engine.GRAPH).schedule
+    return api.scheduled(network, device, scheduler=scheduler, engine=Engine.GRAPH).schedule
 
 
-def _place(given: Mapping[str, Any]) -> str:
-    """The kind of device of all tensors; raises BackendError if there are several."""
+def _place(module: torch.nn.Module, given: Mapping[str, Any]) -> str:
+    """The kind of device of all tensors; raises ModelError unless there is one."""
     places = {value.device.type for value in leaves(given).values() if isinstance(value, torch.Tensor)}
-    return usable_device(places.pop() if len(places) == 1 else "several")
-
-
-def _own_device(place: str) -> str | None:
-    """The profile of the GPU that torch uses; None if there is none."""
-    if place != "cuda":
-        return None
-    name = device_of_product(torch.cuda.get_device_name())
-    return name if name in device_names() else None
+    if len(places) != 1:
+        found = " and ".join(sorted(places)) or "no device"
+        raise ModelError(
+            f"the tensors among the example inputs of module {type(module).__name__} are on {found}; give some on one, "
+            "alone or in tuples, dicts or classes of torch.export.register_dataclass"
+        )
+    return usable_device(*places)
 
 
 def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -138,15 +154,18 @@ def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[s
         ) from None
 
 
-def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def dynamo_backend(
+    body: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[..., Any]:
     """A callable for a graph of dynamo's: weights, which are passed as inputs, are restored; shapes are fixed.
 
-    A graph with sizes as inputs, or with requested gradients, runs eagerly, with a warning, and so does a call with
-    other weights. Raises as :func:`iossim.torch.compile`.
+    A graph that :func:`compile` refuses, with sizes as inputs, or with requested gradients, runs eagerly, with a
+    warning, and so does a call with other weights. ``options`` are keywords of :func:`compile`; raises OptionError or
+    DeviceError as it does.
     """
     eager: Callable[..., Any] = body.forward
     if not all(isinstance(value, torch.Tensor) for value in example_inputs):
-        return _eager(eager, "sizes are inputs of this graph")
+        return _eager(eager, "sizes are inputs of this graph; give torch.compile dynamic=False")
     if torch.is_grad_enabled() and any(value.requires_grad for value in example_inputs):
         return _eager(eager, "gradients are asked of this graph; call it under torch.no_grad()")
     # A copy: dynamo's calls match the arguments of its own graph, and its module makes its forward at its first call.
@@ -154,7 +173,7 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
     places = [node for node in whole.graph.nodes if node.op == "placeholder"]
     free, weights = [], {}
     for number, (node, value) in enumerate(zip(places, example_inputs, strict=True)):
-        if not _is_weight(node.name, value):
+        if not isinstance(value, torch.nn.Parameter) and "_buffers_" not in node.name:
             free.append(number)
             node.target = node.name  # the exporter's name for it
             continue
@@ -165,7 +184,10 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
             node.replace_all_uses_with(whole.graph.get_attr(node.name))
         whole.graph.erase_node(node)
     whole.recompile()
-    compiled = compile(whole.eval(), tuple(example_inputs[number] for number in free), dynamic=False)
+    try:
+        compiled = compile(whole.eval(), tuple(example_inputs[number] for number in free), dynamic=False, **options)
+    except (BackendError, GraphError, ModelError) as error:
+        return _eager(eager, str(error))
     others: Callable[..., Any] | None = None
 
     def run(*given: Any) -> Any:
@@ -181,8 +203,3 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
 def _eager(forward: Callable[..., Any], reason: str) -> Callable[..., Any]:
     warnings.warn(f"iossim.torch: {reason}; it runs eagerly", stacklevel=3)
     return forward
-
-
-def _is_weight(name: str, value: Any) -> bool:
-    """True where an input of a dynamo graph is a parameter or buffer of the module that was compiled."""
-    return isinstance(value, torch.nn.Parameter) or "_buffers_" in name

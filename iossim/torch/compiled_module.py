@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import inspect
 import io
-import pickle
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 
 from iossim.backends.torch_cuda.tensors import one_thread, to_array
@@ -28,8 +26,8 @@ from iossim.models.options import LoadOptions
 from iossim.models.sources.onnx_file import network_of_model
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
-from iossim.torch.bound import Bound, Chosen
-from iossim.torch.forms import Form, differs_in_shape, form, leaves, settings, told
+from iossim.torch.bound import Bound, Chosen, named_tensors
+from iossim.torch.forms import Form, form, leaves, settings, told
 from iossim.torch.state import State
 
 #: Version of the files of compiled modules.
@@ -38,26 +36,32 @@ FORMAT = 1
 MOST_SHAPES = 8
 #: The path and form of each argument, or part of one.
 Forms = tuple[tuple[str, Form], ...]
-#: Form of an argument that only other calls have.
-_LEFT_OUT: Form = (str, "left out")
 #: Compiles a module for arguments by name.
 Compile = Callable[[Mapping[str, Any]], Bound]
 
 
-class CompiledModule:
-    """Runs a module's schedule; it is called like the module, and returns the same.
+class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library that is not read
+    """Runs a module's schedule; it is called like the module, returns the same, and has the module's attributes.
 
-    With ``again`` other shapes and strides are compiled at their first call, :data:`MOST_SHAPES` of them. Calls that do
+    The module is its only part, ``module``, which the keys of a state dict begin with. With ``again`` other shapes and
+    strides are compiled at their first call, :data:`MOST_SHAPES` of them. Calls that do
     not match run eagerly, with one warning per reason: other arguments (shape, strides, element
     type, device, or a value that is no tensor), a changed module, other settings of PyTorch, a requested
     gradient. Calls from several threads run sequentially. It can be neither copied nor pickled: :meth:`save` it.
     """
 
-    def __init__(self, module: Any, bounds: Sequence[Bound], place: str, again: Compile | None = None) -> None:
+    # Not in its dict: of a module that it is part of, the state does not cover what it keeps of its calls.
+    __slots__ = (
+        *("_again", "_bounds", "_name", "_on_gpu", "_place", "_settings", "_signature", "_state", "_warned"),
+        *("network", "plan", "schedule"),
+    )
+
+    def __init__(self, module: Any, bounds: Sequence[Bound], again: Compile | None = None) -> None:
+        super().__init__()
         first = bounds[0]
+        self.training = module.training
         self.module, self.network, self.schedule, self.plan = module, first.network, first.schedule, first.plan
-        self.shared_weights = first.shared_weights
-        self._name, self._place, self._again = type(module).__name__, place, again
+        self._name, self._place, self._again = type(module).__name__, first.place, again
         self._signature = inspect.signature(module.forward)
         #: By the forms of arguments; None for shapes that run eagerly.
         self._bounds: dict[Forms, Bound | None] = {}
@@ -65,27 +69,34 @@ class CompiledModule:
             example = inspect.BoundArguments(self._signature, dict(bound.given))
             example.apply_defaults()
             self._bounds[_forms(leaves(example.arguments))] = bound
-        self._settings = settings(place)
+        self._settings = settings(first.place)
         self._on_gpu = any(getattr(value, "is_cuda", False) for value in leaves(first.given).values())
         self._warned: set[str] = set()
         self._state = State(module)
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+        """What the module returns. Where PyTorch traces or transforms a call, it is the module's own."""
         call = self._signature.bind(*arguments, **keywords)
         given = dict(call.arguments)
         call.apply_defaults()
         here = leaves(call.arguments)
-        kind, reason = self._unfit(here)
-        bound = None
-        if not reason:
-            kind = "arguments"
-            bound, reason = self._bound(given, here)
-        if bound is None:
-            if kind not in self._warned:
-                self._warned.add(kind)
-                warnings.warn(f"iossim.torch: {reason}; this call runs eagerly", stacklevel=2)
-            return self.module(*arguments, **keywords)
-        return bound.run(here)
+        with one_thread:  # another may compile a shape, while which the module is not itself
+            if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
+                return self.module(*arguments, **keywords)
+            kind, reason = self._unfit(here)
+            if not reason:
+                kind = "arguments"
+                bound, reason = self._bound(given, here)
+                if bound is not None:
+                    return bound.run(here)
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(f"iossim.torch: {reason}; this call runs eagerly", stacklevel=5)
+        return self.module(*arguments, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name == "module" else getattr(self.module, name)
 
     def __repr__(self) -> str:
         return f"<CompiledModule {self._name}: {self.schedule!r}>"
@@ -101,7 +112,25 @@ class CompiledModule:
 
         Weights that are not tensors of the module are included. Raises ModelError if the file cannot be written.
         """
-        _write(Path(path), self._name, [bound for bound in self._bounds.values() if bound is not None])
+        shapes = []
+        for bound in filter(None, self._bounds.values()):
+            constants = bound.network.graph.constants
+            shared = [name for name, constant in constants.items() if constant in bound.shared_weights]
+            shapes.append(
+                {
+                    "given": dict(bound.given),
+                    "model": torch.frombuffer(bytearray(_model(bound.network, shared)), dtype=torch.uint8),
+                    "shared": shared,
+                    "schedule": bound.schedule.model_dump_json(),
+                    "chosen": {units: astuple(choice) for units, choice in bound.chosen.items()},
+                }
+            )
+        made = io.BytesIO()
+        torch.save({"format": FORMAT, "module": self._name, "shapes": shapes}, made)
+        try:
+            write_atomically(Path(path), made.getvalue())
+        except OSError as error:
+            raise ModelError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
 
     def _bound(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Bound | None, str]:
         """The bound schedule for a call, or the reason why there is none; compiles new shapes."""
@@ -110,15 +139,14 @@ class CompiledModule:
             return found, ""
         now, then = dict(forms), dict(next(iter(self._bounds)))
         one = next((path for path in {**now, **then} if now.get(path) != then.get(path)), "")
-        reason = f"{one} is {told(now.get(one, _LEFT_OUT))}, compiled was {told(then.get(one, _LEFT_OUT))}"
-        alike = [*now] == [*then] and all(
-            now[path] == then[path] or differs_in_shape(now[path], then[path]) for path in now
-        )
-        if self._again is None or not alike or forms in self._bounds:
+        here_is, compiled_was = (told(each.get(one, (str, "left out"))) for each in (now, then))
+        reason = f"{one} is {here_is}, compiled was {compiled_was}"
+        alike, compiled = ([(path, seen[:3]) for path, seen in each.items()] for each in (now, then))  # but in shape
+        if self._again is None or alike != compiled or forms in self._bounds:
             return None, reason
         if len(self._bounds) >= MOST_SHAPES:
             return None, f"{reason}, and {MOST_SHAPES} shapes in all"
-        with one_thread, torch.inference_mode(mode=False):
+        with torch.inference_mode(mode=False):
             try:
                 found = self._again(given)
             except IossimError as error:
@@ -149,74 +177,50 @@ def _forms(here: Mapping[str, Any]) -> Forms:
     return tuple((path, form(value)) for path, value in here.items())
 
 
-def _write(path: Path, name: str, bounds: Sequence[Bound]) -> None:
-    """Write the compilation of a module of class ``name``; raises ModelError for a path that cannot be written."""
-    shapes = []
-    for bound in bounds:
-        shared = [each for each, constant in bound.network.graph.constants.items() if constant in bound.shared_weights]
-        shapes.append(
-            {
-                "given": dict(bound.given),
-                "model": torch.from_numpy(np.frombuffer(_model(bound.network, shared), np.uint8).copy()),
-                "shared": shared,
-                "schedule": bound.schedule.model_dump_json(),
-                "chosen": {units: astuple(choice) for units, choice in bound.chosen.items()},
-            }
-        )
-    made = io.BytesIO()
-    torch.save({"format": FORMAT, "module": name, "shapes": shapes}, made)
-    try:
-        write_atomically(path, made.getvalue())
-    except OSError as error:
-        raise ModelError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
+def read_compiled(path: Path, module: torch.nn.Module, bind: Callable[..., Bound]) -> list[Bound]:
+    """The saved shapes of a module, each bound by ``bind``; raises ModelError for the file of another."""
+    import onnx
 
+    from iossim.models.onnx.file import OnnxModel
 
-def read_compiled(path: Path, name: str, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[Any, ...]]:
-    """Network, schedule, arguments and algorithms of each saved shape; raises ModelError."""
+    name, weights, bounds = type(module).__name__, named_tensors(module), []
     try:
         found = torch.load(path, weights_only=True)
         if found["format"] != FORMAT:
             raise ValueError(f"its format is {found['format']!r}")
         if found["module"] != name:
             raise ModelError(f"{str(path)!r} was saved of a {found['module']}, not of a {name}; load it with that")
-        for each in found["shapes"]:
-            yield _shape(each, name, weights)
+        for saved in found["shapes"]:
+            own: dict[str, Constant] = {each: ArrayConstant(to_array(weights[each])) for each in saved["shared"]}
+            model = onnx.ModelProto.FromString(saved["model"].numpy().tobytes())
+            network = network_of_model(OnnxModel(model, Path(f"module {name}"), name, own), LoadOptions())
+            schedule = StreamSchedule.model_validate_json(saved["schedule"])
+            fit(schedule, network)
+            chosen: Chosen = {units: Choice(*choice) for units, choice in saved["chosen"].items()}
+            bounds.append(bind(network, schedule, saved["given"], chosen))
+        if not bounds:
+            raise ValueError("it has no shapes")
+        return bounds
+    except IossimError:
+        raise
     except OSError as error:
         raise ModelError(f"cannot read {str(path)!r}: {error.strerror}; compile the module and save it") from None
-    except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:80]
+    except Exception as error:  # of libraries that read or run what was damaged
+        cause = f"{type(error).__name__}: {str(error).rpartition('WeightsUnpickler error: ')[2]}"
         raise ModelError(
-            f"{str(path)!r} is no compiled module that fits this {name} ({reason}); compile it and save it again"
+            f"{str(path)!r} is no compiled module that fits this {name} ({' '.join(cause.split())[:240]}); compile it "
+            "and save it again"
         ) from None
-
-
-def _shape(saved: Mapping[str, Any], name: str, weights: Mapping[str, torch.Tensor]) -> tuple[Any, ...]:
-    import onnx
-
-    from iossim.models.onnx.file import OnnxModel
-
-    own: dict[str, Constant] = {each: ArrayConstant(to_array(weights[each])) for each in saved["shared"]}
-    model = onnx.ModelProto.FromString(saved["model"].numpy().tobytes())
-    network = network_of_model(OnnxModel(model, Path(f"module {name}"), name, own), LoadOptions())
-    schedule = StreamSchedule.model_validate_json(saved["schedule"])
-    fit(schedule, network)
-    chosen: Chosen = {units: Choice(*choice) for units, choice in saved["chosen"].items()}
-    return network, schedule, saved["given"], chosen
 
 
 def _model(network: Network, shared: Sequence[str]) -> bytes:
     """The graph as ONNX, without the module's own weights."""
-    import onnx
+    from onnx import TensorProto, numpy_helper
 
     from iossim.models.onnx.export import export_graph
 
-    def store(name: str, constant: Constant) -> onnx.TensorProto:
-        if name in shared:
-            return onnx.TensorProto(name=name)
-        return onnx.numpy_helper.from_array(constant.load(), name)
+    def store(name: str, constant: Constant) -> TensorProto | None:
+        return None if name in shared else numpy_helper.from_array(constant.load(), name)
 
     model = export_graph(network.graph, name=network.name, store=store, network=network)
-    kept = [each for each in model.graph.initializer if each.name not in shared]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
     return bytes(model.SerializeToString())

@@ -43,19 +43,14 @@ def leaves(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def differs_in_shape(now: Form, then: Form) -> bool:
-    """True for two forms of tensors in memory that differ at most in shape and strides."""
-    return now[:3] == then[:3] and len(now) == len(then) == 5 and isinstance(now[4], tuple)
-
-
 def told(seen: Form) -> str:
     """A form as text."""
     if len(seen) == 2:
         return str(seen[1])
     kind, dtype, device, shape, layout = seen
     own = "" if kind is torch.Tensor else f" of class {kind.__name__}"
-    contiguous = form(torch.empty(shape, device="meta"))[-1]
-    lies = f", strides {layout}" if isinstance(layout, tuple) and layout != contiguous else ""
+    is_usual = layout == form(torch.empty(shape, device="meta"))[-1]
+    lies = "" if is_usual else f", {'strides ' if isinstance(layout, tuple) else ''}{layout}"
     return f"{dtype}[{'x'.join(map(str, shape))}]{own} on {device}{lies}"
 
 
@@ -94,7 +89,7 @@ class Results:
     def __init__(
         self,
         module: str,
-        outputs: Sequence[torch.Tensor | None],
+        outputs: Sequence[Any],
         structure: Any,
         given: Mapping[str, Any],
         kept: Sequence[torch.Tensor],
@@ -104,10 +99,12 @@ class Results:
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}
-        self._results: list[_View | torch.Tensor | None] = []
+        #: What is no tensor is returned as it is.
+        self._results: list[Any] = []
+        tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
         for number, output in enumerate(outputs):
-            if output is None:
-                self._results.append(None)
+            if not isinstance(output, torch.Tensor):
+                self._results.append(output)
                 continue
             memory = _memory(output) if output.numel() else 0
             place = output.dtype, output.shape, output.stride()
@@ -123,7 +120,7 @@ class Results:
             elif memory and memory in own:
                 self._results.append(output)
             else:
-                together = [each for each in outputs if each is not None and _memory(each) == memory > 0] or [output]
+                together = [each for each in tensors if _memory(each) == memory > 0] or [output]
                 begin = min(map(_begin, together)) // _ALIGNMENT * _ALIGNMENT
                 size = max(map(_end, together)) - begin
                 self._sizes[memory or number] = size + -size % _ALIGNMENT
@@ -136,7 +133,7 @@ class Results:
         made: dict[_View, torch.Tensor] = {}
         results, left = [], iter(outputs)
         for result in self._results:
-            output = None if result is None else next(left)
+            output = next(left) if isinstance(result, _View | torch.Tensor) else None
             if output is None or not isinstance(result, _View):
                 results.append(result)
                 continue
@@ -161,7 +158,7 @@ def twins(given: Mapping[str, Any]) -> Any:
     def twin(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        if value.layout is not torch.strided or not _memory(value):
+        if value.layout is not torch.strided or not _memory(value) or value.is_conj() or value.is_neg():
             return value.detach().clone()
         if _memory(value) not in memory:
             memory[_memory(value)] = value.untyped_storage().clone()

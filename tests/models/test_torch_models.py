@@ -223,7 +223,7 @@ def test_a_histogram_may_have_edges_between_whole_numbers() -> None:
 def test_writes_at_places_are_no_inverse_order_unless_all_of_it_is_there(function: Callable[..., Tensor]) -> None:
     """Places that are no order; numbers that begin at 1, are of another type, or are added; orders of several rows."""
     traced = torch.export.export(Returning(function), (torch.rand(9),))
-    assert torch.ops.aten.index_put.default not in translations(traced.graph)
+    assert translations(traced.graph)[torch.ops.aten.index_put.default].__name__ != "_inverse"
 
 
 def test_inputs_are_called_as_arguments_and_outputs_as_keys() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
@@ -94,8 +93,8 @@ def _in_order(network: Network) -> bool:
     )
 
 
-#: Function from a name and a constant to its tensor.
-StoreWeight = Callable[[str, Constant], TensorProto]
+#: Function from a name and a constant to its tensor; None leaves it out.
+StoreWeight = Callable[[str, Constant], TensorProto | None]
 
 
 def export_graph(
@@ -115,7 +114,7 @@ def export_graph(
     if opset is None:
         opset = fitting_opset((node.op, types[node.inputs[0]]) for node in graph.nodes)
     speller = Speller(opset, Names(types))
-    weights = [(store or _tensor)(value, constant) for value, constant in graph.constants.items()]
+    weights = filter(None, ((store or _tensor)(value, constant) for value, constant in graph.constants.items()))
     names_of: dict[str, list[str]] = {}
     for node in graph.nodes:
         first = len(speller.nodes)
@@ -195,27 +194,21 @@ def write_onnx(
     total = sum(constant.type.bytes for constant in graph.constants.values())
     weights = path.with_name(f"{path.name}.weights")
     try:
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    except OSError as error:
-        raise OptionError(f"{path} cannot be written: {error.strerror}; choose another file") from None
-    try:
-        if total <= largest_inside_bytes:
-            model = export_graph(graph, opset, name, network=network)
-            written = [path]
-        else:
-            with (folder / weights.name).open("wb") as stream:
-                store: StoreWeight = lambda value, constant: _beside(value, constant, stream)  # noqa: E731
-                model = export_graph(graph, opset, name, store, network)
-            written = [path, weights]
-        (folder / path.name).write_bytes(model.SerializeToString())
-        if len(written) > 1:
-            onnx.checker.check_model(str(folder / path.name))
-        for each in reversed(written):  # the model last: it never exists without its weights
-            os.replace(folder / each.name, each)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as made:
+            folder, written = Path(made), [path] if total <= largest_inside_bytes else [path, weights]
+            if len(written) == 1:
+                model = export_graph(graph, opset, name, network=network)
+            else:
+                with (folder / weights.name).open("wb") as stream:
+                    store: StoreWeight = lambda value, constant: _beside(value, constant, stream)  # noqa: E731
+                    model = export_graph(graph, opset, name, store, network)
+            (folder / path.name).write_bytes(model.SerializeToString())
+            if len(written) > 1:
+                onnx.checker.check_model(str(folder / path.name))
+            for each in reversed(written):  # the model last: it never exists without its weights
+                os.replace(folder / each.name, each)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror or error}; choose another file") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return written
 
 

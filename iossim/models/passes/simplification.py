@@ -146,13 +146,14 @@ def constant_folding(graph: Graph, kept: frozenset[str] = frozenset()) -> Graph:
 
     Constants in ``kept`` count as variables: ops that depend on them are kept.
 
-    Invariant: afterwards each op depends on an input of the graph, or on a ``kept`` constant, and the outputs are
+    Invariant: afterwards each op depends on an input of the graph or on a ``kept`` constant, or is PyTorch's; outputs are
     unchanged to the last bit.
     """
     constants = dict(graph.constants)
     nodes = []
     for node in graph.nodes:
-        if not all(name in constants and name not in kept for name in node.inputs):
+        is_torchs = node.op.unit_kind.startswith("torch.")  # which ONNX cannot compute
+        if is_torchs or not all(name in constants and name not in kept for name in node.inputs):
             nodes.append(node)
             continue
         inputs = tuple(constants[name] for name in node.inputs)

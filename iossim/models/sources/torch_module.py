@@ -41,7 +41,8 @@ def load(module: Any, options: LoadOptions) -> Network:
             f"network {module!r} was made in memory, of a PyTorch module; give network=iossim.load(module, inputs), "
             "or as `model` an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
         )
-    if options.example_inputs is None and not _is_module(module):
+    torch = sys.modules.get("torch")  # which is not imported for this: no module exists before
+    if options.example_inputs is None and (torch is None or not isinstance(module, torch.nn.Module)):
         raise ModelError(
             f"model {shortened(module)} is no name: give a model of the zoo, the path of an ONNX file, or a PyTorch "
             "module (of a state_dict, the module that it is loaded into)"
@@ -58,12 +59,6 @@ def load(module: Any, options: LoadOptions) -> Network:
         return onnx_file.load(path, options)
     model = read_module(module, options.example_inputs)
     return replace(onnx_file.network_of_model(model, options), source=ModelSource(f"{TORCH}{model.name}"))
-
-
-def _is_module(model: object) -> bool:
-    """True if it is a PyTorch module; without importing torch, since no module exists before."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def read_module(module: Any, example_inputs: Any) -> OnnxModel:
@@ -109,12 +104,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
         )
     name = type(module).__name__
     arguments, keywords = call_arguments(example_inputs, name)
-    training = next((path for path, part in module.named_modules() if part.training), None)
-    if training is not None:
-        part = f"its part {training!r}" if training else "it"
-        raise ModelError(
-            f"module {name}: {part} is in training mode, and a schedule is for inference; call .eval() first"
-        )
+    check_inference(module)
     with _silence(), torch.no_grad():
         try:
             traced = torch.export.export(module, arguments, keywords)
@@ -125,9 +115,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             ) from None
         import onnxscript.optimizer
 
-        for number, value in enumerate(traced.graph_signature.user_outputs):
-            if not isinstance(value, str | None):
-                raise ModelError(f"output {number} of module {name} is {value!r}, no tensor; leave it out")
+        _leave_out_numbers(traced, name)
         try:
             program = _translated(traced)
             onnxscript.optimizer.inline(program.model)
@@ -141,6 +129,28 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             ) from None
     _name_outputs(program.model.graph, traced.call_spec.out_spec)
     return program
+
+
+def check_inference(module: Any) -> None:
+    """Raises ModelError for a module with a part in training mode."""
+    for path, part in module.named_modules():
+        if part.training:
+            where = f"{type(module).__name__}: " + (f"its part {path!r}" if path else "it")
+            raise ModelError(f"module {where} is in training mode, and a schedule is for inference; call .eval() first")
+
+
+def _leave_out_numbers(traced: Any, name: str) -> None:
+    """Make None, which is no output in ONNX's form, of outputs of a trace that are whole numbers, flags or text.
+
+    Raises ModelError for any other that is no tensor: a fraction may be another at each call.
+    """
+    for number, spec in enumerate(traced.graph_signature.output_specs):
+        if (value := getattr(spec.arg, "value", None)) is not None:
+            if not isinstance(value, int | str):
+                raise ModelError(f"output {number} of module {name} is {value!r}, no tensor; leave it out")
+            spec.arg = replace(spec.arg, value=None)
+    (end,) = traced.graph.find_nodes(op="output")
+    end.args = (tuple(value if hasattr(value, "name") else None for value in end.args[0]),)
 
 
 def _translated(traced: Any) -> Program:
@@ -172,8 +182,8 @@ def call_arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dic
     if isinstance(example_inputs, tuple | list):
         return tuple(example_inputs), {}
     raise ModelError(
-        f"module {name} needs example inputs: give iossim.load(module, (x, y)) a tuple of its arguments, "
-        "or a dict of them by name"
+        f"module {name} needs example inputs, and was given {shortened(example_inputs)}; give a tuple of its "
+        "arguments, a dict of them by name, or one tensor"
     )
 
 

@@ -31,13 +31,13 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     Raises ModelError for an operator of another library that cannot be carried.
     """
     import torch
-    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d
+    from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d, aten_index_put
 
     aten = torch.ops.aten
     found: dict[Any, Callable[..., Any]] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
-    if all(_inverts(node) for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)):
-        found[aten.index_put.default] = _inverse
+    puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
+    found[aten.index_put.default] = _inverse if all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
         found[aten.histc.default] = _counted
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
@@ -173,6 +173,25 @@ def _inverse(y: Any, places: Any, numbers: Any) -> Any:
     from onnxscript import opset18 as op
 
     return op.TopK(places[0], op.Constant(value_ints=[*numbers.shape]), largest=0)[1]
+
+
+def _masked(put: Callable[..., Any]) -> Callable[..., Any]:
+    """``aten::index_put`` by the exporter's translation, but for ``y[:, mask] = values``, the same at all places: these
+    are a choice, of which no shape depends on data.
+    """
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+
+    def translated(y: Any, places: Any, values: Any, accumulate: bool = False) -> Any:
+        *before, mask = places
+        sizes = None if mask is None or mask.dtype is not ir.DataType.BOOL or accumulate else [*map(int, mask.shape)]
+        after = len(y.shape) - len(before) - len(sizes or ())
+        is_same = len(values.shape) <= after or set(values.shape) <= {1}
+        if sizes is None or not is_same or any(each is not None for each in before):
+            return put(y, places, values, accumulate)
+        return op.Where(op.Reshape(mask, op.Constant(value_ints=[*sizes, *[1] * after])), values, y)
+
+    return translated
 
 
 def _counted(x: Any, bins: int, low: float, high: float) -> Any:

@@ -39,9 +39,8 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.backends.torch_cuda.baselines import outputs
-from iossim.backends.torch_cuda.program import TorchProgram, launch_module, torch_module
-from iossim.backends.torch_cuda.tensors import arithmetic
+from iossim.backends.torch_cuda.program import TorchProgram, input_tensors, launch_module, torch_module
+from iossim.backends.torch_cuda.tensors import arithmetic, to_array
 
 pytestmark = pytest.mark.torch
 
@@ -54,6 +53,12 @@ def agree(found: dict[str, Array], expected: dict[str, Array]) -> None:
     for name, array in expected.items():
         scale = max(1e-6, float(np.abs(array).max()))
         assert float(np.abs(found[name] - array).max()) / scale < 1e-4, name
+
+
+def outputs(network: Network, inputs: dict[str, Array]) -> dict[str, Array]:
+    """What the network as one module of PyTorch computes on the CPU."""
+    made = torch_module(network.graph)(*input_tensors(network.graph, inputs, "cpu"))
+    return dict(zip(network.graph.outputs, map(to_array, made), strict=True))
 
 
 def check(network: Network, device: str, engine: Engine, seed: int = 0) -> int:
