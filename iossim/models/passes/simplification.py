@@ -146,8 +146,8 @@ def constant_folding(graph: Graph, kept: frozenset[str] = frozenset()) -> Graph:
 
     Constants in ``kept`` count as variables: ops that depend on them are kept.
 
-    Invariant: afterwards each op depends on an input of the graph or on a ``kept`` constant, or is PyTorch's; outputs are
-    unchanged to the last bit.
+    Invariant: afterwards each op depends on an input of the graph, or on a ``kept`` constant, or is PyTorch's; outputs
+    are unchanged to the last bit.
     """
     constants = dict(graph.constants)
     nodes = []
