@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, Timed
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.issue import How
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, How
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
 from iossim.base.user_files import read_json, read_text, write_atomically
@@ -112,49 +111,19 @@ def _name(key: Hashable) -> str:
     return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """Cost of choosing algorithms so far: counts, and the time for which the device was warmed up.
-
-    ``convolutions`` are distinct ones with a choice: ``chosen_by_timing`` among ``candidates_timed``, or ``recalled``
-    from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered but did not run, with the
-    reason given for the first.
-    """
-
-    convolutions: int
-    plans_built: int
-    candidates_timed: int
-    chosen_by_timing: int
-    recalled: int
-    refused: int
-    first_refusal: str
-    warm_up_us: float
-
-
 class Algorithms:
-    """Chooses once for all equal convolutions, among ``most`` plans of each kind."""
+    """Chooses once for all equal convolutions, among ``most`` plans of each kind; ``known`` are the choices so far, of
+    which so many were ``recalled`` from a file.
+    """
 
     def __init__(
         self, timing: CandidateTiming, workspace_limit_bytes: int, most: int, kept: KeptChoices | None = None
     ) -> None:
-        self._driver, self._library, self._timing, self._kept = timing.lane.driver, timing.lane.library, timing, kept
+        self._driver, self._library, self.timing, self._kept = timing.lane.driver, timing.lane.library, timing, kept
         self._limit, self._most = workspace_limit_bytes, most
-        self._fastest: dict[Hashable, Timed] = {}
+        self.known: dict[Hashable, Timed] = {}
         self._lighter: dict[Hashable, list[Timed]] = {}
-        self._recalled = 0
-
-    def planning(self, warm_up_us: float) -> Planning:
-        refusals = self._timing.refusals
-        return Planning(
-            convolutions=len(self._fastest),
-            plans_built=self._library.built,
-            candidates_timed=self._timing.timed,
-            chosen_by_timing=len(self._fastest) - self._recalled,
-            recalled=self._recalled,
-            refused=len(refusals),
-            first_refusal=next(iter(refusals), ""),
-            warm_up_us=warm_up_us,
-        )
+        self.recalled = 0
 
     def choice(self, program: UnitProgram, variant: str = FASTEST) -> Choice:
         """The choices for a program's convolutions as one text, and the scratch memory that it needs.
@@ -215,15 +184,15 @@ class Algorithms:
 
     def fastest(self, call: ConvolutionCall) -> Timed:
         """Raises BackendError where no plan can run the call."""
-        if call.key not in self._fastest:
+        if call.key not in self.known:
             kept = None if self._kept is None else self._kept.find(call.key)
             recalled = None if kept is None else self._again(call, kept)
             fastest = recalled or self._times(call)[0]
             if self._kept is not None and recalled is None:
                 self._kept.keep(call.key, str(call.convolution), fastest)
-            self._fastest[call.key] = fastest
-            self._recalled += recalled is not None
-        return self._fastest[call.key]
+            self.known[call.key] = fastest
+            self.recalled += recalled is not None
+        return self.known[call.key]
 
     def every(self, program: UnitProgram) -> list[UnitVariant]:
         """All candidates for a program of one convolution, timed with equal care; the fastest first."""
@@ -258,7 +227,7 @@ class Algorithms:
 
     def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
         """The way with this name, if it can run the call; only its plan is built."""
-        known = self._fastest.get(call.key)
+        known = self.known.get(call.key)
         if known is not None and known.how == how:
             return known
         if how.way not in call.ways:
@@ -284,14 +253,14 @@ class Algorithms:
 
         Raises BackendError if there are none.
         """
-        refusals = self._timing.refusals
+        refusals = self.timing.refusals
         refused = len(refusals)
         targets = [self._driver.facts.sms // part for part in TARGETS if self._driver.facts.sms >= part]
         candidates = dict(self.candidates(call, targets if every else ()))
         # A broken device fails every plan: its own error is raised here, rather than that there are no plans.
         self._driver.synchronize()
         finalists = len(candidates) if every else None
-        timed = self._timing.times_us(call, candidates, finalists) if candidates else []
+        timed = self.timing.times_us(call, candidates, finalists) if candidates else []
         if not timed:
             why = f" ({refusals[0]})" if len(refusals) > refused else ""
             raise BackendError(

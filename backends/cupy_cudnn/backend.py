@@ -19,13 +19,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Planning
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Lane
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
-from iossim.backends.cupy_cudnn.issue import Lane
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -205,11 +204,6 @@ class CupyCudnnBackend:
     def context_of(self, network: Network) -> Context:
         """The conditions that times of a network depend on, including the layout of its images."""
         return replace(self.context, layout=self._options.layout_of(network.graph, self._precision))
-
-    @property
-    def planning(self) -> Planning:
-        """Cost of choosing algorithms so far."""
-        return self._algorithms.planning(self._clock.spent_us)
 
     def choices(self, network: Network) -> Choices:
         """For each unit or merged stage, the plans of cuDNN that are fastest for its convolutions alone, or a variant.

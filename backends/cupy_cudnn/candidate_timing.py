@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from iossim.backends.cupy_cudnn.clock import WorkingClock
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, Graph
-from iossim.backends.cupy_cudnn.issue import How, Lane, captured
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, How
+from iossim.backends.cupy_cudnn.driver import Allocation, Graph, Lane, captured
 from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.base.errors import first_line

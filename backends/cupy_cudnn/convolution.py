@@ -291,6 +291,30 @@ class ConvolutionCall:
 Step = KernelCall | Asked | ConvolutionCall
 
 
+class How(NamedTuple):
+    """A way to run a convolution: one of ``ConvolutionCall.ways``, and a plan of a library.
+
+    Where a way consists of several calls, its plan is how each of them runs, joined by ``+``: an attention apart is two
+    products.
+    """
+
+    way: str
+    plan: str
+
+    def __str__(self) -> str:
+        return f"{self.way}{':' if self.plan else ''}{self.plan}"
+
+    @staticmethod
+    def parsed(text: str) -> How:
+        way, _, plan = text.partition(":")
+        return How(way, plan)
+
+    @property
+    def parts(self) -> list[How]:
+        """The way of each of several calls."""
+        return [How.parsed(text) for text in self.plan.split("+") if text]
+
+
 def fused_or_apart(
     asked: Asked,
     views: Mapping[str, View],

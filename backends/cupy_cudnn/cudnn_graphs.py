@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -110,16 +110,11 @@ class CudnnGraphs:
         """cuDNN's own reason for having no plan, or not building one; empty where it gave none."""
         return next(iter(self._planned(convolution, 0).refused), "")
 
-    def bind(self, convolution: Asked, plan: str) -> tuple[Any, int]:
+    def bind(self, convolution: Asked, plan: str) -> partial[None]:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
         planned = self._planned(convolution, target_of(plan))
-        return planned.graph, planned.indices[plan]
-
-    def execute(self, executable: tuple[Any, int], addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
-        pack = {UIDS[name]: address for name, address in addresses.items()}
-        graph, index = executable
-        graph.execute_plan_at_index(pack, workspace, index, handle)
+        return partial(_execute, planned.graph, planned.indices[plan])
 
     def _ranked(self, convolution: Asked, sms: int) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
@@ -243,6 +238,11 @@ class CudnnGraphs:
 
     def _sums_in_half(self, dtype: DType) -> bool:
         return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
+
+
+def _execute(graph: Any, index: int, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+    pack = {UIDS[name]: address for name, address in addresses.items()}
+    graph.execute_plan_at_index(pack, workspace, index, handle)
 
 
 def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn import ordering_kernels, window_kernels
+from iossim.backends.cupy_cudnn import image_kernels, ordering_kernels
 from iossim.backends.cupy_cudnn.element_kernels import as_it_is, chain, gather, literal
-from iossim.backends.cupy_cudnn.grouped_kernels import grouped_product
-from iossim.backends.cupy_cudnn.image_kernels import grid_sample, resample
+from iossim.backends.cupy_cudnn.image_kernels import resample
+from iossim.backends.cupy_cudnn.product_kernels import grouped_product
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, norm, reduction, softmax
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import KernelCall, View
@@ -61,10 +61,10 @@ def _global_pool(op: GlobalAveragePool | GlobalMaxPool, x: View, y: View) -> Ker
 
 #: Ops that are one kernel, by what makes it.
 _KERNELS: Mapping[Callable[..., KernelCall], tuple[type[Op], ...]] = {
-    window_kernels.pool: (MaxPool, AveragePool, MaxPoolNhwc, AveragePoolNhwc),
+    image_kernels.pool: (MaxPool, AveragePool, MaxPoolNhwc, AveragePoolNhwc),
     _global_pool: (GlobalAveragePool, GlobalMaxPool, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc),
-    window_kernels.local_response_norm: (LocalResponseNorm,),
-    grid_sample: (GridSample,),
+    image_kernels.local_response_norm: (LocalResponseNorm,),
+    image_kernels.grid_sample: (GridSample,),
     ordering_kernels.arg_extreme: (ArgExtreme,),
     ordering_kernels.top_k: (TopK,),
     ordering_kernels.cumsum: (CumSum,),

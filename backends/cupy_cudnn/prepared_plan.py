@@ -17,8 +17,7 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms
 from iossim.backends.cupy_cudnn.candidate_timing import Timed
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.issue import Issue, Lane
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Issue, Lane, Stream
 from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, Follows, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
@@ -70,20 +71,21 @@ class HostLibrary:
     def refusal(self, convolution: Asked) -> str:
         return "" if self._plans_of(convolution) else "CUDNN_STATUS_NOT_SUPPORTED"
 
-    def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
+    def bind(self, convolution: Asked, plan: str) -> Executable:
         for found, duration_us in self._plans_of(convolution).items():
             if found.name == plan:
-                return convolution, found, duration_us
+                return partial(self._execute, convolution, found, duration_us)
         raise KeyError(plan)
 
-    def execute(
+    def _execute(
         self,
-        executable: tuple[Asked, EnginePlan, float],
+        convolution: Asked,
+        plan: EnginePlan,
+        duration_us: float,
         addresses: Mapping[str, int],
         workspace: int,
         handle: HostStream,
     ) -> None:
-        convolution, plan, duration_us = executable
         if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
             raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
         assert set(addresses) == set(convolution.operands)

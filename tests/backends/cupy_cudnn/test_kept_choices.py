@@ -12,8 +12,8 @@ from host_backend import HostBackend
 from small_networks import UNITS
 
 from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices, Timed
+from iossim.backends.cupy_cudnn.convolution import How
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
 from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine
@@ -47,8 +47,7 @@ def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
     path = tmp_path / "made" / "choices.json"
     first = backend(path)
     names = chosen(first)
-    assert first.planning.chosen_by_timing == first.planning.convolutions == 3
-    assert first.planning.recalled == 0
+    assert (first.planning.convolutions, first.planning.recalled) == (3, 0)
     second = backend(path, Engine.PAPER)  # a choice does not depend on the engine
     assert chosen(second) == names
     planning = second.planning
@@ -123,8 +122,8 @@ def test_by_default_another_network_recalls_what_it_shares_with_the_first(
         choices = made.choices(network := separable(channels))
         for unit in network.units:
             choices((unit.name,), Strategy.CONCURRENT)
-        counts.append((made.planning.recalled, made.planning.chosen_by_timing))
-    assert counts == [(0, 2), (1, 1), (2, 0)]
+        counts.append((made.planning.recalled, made.planning.convolutions))
+    assert counts == [(0, 2), (1, 2), (2, 2)]
     assert usual_choices() == tmp_path / "made" / "cudnn_choices.json"
     assert usual_choices().is_file()
     (place,) = json.loads(usual_choices().read_text())["places"]
