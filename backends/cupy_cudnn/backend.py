@@ -409,9 +409,11 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
 
 def _devices() -> int:
     """Number of visible devices; raises BackendError for a CuPy that is too old."""
-    from iossim.backends.cupy_cudnn.cupy_driver import device_count, version
+    import cupy
 
-    check_version("cupy", version())
+    from iossim.backends.cupy_cudnn.cupy_driver import device_count
+
+    check_version("cupy", str(cupy.__version__))
     return device_count()
 
 

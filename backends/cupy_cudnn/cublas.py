@@ -253,9 +253,6 @@ class WithCublas:
         own = next((plan for plan in self._own(convolution, target_of(name)) if plan.name == name), None)
         return own or self._cudnn.named(convolution, name)
 
-    def refusal(self, convolution: Asked) -> str:
-        return self._cudnn.refusal(convolution)
-
     def bind(self, convolution: Asked, plan: str) -> Executable:
         name, sms = plan.partition("@")[0], target_of(plan)
         if name not in PLANS:

@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.convolution import (
     TensorLayout,
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, EnginePlan, engines_first, target_of, target_text
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
@@ -278,7 +278,7 @@ def _shaped(result: Any, layout: TensorLayout) -> Any:
     return result.set_dim(list(layout.shape)).set_stride(list(layout.strides))
 
 
-def offers_in_words(library_of: Callable[[Precision], ConvolutionLibrary]) -> Iterator[str]:
+def offers_in_words(library_of: Callable[[Precision], CudnnGraphs]) -> Iterator[str]:
     """A line for each precision: the calls of each layout, and, in 16 bits, why an attention is not one call.
 
     Asked for with operands of usual size, as networks ask for theirs: by its plans, of which the first is built.

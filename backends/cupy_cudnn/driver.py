@@ -176,9 +176,6 @@ class ConvolutionLibrary(Protocol):
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         """The plan of that name alone, built; None where it is not among :meth:`plans` for its SMs."""
 
-    def refusal(self, convolution: Asked) -> str:
-        """The library's reason for having no plan, or not building one; empty where it gave none."""
-
     def bind(self, convolution: Asked, plan: str) -> Executable:
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
 

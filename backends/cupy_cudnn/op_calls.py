@@ -18,19 +18,12 @@ from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
 from iossim.ir.op import KindTable, Op, normal_axis
-from iossim.ir.ops.channels_last import (
-    AveragePoolNhwc,
-    ChannelsLast,
-    GlobalAveragePoolNhwc,
-    GlobalMaxPoolNhwc,
-    MaxPoolNhwc,
-)
-from iossim.ir.ops.gather import Gather, GatherElements
-from iossim.ir.ops.grid_sample import GridSample
+from iossim.ir.ops.channels_last import ChannelsLast
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.grouped_matmul import GroupedMatMul
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
+from iossim.ir.ops.pool import GlobalAveragePool, GlobalMaxPool
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Pad, Reshape, SpaceToDepth, Tile, Transpose
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split
@@ -59,19 +52,19 @@ def _global_pool(op: GlobalAveragePool | GlobalMaxPool, x: View, y: View) -> Ker
     return reduction(function, as_it_is(x), y, range(2, len(x.shape)))
 
 
-#: Ops that are one kernel, by what makes it.
-_KERNELS: Mapping[Callable[..., KernelCall], tuple[type[Op], ...]] = {
-    image_kernels.pool: (MaxPool, AveragePool, MaxPoolNhwc, AveragePoolNhwc),
-    _global_pool: (GlobalAveragePool, GlobalMaxPool, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc),
-    image_kernels.local_response_norm: (LocalResponseNorm,),
-    image_kernels.grid_sample: (GridSample,),
-    ordering_kernels.arg_extreme: (ArgExtreme,),
-    ordering_kernels.top_k: (TopK,),
-    ordering_kernels.cumsum: (CumSum,),
-    ordering_kernels.pick: (GatherElements,),
+#: Kinds of ops that are one kernel, by what makes it.
+_KERNELS: Mapping[Callable[..., KernelCall], str] = {
+    image_kernels.pool: "max_pool average_pool max_pool_nhwc average_pool_nhwc",
+    _global_pool: "global_average_pool global_max_pool global_average_pool_nhwc global_max_pool_nhwc",
+    image_kernels.local_response_norm: "local_response_norm",
+    image_kernels.grid_sample: "grid_sample",
+    ordering_kernels.arg_extreme: "arg_extreme",
+    ordering_kernels.top_k: "top_k",
+    ordering_kernels.cumsum: "cumsum",
+    ordering_kernels.pick: "gather_elements",
 }
 for _make, _kinds in _KERNELS.items():
-    OP_CALLS.register(*_kinds)(_of_kernel(_make))
+    OP_CALLS.register(*_kinds.split())(_of_kernel(_make))
 
 
 @OP_CALLS.register(Slice, Split, Transpose)
@@ -167,13 +160,9 @@ def _tile(calls: UnitChains, node: Node, op: Tile) -> None:
 
 @OP_CALLS.register(DepthToSpace, SpaceToDepth)
 def _blocks(calls: UnitChains, node: Node, op: DepthToSpace | SpaceToDepth) -> None:
-    ends = [calls.read(node), calls.written(node)]
-    deep, wide = ends if isinstance(op, DepthToSpace) else reversed(ends)
-    b, channels = op.block, wide.shape[1]
-    split = deep.split(1, (channels, b, b) if op.columns_first else (b, b, channels))
-    parts = split.permuted((0, 1, 4, 2, 5, 3) if op.columns_first else (0, 3, 4, 1, 5, 2))
-    whole = wide.split(3, (deep.shape[3], b)).split(2, (deep.shape[2], b))
-    calls.copy(*((parts, whole) if deep is ends[0] else (whole, parts)))
+    x = calls.read(node)
+    parts, order = op.parts(x.shape)
+    calls.copy(x.with_ones(parts).permuted(order), calls.written(node).with_ones([parts[axis] for axis in order]))
 
 
 @OP_CALLS.register(Pad)

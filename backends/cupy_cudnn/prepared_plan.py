@@ -218,21 +218,15 @@ def divisions(parts: Sequence[range | None]) -> dict[int, Part]:
     Launches in the order of issue belong to one division while their SMs are disjoint or the same.
     """
     found: dict[int, Part] = {}
-    members: list[tuple[int, range]] = []
-
-    def close() -> None:
-        division = tuple(sorted({sms for _, sms in members}, key=lambda sms: sms.start))
-        found.update({place: (division, division.index(sms)) for place, sms in members})
-        members.clear()
-
-    for place, sms in enumerate(parts):
-        if sms is None:
-            close()
-            continue
-        if any(sms != other and sms.start < other.stop and other.start < sms.stop for _, other in members):
-            close()
-        members.append((place, sms))
-    close()
+    members: dict[int, range] = {}
+    for place, sms in [*enumerate(parts), (len(parts), None)]:
+        others = {*members.values()} - {sms}
+        if sms is None or any(sms.start < other.stop and other.start < sms.stop for other in others):
+            division = tuple(sorted({*members.values()}, key=lambda own: own.start))
+            found |= {each: (division, division.index(own)) for each, own in members.items()}
+            members = {}
+        if sms is not None:
+            members[place] = sms
     return found
 
 

@@ -42,7 +42,8 @@ class Weights:
 
     def value(self, name: str) -> View:
         """A constant as it is."""
-        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name), self._in_order(name))
+        lies = name, tuple(range(len(self._graph.types[name].shape)))
+        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name), lies)
 
     def laid_out(self, filters: View) -> View:
         """Filters, all of a form of theirs, with their channels innermost."""
@@ -90,9 +91,7 @@ class Weights:
     def scaled(self, name: str, factor: float) -> View:
         """A constant times a factor."""
         of_type, text = self._graph.types[name], f"{factor!r} times: {name}"
-        return (
-            self.form(text, of_type, lambda: self.load(name) * np.float32(factor)) if factor != 1 else self.value(name)
-        )
+        return self.form(text, of_type, lambda: self.load(name) * np.float32(factor))
 
     def number(self, name: str) -> float:
         """A constant of one element."""
@@ -184,9 +183,6 @@ class Weights:
         self._makers.setdefault(name, (make, of_type.dtype))
         self._orders.setdefault(name, lies)
         return dense(Memory("weight", name), of_type.shape, dtype=of_type.dtype)
-
-    def _in_order(self, name: str) -> tuple[str, tuple[int, ...]]:
-        return name, tuple(range(len(self._graph.types[name].shape)))
 
     def load(self, name: str) -> Array:
         """A constant on the host."""

@@ -57,8 +57,7 @@ def _reduce(op: Reduce, types: Types, x: Operand) -> Operand:
 
 @computes("cumsum")
 def _cumsum(op: CumSum, types: Types, x: Operand) -> Operand:
-    (given,) = types
-    axis = normal_axis(op.axis, len(given.shape))
+    (given,), axis = types, op.axis
     x = torch.flip(x, [axis]) if op.reverse else x
     y = torch.cumsum(x, axis, dtype=DTYPES[given.dtype])
     if op.exclusive:
@@ -81,19 +80,17 @@ def _no_truth(op: Op, types: Types) -> str:
 
 @computes("arg_extreme", refuses=_no_truth)
 def _arg_extreme(op: ArgExtreme, types: Types, x: Operand) -> Operand:
-    axis = normal_axis(op.axis, len(types[0].shape))
     find = torch.argmin if op.smallest else torch.argmax
     if not op.last:
-        return find(x, axis, op.keepdims)
-    return types[0].shape[axis] - 1 - find(torch.flip(x, [axis]), axis, op.keepdims)
+        return find(x, op.axis, op.keepdims)
+    return types[0].shape[op.axis] - 1 - find(torch.flip(x, [op.axis]), op.axis, op.keepdims)
 
 
 @computes("top_k", refuses=_no_truth)
 def _top_k(op: TopK, types: Types, x: Operand) -> Operand:
     """By a stable sort: which of several equal elements ``torch.topk`` takes is not said, in ONNX it is the first."""
-    axis = normal_axis(op.axis, len(types[0].shape))
-    found = torch.sort(x, dim=axis, descending=op.largest, stable=True)
-    return tuple(torch.narrow(found[part], axis, 0, op.count) for part in range(2))
+    found = torch.sort(x, dim=op.axis, descending=op.largest, stable=True)
+    return tuple(torch.narrow(found[part], op.axis, 0, op.count) for part in range(2))
 
 
 @computes("batch_norm", refuses=floating_only)
@@ -104,8 +101,7 @@ def _batch_norm(op: BatchNorm, types: Types, x: Operand, *parameters: Operand) -
 
 @computes("layer_norm", "rms_norm", refuses=floating_only)
 def _layer_norm(op: LayerNorm | RmsNorm, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    shape = types[0].shape
-    normalised = shape[normal_axis(op.axis, len(shape)) :]
+    normalised = types[0].shape[op.axis :]
     norm: Callable[..., Operand] = F.layer_norm if isinstance(op, LayerNorm) else F.rms_norm
     if all(value.shape == normalised for value in types[1:]):
         return norm(x, normalised, *parameters, eps=op.epsilon)
@@ -144,8 +140,8 @@ _ALONG_AXIS: dict[str, Callable[..., Operand]] = {
 
 @computes(*_ALONG_AXIS, refuses=floating_only)
 def _softmax(op: SoftmaxLike, types: Types, x: Operand) -> Operand:
-    shape, function = types[0].shape, _ALONG_AXIS[op.kind]
-    axis = normal_axis(op.axis, len(shape))
+    function = _ALONG_AXIS[op.kind]
     if not op.flatten:
-        return function(x, dim=axis)
-    return torch.reshape(function(torch.flatten(x, axis), dim=axis), shape)
+        return function(x, dim=op.axis)
+    axis = normal_axis(op.axis, len(types[0].shape))
+    return torch.reshape(function(torch.flatten(x, axis), dim=axis), types[0].shape)

@@ -117,9 +117,6 @@ class Cudnn:
     def named(self, asked: Asked, name: str) -> EnginePlan | None:
         return EnginePlan(name, 0) if name == "eng0" else None
 
-    def refusal(self, asked: Asked) -> str:
-        return "none"
-
     def bind(self, asked: Asked, plan: str) -> Executable:
         def execute(addresses: object, workspace: int, handle: object) -> None:
             assert (plan, handle) == ("eng0", "of cuDNN")
