@@ -46,10 +46,8 @@ class KeptChoices:
 
     def find(self, key: Hashable) -> Timed | None:
         """The choice kept for equal work, by this process or another."""
-        name = _name(key)
-        if name not in self._own:
-            self._read()
-        found = self._own.get(name)
+        self._read()
+        found = self._own.get(_name(key))
         return None if found is None else Timed.of(found)
 
     def lighter(self, key: Hashable) -> list[Timed] | None:

@@ -153,11 +153,20 @@ def fallbacks(network: Network) -> list[Fallback]:
     last = CudnnOptions().layout_of(network.graph, network.precision) == "nhwc"
     weights = Weights(network.graph, None, last, network.precision is Precision.TF32)
     found: list[Fallback] = []
-    for index, unit in enumerate(network.units):
-        stage = lower_stage(network, [[index]], Strategy.CONCURRENT, Engine.GRAPH, in_place=True)
-        for program in (launch_program(network, stage, launch, weights) for launch in stage.launches):
-            found += [Fallback(each.node.name, each.kind, unit.name, each.reason) for each in program.fallbacks]
+    for unit in network.units:
+        program = _program(network, (unit.name,), Strategy.CONCURRENT, Engine.GRAPH, weights)
+        on_host = () if program is None else program.fallbacks
+        found += [Fallback(each.node.name, each.kind, unit.name, each.reason) for each in on_host]
     return found
+
+
+def _program(
+    network: Network, names: tuple[str, ...], strategy: Strategy, engine: Engine, weights: Weights
+) -> UnitProgram | None:
+    """The calls of units on buffers of their own; None if they launch nothing."""
+    indices = [network.unit_index[name] for name in names]
+    stage = lower_stage(network, [indices], strategy, engine, in_place=True)
+    return next((launch_program(network, stage, launch, weights) for launch in stage.launches), None)
 
 
 class CupyCudnnBackend:
@@ -190,16 +199,9 @@ class CupyCudnnBackend:
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
-        self.context = Context(
-            "cupy_cudnn",
-            device_of_product(facts.name),
-            str(precision),
-            str(engine),
-            options.layout_for(precision),
-            driver=facts.driver,
-            libraries=tuple(sorted((*facts.libraries, *versions))),
-            options=options.pairs,
-        )
+        under = device_of_product(facts.name), str(precision), str(engine), options.layout_for(precision)
+        libraries = tuple(sorted((*facts.libraries, *versions)))
+        self.context = Context("cupy_cudnn", *under, facts.driver, libraries, options.pairs)
 
     def context_of(self, network: Network) -> Context:
         """The conditions that times of a network depend on, including the layout of its images."""
@@ -308,13 +310,7 @@ class CupyCudnnBackend:
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
     def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
-        """The calls of units on buffers of their own; None if they launch nothing."""
-        indices = [network.unit_index[name] for name in names]
-        stage = lower_stage(network, [indices], strategy, self._engine, in_place=True)
-        if not stage.launches:
-            return None
-        (launch,) = stage.launches
-        return launch_program(network, stage, launch, self._weights_of(network))
+        return _program(network, names, strategy, self._engine, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
         """A plan ready to run on random inputs, and its outputs when it runs call by call."""

@@ -366,22 +366,9 @@ def convolution_of(
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")
     one, none = ((1,), (0,)) if rank == 1 else ((), ())  # cuDNN's images have two spatial dimensions at least
-
-    def layout(name: str) -> TensorLayout:
-        return layout_of(views[name], last)
-
-    return (BackwardData if isinstance(op, ConvTranspose) else Convolution)(
-        layout("x"),
-        layout("w"),
-        layout("y"),
-        none + op.pads[:rank],
-        none + op.pads[rank:],
-        one + op.strides,
-        one + op.dilations,
-        "b" in views,
-        activation,
-        layout("z") if "z" in views else None,
-        views["x"].dtype,
-        last,
-        _following(then, lambda view: layout_of(view, last)),
-    )
+    x, w, y = (layout_of(views[name], last) for name in "xwy")
+    z = layout_of(views["z"], last) if "z" in views else None
+    window = none + op.pads[:rank], none + op.pads[rank:], one + op.strides, one + op.dilations
+    follows = _following(then, lambda view: layout_of(view, last))
+    kind = BackwardData if isinstance(op, ConvTranspose) else Convolution
+    return kind(x, w, y, *window, "b" in views, activation, z, views["x"].dtype, last, follows)

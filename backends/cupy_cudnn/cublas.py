@@ -94,12 +94,10 @@ def gemm_of(asked: Asked) -> Gemm | None:
     if b is None or a is None or written is None or written[0] == _TRANSPOSED:
         return None
     found = Gemm(columns, rows, depth, b, a, written[1:], count, residual)
-    return found if asked.dtype is not DType.INT8 or _takes_int8(found) else None
-
-
-def _takes_int8(gemm: Gemm) -> bool:
-    is_even = not any(number % _INT8_STEP for number in (gemm.m, gemm.k, gemm.b[1], gemm.a[1], gemm.y[0]))
-    return is_even and (gemm.b[0], gemm.a[0]) == (_TRANSPOSED, _PLAIN)
+    if asked.dtype is not DType.INT8:
+        return found
+    is_even = not any(number % _INT8_STEP for number in (found.m, found.k, b[1], a[1], found.y[0]))
+    return found if is_even and (b[0], a[0]) == (_TRANSPOSED, _PLAIN) else None
 
 
 def _is_product(asked: Convolution) -> bool:

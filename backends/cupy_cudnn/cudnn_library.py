@@ -50,9 +50,8 @@ def make_findable() -> None:
     """Load what would not be found: a package's cuDNN by the front end, its cuBLASLt by cuDNN."""
     packaged = _package_folders("nvidia", "*/lib")
     for name in CUBLAS_NAMES:
-        if any(
-            (folder / name).exists() for folder in packaged
-        ):  # else the loader would map hundreds of MiB for nothing
+        # Else the loader would map hundreds of MiB for nothing.
+        if any((folder / name).exists() for folder in packaged):
             load_package(name)
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     seen = [*map(Path, folders), Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")]

@@ -192,17 +192,11 @@ def copy(source: View, target: View) -> KernelCall:
     return chain(COPY, [source], target)
 
 
-def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
-    """``x`` at the flat ``indices`` along ``axis`` to ``y``, whose same axis has one entry an index.
+def looked_up(x: View, indices: View, axis: int) -> tuple[View, Lookup]:
+    """The first operand of a chain, and the lookup, by which it reads ``x`` at dense ``indices`` along ``axis``.
 
     Negative indices count from the end, and none reaches outside.
     """
-    first, lookup = looked_up(x, indices, axis)
-    return chain(COPY, [first], y, lookup)
-
-
-def looked_up(x: View, indices: View, axis: int) -> tuple[View, Lookup]:
-    """The first operand of a chain, and the lookup, by which it reads ``x`` at dense ``indices`` along ``axis``."""
     return x.part(axis, 0, 1), Lookup(axis, indices, x.shape[axis])
 
 

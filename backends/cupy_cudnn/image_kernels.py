@@ -88,18 +88,13 @@ _INSIDE = """static __device__ inline int inside(int from, int size, int apart, 
 }
 """
 _MIDDLE = "float own[W]; take<P>(own, image + (long long)(top + r + PY) * x_oy);"
+_NORMALISED = "own[e] / powf(bias + scale * part[r][e], beta)"
 _LOWEST = "-__int_as_float(0x7f800000)"
 #: By kind: first value, how ``a`` and ``b`` are combined, value of an element, and result of a window.
 _KINDS = {
     "max_pool": (_LOWEST, "fmaxf(a, b)", "own[e]", "", "part[r][e]"),
     "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] * share"),
-    "local_response_norm": (
-        "0.0f",
-        "a + b",
-        "own[e] * own[e]",
-        _MIDDLE,
-        "own[e] / powf(bias + scale * part[r][e], beta)",
-    ),
+    "local_response_norm": ("0.0f", "a + b", "own[e] * own[e]", _MIDDLE, _NORMALISED),
 }
 #: Channels of 16 bits that lie in 16 bytes; so few as the second are read 8 bytes at a time, too.
 FITTING, FEW = 8, 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from iossim.backends.cupy_cudnn import image_kernels, ordering_kernels
-from iossim.backends.cupy_cudnn.element_kernels import as_it_is, chain, gather, literal
+from iossim.backends.cupy_cudnn.element_kernels import COPY, as_it_is, chain, literal, looked_up
 from iossim.backends.cupy_cudnn.image_kernels import resample
 from iossim.backends.cupy_cudnn.product_kernels import grouped_product
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, norm, reduction, softmax
@@ -135,12 +135,14 @@ def _grouped_product(calls: UnitChains, node: Node, op: GroupedMatMul) -> None:
 
 @OP_CALLS.register(Gather)
 def _gather(calls: UnitChains, node: Node, op: Gather) -> None:
+    """Along an axis of its own for all indices, which are flat."""
     x, given, axis = calls.looked_up(node)
     y, shape = calls.written(node), calls.graph.types[node.inputs[1]].shape
     indices = given if given.is_dense else calls.dense_copy(given)
     flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
+    first, lookup = looked_up(x, indices, axis)
     with calls.written_as(y, flat) as made:
-        calls.calls.append(gather(x, made, indices, axis))
+        calls.calls.append(chain(COPY, [first], made, lookup))
 
 
 @OP_CALLS.register(Expand)

@@ -67,8 +67,8 @@ class PreparedPlan:
         for launch in self.plan.launches:
             program = launch_program(network, self.plan, launch, weights)
             self._work[launch] = _Work(program, machine.algorithms.chosen(program, launch.algorithm))
-        on_host = [call for work in self._work.values() for call in work.program.fallbacks]
-        for line in remarks(network.name, [(call.node.name, call.kind, call.reason) for call in on_host]):
+        on_host = (call for work in self._work.values() for call in work.program.fallbacks)
+        for line in remarks(network.name, ((call.node.name, call.kind, call.reason) for call in on_host)):
             warn_once(line)
         if {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys():
             warn_once(f"products of fp8 of {network.name!r} dequantise their operands: libraries' own are not called")
@@ -121,8 +121,7 @@ class PreparedPlan:
         """A segment in parts: launches of which the host computes an op, and what is between them."""
 
         def by_host(command: Queued) -> bool:
-            work = self._work.get(command) if isinstance(command, Launch) else None
-            return work is not None and any(isinstance(call, HostCall) for call in work.program.calls)
+            return isinstance(command, Launch) and bool(self._work[command].program.fallbacks)
 
         return ((found, list(part)) for found, part in groupby(segment, by_host))
 
@@ -158,10 +157,7 @@ class PreparedPlan:
         """Address of a launch's scratch; 0 where it needs none."""
         if not self._has_room(launch):
             return self._extra[launch.queue].address
-        if launch.workspace is None:
-            return 0
-        assert self.plan.offsets is not None
-        return self.arena.address + self.plan.offsets[launch.workspace]
+        return 0 if launch.workspace is None else self.address(self.view(launch.workspace))
 
     def _issues(self, command: Launch | Copy) -> list[Issue]:
         lane = self._lane(command)

@@ -45,9 +45,8 @@ def quantised_op(calls: UnitChains, node: Node, op: Op) -> None:
     scales, bias = list[str](), list[str]()
     match op:
         case QuantizedConv() | QuantizedMatMul():
-            x, x_scale, x_zero, w, w_scale, w_zero, *scales = node.inputs
-            scales, bias = [x_scale, w_scale, *scales[:2]], scales[2:]
-            factors = (x, x_zero), (w, w_zero)
+            x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
+            factors, scales = ((x, x_zero), (w, w_zero)), [x_scale, w_scale, y_scale, y_zero]
         case IntegerMatMul() | IntegerConv():
             x, w, *zeros = node.inputs
             factors = (x, zeros[0] if zeros else None), (w, zeros[1] if len(zeros) > 1 else None)

@@ -287,8 +287,7 @@ def _read(views: Mapping[str, View], widths: Mapping[str, int], along: str, firs
     reads = named = ""
     for index, (name, view) in enumerate(views.items(), first):
         kind = value_name(view.dtype)
-        reads += (
-            f"{kind} v{index}[W];\n{read(f'v{index}', f'from_{name} + $in_{name}', widths[name], f'{name}_{along}')}"
-        )
+        at = f"from_{name} + $in_{name}"
+        reads += f"{kind} v{index}[W];\n" + read(f"v{index}", at, widths[name], f"{name}_{along}")
         named += f"const {kind} a{index} = v{index}[e];\n"
     return reads, named

@@ -78,14 +78,10 @@ class Conditions:
 
 def first_and_last(before: dict[str, float | str], after: dict[str, float | str]) -> dict[str, float | str]:
     """Two readings as one: each number as it was first and last, each text as it was last."""
-    told: dict[str, float | str] = {}
-    for name, value in after.items():
-        if isinstance(value, str):
-            told[name] = value
-        else:
-            told |= {f"{name}_first": before[name]} if name in before else {}
-            told[f"{name}_last"] = value
-    return told
+    numbers = {name: value for name, value in after.items() if not isinstance(value, str)}
+    first = {f"{name}_first": before[name] for name in numbers if name in before}
+    last = {f"{name}_last" if name in numbers else name: value for name, value in after.items()}
+    return first | last
 
 
 #: What a flush reads, in sizes of the L2: more than it, since the cache does not drop what is oldest first.

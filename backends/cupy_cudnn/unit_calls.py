@@ -208,7 +208,7 @@ class UnitCalls:
             raise BackendError(f"no kernel multiplies {x.dtype} without scales; use `backend` onnxruntime_cpu")
         usual = self.weights.layout.wanted
         last = max((usual, not usual), key=lambda tried: x.suits_cudnn(tried) + y.suits_cudnn(tried))
-        first = Prologue(element_kernels.COPY, x) if prologue is None else prologue
+        first = prologue or Prologue(element_kernels.COPY, x)
         before = () if first.kernel is None else (first.kernel,)
         if not x.suits_cudnn(last):
             moved = self.scratch(x.shape, x.dtype, last)
@@ -217,13 +217,12 @@ class UnitCalls:
         suits = y.dtype == x.dtype and y.suits_cudnn(last)
         in_place = y if suits else self.scratch(y.shape, x.dtype, last)
         others: dict[str, tuple[Step, ...]] = {}
-        if not isinstance(op, Conv) or w.memory.kind != "weight":
-            pass
-        elif op.groups > 1:
+        is_known = w.memory.kind == "weight"
+        if is_known and isinstance(op, Conv) and op.groups > 1:
             taps = self.weights.taps(w)
             ours = product_kernels.convolutions(op, first.expression, first.x, taps, y, epilogue.computed)
             others = {way: (kernel,) for way, kernel in ours.items()}
-        elif last and x.dtype.bytes == 2:
+        elif is_known and isinstance(op, Conv) and last and x.dtype.bytes == 2:
             others = self._padded(_Asked(op, x, w, in_place, y, epilogue, last), first, before)
         if not others:
             self.calls += before

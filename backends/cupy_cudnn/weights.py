@@ -7,6 +7,7 @@ constant on the device already, in the order in which a form wants it, the form 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -125,7 +126,7 @@ class Weights:
             lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
         )
 
-    def normalisation(self, node: Node) -> tuple[View, View]:
+    def normalisation(self, node: Node) -> list[View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)
         if not all(self.knows(name) for name in node.inputs[1:]):
@@ -138,10 +139,8 @@ class Weights:
             return multiplier_and_shift(scale, bias, mean, variance, epsilon)[index]
 
         key = f"{epsilon!r}: {' '.join(node.inputs[1:])}"
-        return (
-            self.form(f"multiplier {key}", of_type, lambda: part(0)),
-            self.form(f"shift {key}", of_type, lambda: part(1)),
-        )
+        names = f"multiplier {key}", f"shift {key}"
+        return [self.form(name, of_type, partial(part, index)) for index, name in enumerate(names)]
 
     def merged(self, merged: MergedConvolution, parts: Sequence[Node]) -> tuple[View, View | None]:
         """Weight and bias of the stacked convolution of ``parts``; no bias where none of them has one."""

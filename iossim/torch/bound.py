@@ -17,7 +17,7 @@ from iossim.backends.torch_cuda.backend import TorchBackend
 from iossim.backends.torch_cuda.tensor_backend import TensorBackend, tensor_backend
 from iossim.backends.torch_cuda.tensors import arithmetic, one_thread, to_array, to_tensor
 from iossim.base.errors import GraphError, ModelError, OptionError
-from iossim.execution.backend import BackendError, Choice, Choices, DeviceLostError
+from iossim.execution.backend import BackendError, Choice, DeviceLostError
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
 from iossim.execution.plan import Launch
@@ -87,8 +87,11 @@ class Bound:
 
     def _take(self, backend: TensorBackend | TorchBackend, chosen: Chosen | None) -> None:
         plain = backend.choices(self.network)
-        choices = plain if chosen is None else _recalled(chosen, plain)
-        self.plan = plan_for(self.schedule, self.network, backend, choices)
+
+        def choose(units: tuple[str, ...], strategy: Strategy, variant: str = "") -> Choice:
+            return (chosen or {}).get(" ".join(units)) or plain(units, strategy, variant)
+
+        self.plan = plan_for(self.schedule, self.network, backend, choose)
         self._program = backend.program(self.network, self.plan, self.shared_weights)
         recorded = isinstance(backend, TensorBackend)
         self._settings: Callable[[], Any] = (
@@ -191,13 +194,6 @@ class Bound:
             warnings.warn(
                 f"iossim.torch: outputs {swapped} of module {self._name} differ from its own; {SWAPPED}", stacklevel=4
             )
-
-
-def _recalled(chosen: Chosen, choices: Choices) -> Choices:
-    def choose(units: tuple[str, ...], strategy: Strategy, variant: str = "") -> Choice:
-        return chosen.get(" ".join(units)) or choices(units, strategy, variant)
-
-    return choose
 
 
 def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tensor]:

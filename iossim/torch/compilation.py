@@ -68,7 +68,9 @@ def compile(
     place = _place(given)
 
     def compiled(arguments: Mapping[str, Any]) -> Bound:
-        network = _in_tf32(_network(module, arguments), place)
+        with unchanged(module, seed=0):
+            call = inspect.BoundArguments(inspect.signature(module.forward), dict(arguments))
+            network = _in_tf32(load_network(module, call), place)
         found = _schedule(network, place, device, scheduler, tune)
         return Bound(module, network, as_streams(found, network), arguments, place)
 
@@ -91,12 +93,6 @@ def load(path: str | Path, module: Any) -> CompiledModule:
     return CompiledModule(module, bounds, place)
 
 
-def _network(module: torch.nn.Module, given: Mapping[str, Any]) -> Network:
-    """The network of a module at the shapes of its arguments; raises ModelError if it has none."""
-    with unchanged(module, seed=0):
-        return load_network(module, inspect.BoundArguments(inspect.signature(module.forward), dict(given)))
-
-
 def _in_tf32(network: Network, place: str) -> Network:
     """The network, in TF32 if it is an fp32 one on a GPU and PyTorch's settings allow TF32."""
     allowed = place == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -107,24 +103,18 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
     if tune:
         prices = MeasuredCostModel(executor(network, place), MeasurementStore(None))
         return api.optimize(network, device, scheduler=scheduler, cost_model=prices, budget=f"{tune:g}s")
-    target = device or _own_device(place)
-    if target is None:
+    if device is None and place == "cuda":
+        device = device_of_product(torch.cuda.get_device_name())
+        device = device if device in device_names() else None
+    if device is None:
         return plain_schedule(network, "sequential")
-    return api.scheduled(network, target, scheduler=scheduler, engine=Engine.GRAPH).schedule
+    return api.scheduled(network, device, scheduler=scheduler, engine=Engine.GRAPH).schedule
 
 
 def _place(given: Mapping[str, Any]) -> str:
     """The kind of device of all tensors; raises BackendError if there are several."""
     places = {value.device.type for value in leaves(given).values() if isinstance(value, torch.Tensor)}
     return usable_device(places.pop() if len(places) == 1 else "several")
-
-
-def _own_device(place: str) -> str | None:
-    """The profile of the GPU that torch uses; None if there is none."""
-    if place != "cuda":
-        return None
-    name = device_of_product(torch.cuda.get_device_name())
-    return name if name in device_names() else None
 
 
 def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +144,7 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
     places = [node for node in whole.graph.nodes if node.op == "placeholder"]
     free, weights = [], {}
     for number, (node, value) in enumerate(zip(places, example_inputs, strict=True)):
-        if not _is_weight(node.name, value):
+        if not (isinstance(value, torch.nn.Parameter) or "_buffers_" in node.name):  # no weight of the module
             free.append(number)
             node.target = node.name  # the exporter's name for it
             continue
@@ -181,8 +171,3 @@ def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., An
 def _eager(forward: Callable[..., Any], reason: str) -> Callable[..., Any]:
     warnings.warn(f"iossim.torch: {reason}; it runs eagerly", stacklevel=3)
     return forward
-
-
-def _is_weight(name: str, value: Any) -> bool:
-    """True where an input of a dynamo graph is a parameter or buffer of the module that was compiled."""
-    return isinstance(value, torch.nn.Parameter) or "_buffers_" in name

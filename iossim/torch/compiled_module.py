@@ -101,7 +101,13 @@ class CompiledModule:
 
         Weights that are not tensors of the module are included. Raises ModelError if the file cannot be written.
         """
-        _write(Path(path), self._name, [bound for bound in self._bounds.values() if bound is not None])
+        shapes = [_saved(bound) for bound in self._bounds.values() if bound is not None]
+        made = io.BytesIO()
+        torch.save({"format": FORMAT, "module": self._name, "shapes": shapes}, made)
+        try:
+            write_atomically(Path(path), made.getvalue())
+        except OSError as error:
+            raise ModelError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
 
     def _bound(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Bound | None, str]:
         """The bound schedule for a call, or the reason why there is none; compiles new shapes."""
@@ -149,26 +155,16 @@ def _forms(here: Mapping[str, Any]) -> Forms:
     return tuple((path, form(value)) for path, value in here.items())
 
 
-def _write(path: Path, name: str, bounds: Sequence[Bound]) -> None:
-    """Write the compilation of a module of class ``name``; raises ModelError for a path that cannot be written."""
-    shapes = []
-    for bound in bounds:
-        shared = [each for each, constant in bound.network.graph.constants.items() if constant in bound.shared_weights]
-        shapes.append(
-            {
-                "given": dict(bound.given),
-                "model": torch.from_numpy(np.frombuffer(_model(bound.network, shared), np.uint8).copy()),
-                "shared": shared,
-                "schedule": bound.schedule.model_dump_json(),
-                "chosen": {units: astuple(choice) for units, choice in bound.chosen.items()},
-            }
-        )
-    made = io.BytesIO()
-    torch.save({"format": FORMAT, "module": name, "shapes": shapes}, made)
-    try:
-        write_atomically(path, made.getvalue())
-    except OSError as error:
-        raise ModelError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
+def _saved(bound: Bound) -> dict[str, Any]:
+    """What is saved of a shape."""
+    shared = [name for name, constant in bound.network.graph.constants.items() if constant in bound.shared_weights]
+    return {
+        "given": dict(bound.given),
+        "model": torch.from_numpy(np.frombuffer(_model(bound.network, shared), np.uint8).copy()),
+        "shared": shared,
+        "schedule": bound.schedule.model_dump_json(),
+        "chosen": {units: astuple(choice) for units, choice in bound.chosen.items()},
+    }
 
 
 def read_compiled(path: Path, name: str, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op, normal_axis
-from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType
@@ -70,7 +70,15 @@ def _image_axes(types: Types) -> list[int]:
     return list(range(2, len(types[0].shape)))
 
 
-register({"global_average_pool": lambda op, types, x: torch.mean(x, _image_axes(types), keepdim=True)}, floating_only)
+register(
+    {
+        "global_average_pool": lambda op, types, x: torch.mean(x, _image_axes(types), keepdim=True),
+        "batch_norm": lambda op, types, x, scale, bias, mean, var: F.batch_norm(
+            x, mean, var, scale, bias, eps=op.epsilon
+        ),
+    },
+    floating_only,
+)
 register({"global_max_pool": lambda op, types, x: torch.amax(x, _image_axes(types), keepdim=True)})
 
 
@@ -91,12 +99,6 @@ def _top_k(op: TopK, types: Types, x: Operand) -> Operand:
     """By a stable sort: which of several equal elements ``torch.topk`` takes is not said, in ONNX it is the first."""
     found = torch.sort(x, dim=op.axis, descending=op.largest, stable=True)
     return tuple(torch.narrow(found[part], op.axis, 0, op.count) for part in range(2))
-
-
-@computes("batch_norm", refuses=floating_only)
-def _batch_norm(op: BatchNorm, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    scale, bias, mean, variance = parameters
-    return F.batch_norm(x, mean, variance, scale, bias, training=False, eps=op.epsilon)
 
 
 @computes("layer_norm", "rms_norm", refuses=floating_only)

@@ -65,10 +65,6 @@ def _shrink(x: Operand, limit: float, bias: float) -> Operand:
     return torch.where(x < -limit, x + bias, torch.where(x > limit, x - bias, torch.zeros_like(x)))
 
 
-def _swish(x: Operand, alpha: float) -> Operand:
-    return F.silu(x) if alpha == 1 else torch.mul(x, torch.sigmoid(torch.mul(x, alpha)))
-
-
 #: Functions of one tensor that torch calls as iossim does.
 _NAMED_ALIKE = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh", "erf", "exp",
@@ -86,7 +82,7 @@ _UNARY: dict[str, Callable[..., Operand]] = {
     "selu": lambda x, alpha, gamma: torch.mul(F.elu(x, alpha), gamma),
     "shrink": _shrink,
     **{name: getattr(F, name) for name in ("celu", "elu", "gelu", "leaky_relu", "mish", "softplus", "softsign")},
-    "swish": _swish,
+    "swish": lambda x, alpha: F.silu(x) if alpha == 1 else torch.mul(x, torch.sigmoid(torch.mul(x, alpha))),
     "thresholded_relu": lambda x, alpha: F.threshold(x, alpha, 0.0),
 }
 
@@ -98,9 +94,7 @@ def _unary_refusal(op: Unary, types: Types) -> str:
     return "" if exact else floating_only(op, types)
 
 
-@computes("unary", refuses=_unary_refusal)
-def _unary(op: Unary, types: Types, x: Operand) -> Operand:
-    return _UNARY[op.function](x, *op.parameters)
+register({"unary": lambda op, types, x: _UNARY[op.function](x, *op.parameters)}, _unary_refusal)
 
 
 _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {

@@ -229,9 +229,9 @@ def _requantised(op: StoredProduct, types: Types, *operands: Operand) -> Operand
     return _rounded(torch.mul(total, torch.div(torch.mul(one, other), out)), [torch.reshape(y_zero, ())], made.dtype)
 
 
-@computes("integer_conv", "integer_matmul")
-def _integer_product(op: StoredProduct, types: Types, x: Operand, weight: Operand, *zeros: Operand) -> Operand:
-    return _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
+computes("integer_conv", "integer_matmul")(
+    lambda op, types, x, weight, *zeros: _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
+)
 
 
 def _exact(op: StoredProduct, operands: list[Operand], zeros: list[Operand], types: Types, w_zero: Types) -> Operand:
