@@ -12,7 +12,7 @@ from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
 from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed
-from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
+from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View, channels_last, row_major
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
@@ -96,8 +96,8 @@ def stacked(epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep]:
     return found
 
 
-def _names(steps: Iterable[Follows]) -> Iterator[str]:
-    return (f"e{index}" for index, (_, operand, _) in enumerate(steps) if operand is not None)
+def _numbered(steps: Iterable[Follows]) -> Iterator[tuple[str, *Follows]]:
+    return ((f"e{index}", *step) for index, step in enumerate(steps))
 
 
 class _Asked:
@@ -111,9 +111,14 @@ class _Asked:
         return self
 
     @property
+    def follows(self) -> Iterator[tuple[str, *Follows]]:
+        """Steps after the sums, in order: the name of an operand, a function, and the operand's layout and type."""
+        yield from ()
+
+    @property
     def operands(self) -> tuple[str, ...]:
         """The names of what is read and written."""
-        return ("x", "w", "y")
+        return ("x", "w", *(name for name, _, operand, _ in self.follows if operand is not None), "y")
 
     @property
     def compiles_activation(self) -> bool:
@@ -164,8 +169,15 @@ class Convolution(_Asked):
         return self.w.shape[1] == 1 and self.w.shape[0] == self.x.shape[1] > 1
 
     @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), *_names(self.then), "y")
+    def follows(self) -> Iterator[tuple[str, *Follows]]:
+        if self.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+            yield "z", "add", self.z, None
+        if self.bias:
+            shape = (1, self.y.shape[1], *(1,) * (len(self.y.shape) - 2))
+            yield "b", "add", TensorLayout(shape, channels_last(shape) if self.last else row_major(shape)), None
+        if self.activation:
+            yield "", self.activation, None, None
+        yield from _numbered(self.then)
 
     def __str__(self) -> str:
         return _in_words(self.called, self.x, self.w, self.dtype)
@@ -203,8 +215,8 @@ class Product(_Asked):
         return replace(self, then=())
 
     @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *_names(self.then), "y")
+    def follows(self) -> Iterator[tuple[str, *Follows]]:
+        return _numbered(self.then)
 
     def __str__(self) -> str:
         return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)

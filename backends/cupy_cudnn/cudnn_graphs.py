@@ -202,21 +202,12 @@ class CudnnGraphs:
         is_whole = asked.dtype is DType.INT8
         made = types.INT32 if is_whole else types.FLOAT  # between the steps
         sums = types.HALF if self._sums_in_half(asked.dtype) else made
-        graph = self._cudnn.pygraph(
-            io_data_type=stored,
-            intermediate_data_type=made,
-            compute_data_type=made,
-            sm_count=sms or None,
-            **self._device,
-        )
+        kinds = {"io_data_type": stored, "intermediate_data_type": made, "compute_data_type": made}
+        graph = self._cudnn.pygraph(**kinds, sm_count=sms or None, **self._device)
 
         def tensor(name: str, layout: TensorLayout, dtype: DType | None = None) -> Any:
-            lies = {
-                "dim": list(layout.shape),
-                "stride": list(layout.strides),
-                "data_type": self._types[dtype or asked.dtype],
-            }
-            return graph.tensor(name=name, uid=UIDS[name], **lies)
+            lies = {"dim": list(layout.shape), "stride": list(layout.strides)}
+            return graph.tensor(name=name, uid=UIDS[name], data_type=self._types[dtype or asked.dtype], **lies)
 
         match asked:
             case Product():
@@ -228,7 +219,7 @@ class CudnnGraphs:
                 y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
             case Convolution():
                 y = _convolved(graph, tensor, asked, sums)
-        for name, function, operand, dtype in () if isinstance(asked, FusedAttention) else _following(asked):
+        for name, function, operand, dtype in asked.follows:
             y = _shaped(y, asked.y)
             given = {"a": y, "b": tensor(name, operand, dtype)} if operand else {"input": y}
             y = getattr(graph, ACTIVATIONS.get(function, function))(**given)
@@ -248,29 +239,11 @@ def _execute(graph: Any, index: int, addresses: Mapping[str, int], workspace: in
 def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:
     """The result of a convolution; ``tensor`` adds an operand of a name to the graph."""
     x, w = tensor("x", asked.x), tensor("w", asked.w)
-    window = {
-        "pre_padding": list(asked.pad_before),
-        "post_padding": list(asked.pad_after),
-        "stride": list(asked.strides),
-        "dilation": list(asked.dilations),
-        "compute_data_type": sums,
-    }
+    window = {"pre_padding": list(asked.pad_before), "post_padding": list(asked.pad_after)}
+    window |= {"stride": list(asked.strides), "dilation": list(asked.dilations)}
     if isinstance(asked, BackwardData):
-        return graph.conv_dgrad(loss=x, filter=w, **window)
-    return graph.conv_fprop(image=x, weight=w, **window)
-
-
-def _following(asked: Convolution | Product) -> Iterator[tuple[str, str, TensorLayout | None, DType | None]]:
-    """Steps after the sums, in order: the name of an operand, a function, and the operand's layout and type."""
-    if isinstance(asked, Convolution):
-        if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
-            yield "z", "add", asked.z, None
-        if asked.bias:
-            shape = (1, asked.y.shape[1], *(1,) * (len(asked.y.shape) - 2))
-            yield "b", "add", TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape)), None
-        if asked.activation:
-            yield "", asked.activation, None, None
-    yield from ((f"e{index}", *step) for index, step in enumerate(asked.then))
+        return graph.conv_dgrad(loss=x, filter=w, compute_data_type=sums, **window)
+    return graph.conv_fprop(image=x, weight=w, compute_data_type=sums, **window)
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:
