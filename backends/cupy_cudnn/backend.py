@@ -192,7 +192,7 @@ class CupyCudnnBackend:
         facts = driver.facts
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
         where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
-        kept = KeptChoices(options.choices, where) if options.choices else None
+        kept = KeptChoices(options.choices, where)
         timing = CandidateTiming(self._lane(MAIN), self._clock)
         self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.

@@ -261,7 +261,8 @@ class ConvolutionCall:
     or calls that each run in a way of their own. *Fused*, the library computes ``convolution`` as it is. *Apart*, it
     computes the plain convolution, and a kernel of ours adds, activates and copies; or other calls compute a whole
     chain of ops, an attention. Other ways are a kernel of ours, the same with channels padded, or one whose result is
-    dense and copied afterwards.
+    dense and copied afterwards. A choice is told as ``WAY:PLAN``, the plan a library's, or how each of several calls
+    runs, joined by ``+``.
     """
 
     convolution: Asked
@@ -301,30 +302,6 @@ class ConvolutionCall:
 
 
 Step = KernelCall | Asked | ConvolutionCall
-
-
-class How(NamedTuple):
-    """A way to run a convolution: one of ``ConvolutionCall.ways``, and a plan of a library.
-
-    Where a way consists of several calls, its plan is how each of them runs, joined by ``+``: an attention apart is two
-    products.
-    """
-
-    way: str
-    plan: str
-
-    def __str__(self) -> str:
-        return f"{self.way}{':' if self.plan else ''}{self.plan}"
-
-    @staticmethod
-    def parsed(text: str) -> How:
-        way, _, plan = text.partition(":")
-        return How(way, plan)
-
-    @property
-    def parts(self) -> list[How]:
-        """The way of each of several calls."""
-        return [How.parsed(text) for text in self.plan.split("+") if text]
 
 
 def fused_or_apart(

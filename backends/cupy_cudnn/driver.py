@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from iossim.backends.cupy_cudnn.convolution import Asked, ConvolutionCall, How
+from iossim.backends.cupy_cudnn.convolution import Asked, ConvolutionCall
 from iossim.backends.cupy_cudnn.views import KernelCall, Scalar, View
 from iossim.ir.op import Array
 
@@ -194,18 +194,22 @@ class Lane:
         kernel = self.driver.kernel(call.source, call.name)
         return partial(self.driver.launch, kernel, call.blocks, call.threads, call.bound(address), self.stream)
 
-    def convolution(self, call: ConvolutionCall, how: How, address: Address, workspace: int) -> list[Issue]:
-        """The steps of a call in one of its ways; raises KeyError where a library has no plan of the name."""
+    def convolution(self, call: ConvolutionCall, how: str, address: Address, workspace: int) -> list[Issue]:
+        """The steps of a call in one of its ways, ``WAY:PLAN``.
+
+        Raises KeyError where a library has no plan of the name.
+        """
         issues: list[Issue] = []
-        ways = iter(how.parts)
-        for step in call.ways[how.way]:
+        way, _, plan = how.partition(":")
+        ways = iter(plan.split("+"))
+        for step in call.ways[way]:
             if isinstance(step, KernelCall):
                 issues.append(self.kernel(step, address))
             elif isinstance(step, ConvolutionCall):
                 issues += self.convolution(step, next(ways), address, workspace)
             else:
                 addresses = {name: address(call.views[name]) for name in step.operands}
-                issues.append(partial(self.library.bind(step, how.plan), addresses, workspace, self.handle))
+                issues.append(partial(self.library.bind(step, plan), addresses, workspace, self.handle))
         return issues
 
 

@@ -14,7 +14,6 @@ from itertools import groupby
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms
-from iossim.backends.cupy_cudnn.candidate_timing import Timed
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Issue, Lane, Stream
@@ -28,7 +27,7 @@ from iossim.execution.layouts import ImageLayout
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import MAIN, Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import Strategy, UnitVariant
 
 #: A division of the SMs, and the number of a part of it.
 Part = tuple[tuple[range, ...], int]
@@ -50,7 +49,7 @@ class _Work:
     """A launch with its calls and how its convolutions run."""
 
     program: UnitProgram
-    timed: Sequence[Timed]
+    timed: Sequence[UnitVariant]
 
     @property
     def scratch_bytes(self) -> int:
@@ -175,7 +174,7 @@ class PreparedPlan:
             if isinstance(call, ConvolutionCall):
                 found = next(timed)
                 workspace = scratch + work.program.scratch_bytes if found.workspace_bytes else 0
-                issues += lane.convolution(call, found.how, address, workspace)
+                issues += lane.convolution(call, found.name, address, workspace)
             elif isinstance(call, HostCall):
                 issues.append(partial(call.run, lane.driver, self._weights.load, address))
             else:

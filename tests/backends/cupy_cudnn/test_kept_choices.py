@@ -11,8 +11,7 @@ import pytest
 from host_backend import HostBackend
 from small_networks import UNITS
 
-from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices, Timed
-from iossim.backends.cupy_cudnn.convolution import How
+from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
 from iossim.base.errors import OptionError
@@ -20,7 +19,7 @@ from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import Strategy, UnitVariant
 
 VERSIONS = {"cudnn": "9.19.1", "cudnn-frontend": "1.28.0"}
 PLANS = {EnginePlan("eng0", 0): 9.0, EnginePlan("eng1", 256): 5.0}
@@ -60,11 +59,11 @@ def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
 def test_two_that_write_in_turn_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
     first, second = KeptChoices(path, {"device": "a"}), KeptChoices(path, {"device": "b"})
-    first.keep("x", "about x", Timed(How("fused", "eng1"), 0, 1.0))
-    second.keep("y", "about y", Timed(How("fused", "eng2"), 0, 2.0))
-    first.keep("z", "about z", Timed(How("fused", "eng3"), 0, 3.0))
+    first.keep("x", "about x", UnitVariant("fused:eng1", 1.0, 0))
+    second.keep("y", "about y", UnitVariant("fused:eng2", 2.0, 0))
+    first.keep("z", "about z", UnitVariant("fused:eng3", 3.0, 0))
     again = KeptChoices(path, {"device": "a"})
-    assert [again.find(key) and str(again.find(key).how) for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
+    assert [again.find(key) and again.find(key).name for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
     assert KeptChoices(path, {"device": "b"}).find("y") is not None
 
 
