@@ -29,7 +29,6 @@ AUTOTUNE_S = 120.0
 def section_baselines(job: Job) -> None:
     """PyTorch's eager mode and CUDA graph of every network, and the reference outputs of its schedules."""
     from iossim.backends.torch_cuda.backend import missing
-    from iossim.backends.torch_cuda.baselines import outputs
     from iossim.execution.made_inputs import made_arrays
 
     if "not installed" in (reason := missing()):
@@ -37,13 +36,18 @@ def section_baselines(job: Job) -> None:
         return
     import torch
 
+    from iossim.backends.torch_cuda.program import input_tensors, torch_module
+    from iossim.backends.torch_cuda.tensors import arithmetic, to_array
+
     if not job.dry:
         job.probes.append(probe_torch)
     with job.told("facts of PyTorch"):
         job.record("torch", **_facts(torch))
 
     def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        return outputs(network, inputs)
+        with arithmetic(network.precision):
+            made = torch_module(network.graph)(*input_tensors(network.graph, inputs, "cpu"))
+        return {name: to_array(tensor) for name, tensor in zip(network.graph.outputs, made, strict=True)}
 
     for dtype, model in product(job.dtypes, job.models):
         item = model if dtype == PLAIN_DTYPE else f"{model} in {dtype}"

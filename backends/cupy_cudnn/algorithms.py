@@ -147,7 +147,7 @@ class Algorithms:
                 f"the schedule runs a unit as {variant!r}, which no plans of cuDNN are called here; search again on "
                 "this device, or leave the variant out of the schedule"
             )
-        return Choice(name, program.scratch_bytes + _most_workspace(timed))
+        return Choice(name, program.scratch_bytes + most_workspace(timed))
 
     def variants(self, program: UnitProgram) -> tuple[UnitVariant, ...]:
         """The fastest way and the ways of :meth:`lighter`, each for all convolutions of a program at once.
@@ -159,7 +159,7 @@ class Algorithms:
         for level in range(max(map(len, ways), default=1)):
             own = [each[min(level, len(each) - 1)] for each in ways]
             most = max(own, key=lambda one: one.sm_share, default=UnitVariant("", 0.0, 0))
-            held = program.scratch_bytes + _most_workspace(own), most.blocks, most.sm_share
+            held = program.scratch_bytes + most_workspace(own), most.blocks, most.sm_share
             name = _joined(own) if level else FASTEST
             found.setdefault(name, UnitVariant(name, sum(one.alone_us for one in own), *held))
         return tuple(found.values())
@@ -223,7 +223,7 @@ class Algorithms:
                     parts = [self.fastest(part) for part in call.parts(way)]
                 except BackendError:
                     continue
-                yield ":".join(filter(None, (way, "+".join(part.name for part in parts)))), _most_workspace(parts)
+                yield ":".join(filter(None, (way, "+".join(part.name for part in parts)))), most_workspace(parts)
                 continue
             for sms in (0, *targets):
                 plans = self._library.plans(asked, sms)
@@ -245,7 +245,7 @@ class Algorithms:
             found = [self._named(*part) for part in zip(calls, names, strict=False)]
             parts = [part for part in found if part is not None]
             fits = len(parts) == len(calls) == len(names)
-            return UnitVariant(name, 0.0, _most_workspace(parts)) if fits else None
+            return UnitVariant(name, 0.0, most_workspace(parts)) if fits else None
         plan = self._library.named(asked, plan_name)
         if plan is None or plan.workspace_bytes > self._limit:
             return None
@@ -293,6 +293,6 @@ def _joined(timed: Sequence[UnitVariant]) -> str:
     return " ".join(found.name for found in timed)
 
 
-def _most_workspace(parts: Sequence[UnitVariant]) -> int:
+def most_workspace(parts: Sequence[UnitVariant]) -> int:
     """Workspace of consecutive calls: the largest."""
     return max((part.workspace_bytes for part in parts), default=0)

@@ -329,11 +329,9 @@ def product_of(views: Mapping[str, View], then: Sequence[LibraryStep] = ()) -> P
     return Product(x, w, y, views["y"].dtype, _following(then, lambda view: TensorLayout(view.shape, view.strides)))
 
 
-def activation_name(op: Op | None) -> str | None:
-    """Name of an activation that a library may compute in its call: empty for no op, None where none has it."""
+def activation_name(op: Op) -> str | None:
+    """Name of an activation that a library may compute in its call; None where none has it."""
     match op:
-        case None:
-            return ""
         case Relu() | Sigmoid():
             return op.kind
         case Unary("gelu" | "gelu_tanh" | "tanh") | Unary("swish", (1.0,)):

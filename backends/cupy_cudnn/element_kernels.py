@@ -239,17 +239,11 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
 
 def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
     """True where kernels compute an element-wise op of these types: floats, and integers where that is exact."""
-    match op:
-        case Cast():
-            return {*inputs, output} <= NAMES.keys()
-        case Add() | Mul() | Where():
-            exact = True
-        case Nary():
-            exact = op.function in WHOLE
-        case _:
-            exact = False
+    if isinstance(op, Cast):
+        return {*inputs, output} <= NAMES.keys()
     if isinstance(op, Nary | Unary) and op.function not in (OF_TWO if isinstance(op, Nary) else BODIES):
         return False
+    exact = isinstance(op, Add | Mul | Where) or (isinstance(op, Nary) and op.function in WHOLE)
     as_floats = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
     whole = (DType.INT32, DType.INT64) if exact else (DType.INT8, DType.UINT8) if isinstance(op, Relu) else ()
     return all(each in (*as_floats, *whole) for each in inputs)

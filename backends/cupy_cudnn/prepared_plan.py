@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.algorithms import Algorithms
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, most_workspace
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Issue, Lane, Stream
@@ -44,16 +45,12 @@ class Machine:
     lane: Callable[..., Lane]
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A launch with its calls and how its convolutions run."""
+class _Work(NamedTuple):
+    """The calls of a launch, how its convolutions run, and the scratch of both."""
 
     program: UnitProgram
     timed: Sequence[UnitVariant]
-
-    @property
-    def scratch_bytes(self) -> int:
-        return self.program.scratch_bytes + max((found.workspace_bytes for found in self.timed), default=0)
+    scratch_bytes: int
 
 
 class PreparedPlan:
@@ -65,7 +62,8 @@ class PreparedPlan:
         self._work: dict[Launch, _Work] = {}
         for launch in self.plan.launches:
             program = launch_program(network, self.plan, launch, weights)
-            self._work[launch] = _Work(program, machine.algorithms.chosen(program, launch.algorithm))
+            timed = machine.algorithms.chosen(program, launch.algorithm)
+            self._work[launch] = _Work(program, timed, program.scratch_bytes + most_workspace(timed))
         on_host = (call for work in self._work.values() for call in work.program.fallbacks)
         for line in remarks(network.name, ((call.node.name, call.kind, call.reason) for call in on_host)):
             warn_once(line)

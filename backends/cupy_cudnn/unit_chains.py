@@ -18,7 +18,7 @@ from iossim.ir.attention import attentions_in
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.functions import Nary
-from iossim.ir.ops.nary import Add, Mul, PRelu
+from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.quantize import Dequantize, Quantize
 from iossim.ir.types import DType
@@ -162,6 +162,7 @@ class UnitChains(UnitCalls):
         """The ops of a chain, one after the other, as a library's steps after others; None where some op is none."""
         for node in members:
             function = activation_name(node.op)
+            name = node.op.function if isinstance(node.op, Nary) else node.op.kind
             others = [name for name in node.inputs if name != value]
             if isinstance(node.op, BatchNorm):
                 steps += zip(("mul", "add"), self._normalisation(node), strict=True)
@@ -169,12 +170,8 @@ class UnitChains(UnitCalls):
                 return None
             elif function:
                 steps.append((function, None))
-            elif isinstance(node.op, Add | Mul):
-                steps += [(node.op.kind, self.view(name)) for name in others]
-            elif (
-                isinstance(node.op, Nary) and node.op.function in ("sub", "div") and [value, *others] == [*node.inputs]
-            ):
-                steps += [(node.op.function, self.view(name)) for name in others]
+            elif name in ("add", "mul") or (name in ("sub", "div") and [value, *others] == [*node.inputs]):
+                steps += [(name, self.view(other)) for other in others]
             else:
                 return None
             value = node.outputs[0]

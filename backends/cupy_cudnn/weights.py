@@ -78,16 +78,9 @@ class Weights:
 
     def filters(self, name: str, *, transposed: bool, scale: float = 1.0) -> View:
         """A matrix ``[filters, inputs]`` (or its transpose) times ``scale``, as 1x1 filters."""
-        of_type = self._graph.types[name]
-        rows, columns = of_type.shape
-        shape = (columns, rows, 1, 1) if transposed else (rows, columns, 1, 1)
-
-        def make() -> Array:
-            matrix = self.load(name)
-            return np.ascontiguousarray(matrix.T if transposed else matrix).reshape(shape) * np.float32(scale)
-
-        lies = (name, (1, 0) if transposed else (0, 1)) if scale == 1 else ("", ())
-        return self.form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make, lies)
+        matrix = self.value(name) if scale == 1 else self.scaled(name, scale)
+        matrix = self._ordered(matrix, (1, 0)) if transposed else matrix
+        return matrix.with_ones((*matrix.shape, 1, 1))
 
     def scaled(self, name: str, factor: float) -> View:
         """A constant times a factor."""

@@ -1,4 +1,4 @@
-"""PyTorch without iossim: outputs, and named baselines of a whole network on one stream.
+"""PyTorch without iossim: named baselines of a whole network on one stream.
 
 Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module
 issues, replayed. Max-autotune is compiled by Inductor's own search, channels last, and captured. Each is the same
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -21,7 +21,6 @@ from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.layouts import prefers_channels_last
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
-from iossim.ir.op import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +45,6 @@ def baseline_names(device: str) -> list[str]:
     """The baselines that run on a device, ``cpu`` or ``cuda``; raises BackendError for one that cannot be used."""
     place = usable_device(device)
     return [name for name, baseline in BASELINES.items() if place == "cuda" or not baseline.captured]
-
-
-def outputs(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The graph's outputs by name, computed eagerly by PyTorch on the CPU from arrays for its inputs: an oracle.
-
-    Raises GraphError for inputs that do not fit, BackendError without torch.
-    """
-    place = usable_device("cpu")
-    from iossim.backends.torch_cuda.program import input_tensors, torch_module
-    from iossim.backends.torch_cuda.tensors import arithmetic, to_array
-
-    graph = network.graph
-    tensors = input_tensors(graph, inputs, place)
-    module = torch_module(graph, place)
-    with arithmetic(network.precision):
-        results = module(*tensors)
-    return {name: to_array(tensor) for name, tensor in zip(graph.outputs, results, strict=True)}
 
 
 def measure_baselines(

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register, without
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
@@ -38,14 +38,11 @@ _REDUCTIONS: dict[str, Callable[[Operand, list[int], bool], Operand]] = {
 }
 
 
-def _reduce_refusal(op: Reduce, types: Types) -> str:
-    if op.function not in _REDUCTIONS:
-        return f"reduction {op.function!r} has no counterpart in torch"
-    exact = op.function in ("sum", "max", "min", "product", "l1", "sum_square") and types[0].dtype is not DType.BOOL
-    return "" if exact else floating_only(op, types)
+def _is_exact(op: Reduce, types: Types) -> bool:
+    return op.function in ("sum", "max", "min", "product", "l1", "sum_square") and types[0].dtype is not DType.BOOL
 
 
-@computes("reduce", refuses=_reduce_refusal)
+@computes("reduce", refuses=without(_REDUCTIONS, _is_exact))
 def _reduce(op: Reduce, types: Types, x: Operand) -> Operand:
     (given,) = types
     if not op.axes:

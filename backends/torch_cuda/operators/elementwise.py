@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register, without
 from iossim.backends.torch_cuda.tensors import DTYPES, converted
 from iossim.ir.ops import functions
 from iossim.ir.ops.functions import Nary, Unary
@@ -87,14 +87,11 @@ _UNARY: dict[str, Callable[..., Operand]] = {
 }
 
 
-def _unary_refusal(op: Unary, types: Types) -> str:
-    if op.function not in _UNARY:
-        return f"function {op.function!r} has no counterpart in torch"
-    exact = functions.UNARY[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
-    return "" if exact else floating_only(op, types)
+def _is_exact(op: Unary, types: Types) -> bool:
+    return functions.UNARY[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
 
 
-register({"unary": lambda op, types, x: _UNARY[op.function](x, *op.parameters)}, _unary_refusal)
+register({"unary": lambda op, types, x: _UNARY[op.function](x, *op.parameters)}, without(_UNARY, _is_exact))
 
 
 _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
@@ -107,13 +104,7 @@ _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
 }  # fmt: skip
 
 
-def _nary_refusal(op: Nary, types: Types) -> str:
-    if op.function not in _NARY:
-        return f"function {op.function!r} has no counterpart in torch"
-    return floating_only(op, types) if op.function == "mean" else ""
-
-
-@computes("nary", refuses=_nary_refusal)
+@computes("nary", refuses=without(_NARY, lambda op, types: op.function != "mean"))
 def _nary(op: Nary, types: Types, *operands: Operand) -> Operand:
     if op.function == "div" and not types[0].dtype.is_floating:
         return torch.div(*operands, rounding_mode="trunc")

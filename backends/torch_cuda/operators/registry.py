@@ -57,6 +57,17 @@ def floating_only(op: Op, types: Types) -> str:
     return ""
 
 
+def without(functions: Mapping[str, Any], exact: Callable[[Any, Types], bool]) -> Refusal:
+    """Refusal of ops whose function is not among ``functions``, and of whole numbers where it is not ``exact``."""
+
+    def refusal(op: Any, types: Types) -> str:
+        if op.function not in functions:
+            return f"function {op.function!r} has no counterpart in torch"
+        return "" if exact(op, types) else floating_only(op, types)
+
+    return refusal
+
+
 def covers(op: Op, types: Types) -> str:
     """Why torch cannot compute the op on operands of these types, in a few words; empty where it can."""
     if (known := OPERATORS.get(op.kind)) is None:

@@ -23,8 +23,8 @@ from iossim.models.load import load
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
 import torch
+from torch_models import torch_outputs
 
-from iossim.backends.torch_cuda.baselines import outputs
 from iossim.backends.torch_cuda.program import torch_module
 
 pytestmark = pytest.mark.torch
@@ -66,4 +66,4 @@ def test_a_plan_in_micro_batches_makes_the_gradients_of_torch(model: str) -> Non
     assert sum(launch.adds_to is not None for launch in plan.launches) == len(filters)
     inputs = made_arrays(network.graph.inputs, network.graph.types)
     assert_gradients_of_torch(model, inputs, execute(plan, parts, inputs))
-    assert_gradients_of_torch(model, inputs, outputs(parts, inputs))
+    assert_gradients_of_torch(model, inputs, torch_outputs(parts, inputs))
