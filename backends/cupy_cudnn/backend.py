@@ -7,7 +7,7 @@ Importing this module imports neither CuPy nor cuDNN; :func:`missing` names what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -40,8 +40,10 @@ from iossim.execution.backend import (
     DeviceLostError,
     Divided,
     Fallback,
+    Progress,
     Samples,
     Timing,
+    ignore,
 )
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_stage
@@ -263,11 +265,7 @@ class CupyCudnnBackend:
             return self._outputs(prepared)
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """Time each plan: one of a single graph by events, until its last kernel ends, any other by the host's clock.
 

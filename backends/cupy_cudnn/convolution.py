@@ -305,10 +305,7 @@ Step = KernelCall | Asked | ConvolutionCall
 
 
 def fused_or_apart(
-    asked: Asked,
-    views: Mapping[str, View],
-    apart: Iterable[KernelCall | ConvolutionCall],
-    after: Iterable[KernelCall] = (),
+    asked: Asked, views: Mapping[str, View], apart: Iterable[Step], after: Iterable[Step] = ()
 ) -> ConvolutionCall:
     """A call that one request to a library computes, maybe with kernels after it, or other calls do."""
     return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked, *after)})

@@ -30,7 +30,7 @@ from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, Workin
 from iossim.backends.cupy_cudnn.driver import Driver, Stream, captured
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
-from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
+from iossim.execution.backend import EMPTY_GRAPH, Progress, Samples, Timing, ignore
 from iossim.execution.lead import Lead
 
 
@@ -115,9 +115,7 @@ class Stopwatch:
         self._flush = driver.kernel(FLUSH, "flush")
         self._sentinel = driver.kernel(SENTINEL, "sentinel")
 
-    def measure(
-        self, runs: Sequence[Run], timing: Timing, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> list[Samples]:
+    def measure(self, runs: Sequence[Run], timing: Timing, progress: Progress = ignore) -> list[Samples]:
         """Samples of each run; ``progress`` is called with the numbers of timed runs done and in all.
 
         At least one round is accepted: where times fall into two clusters, those of the larger one.

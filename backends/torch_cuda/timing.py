@@ -18,7 +18,7 @@ from functools import partial
 import torch
 
 from iossim.base.errors import first_line
-from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
 from iossim.execution.lead import Lead, Once, take
 
 #: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
@@ -40,9 +40,7 @@ class Run:
     replay: bool = False
 
 
-def time_rounds(
-    runs: Sequence[Run], timing: Timing, device: str, progress: Callable[[int, int], None] = lambda done, total: None
-) -> list[Samples]:
+def time_rounds(runs: Sequence[Run], timing: Timing, device: str, progress: Progress = ignore) -> list[Samples]:
     """The times of each run, microseconds; ``device`` is ``cpu`` or ``cuda``. No round is rejected."""
     synchronise: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else lambda: None
     flush = _flush(device) if timing.cold else None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iossim.execution.backend import Backend, Choices, Samples, Timing, divided_by
+from iossim.execution.backend import Backend, Choices, Progress, Samples, Timing, divided_by, ignore
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
@@ -83,11 +83,7 @@ def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices:
 
 
 def measure_schedules(
-    network: Network,
-    schedules: Sequence[AnySchedule],
-    backend: Backend,
-    timing: Timing,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    network: Network, schedules: Sequence[AnySchedule], backend: Backend, timing: Timing, progress: Progress = ignore
 ) -> list[Samples]:
     """The times of whole schedules, in rounds in which each runs once."""
     return backend.measure(network, [plan_for(found, network, backend) for found in schedules], timing, progress)
