@@ -214,7 +214,7 @@ def product_of_numbers(calls: UnitChains, node: Node, op: Dequantised) -> None:
 
     x, w, *bias = map(calls.view, op.plain(node.inputs, number))
     bias = [view.along(1, len(made.shape)) for view in bias]
-    epilogue, value = calls.after(node, "a0 + a1" if bias else "a0", bias, len(bias))
+    epilogue, value = calls.after(node, bias)
     y = calls.target(value)
     if isinstance(op, ScaledConv):
         calls.convolve(op.product, x, w, y, epilogue)

@@ -116,7 +116,7 @@ def _norm(calls: UnitChains, node: Node, op: LayerNorm | RmsNorm | GroupNorm | I
     rank = len(calls.graph.types[node.inputs[0]].shape)
     if isinstance(op, GroupNorm | InstanceNorm):
         parameters = [view.along(1, rank) for view in parameters]
-    (after, _), value = calls.after(node, "a0 * a1 + a2" if len(parameters) > 1 else "a0 * a1", parameters, None)
+    (after, _), value = calls.after(node, parameters, "a0 * a1 + a2" if len(parameters) > 1 else "a0 * a1")
     y = calls.target(value)
     if isinstance(op, LayerNorm | RmsNorm):
         axes = range(normal_axis(op.axis, rank), rank)

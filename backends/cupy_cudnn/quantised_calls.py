@@ -62,7 +62,7 @@ def quantised_op(calls: UnitChains, node: Node, op: Op) -> None:
     if scales:  # sums in units of two scales, brought to units of a third around a zero point
         one, other, out, zero = (operands.symbol(calls.view(name).along(1, rank)) for name in scales)
         sums = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, of_type.dtype)
-    (computed, _), value = calls.after(node, sums, operands.views[1:], None)
+    (computed, _), value = calls.after(node, operands.views[1:], sums)
     calls.calls.append(chain(computed.expression, [operands.views[0], *computed.operands], calls.target(value)))
 
 

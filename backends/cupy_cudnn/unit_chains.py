@@ -82,18 +82,15 @@ class UnitChains(UnitCalls):
         expression = self._expression((node.name, node.inputs[0]), node.inputs[0], operands, {})
         return Computed(expression, tuple(operands.views))
 
-    def after(
-        self, node: Node, expression: str = "a0", operands: Sequence[View] = (), sums: int | None = 0
-    ) -> tuple[Epilogue, str]:
-        """Epilogue of an op's result ``a0``, and the value that it makes: an ``expression`` in the result and in
-        ``operands``, from ``a1`` on, then the chain of the unit after it, if all that this reads is there.
-
-        The expression is ``sums`` with as many of the operands, as a library adds them; None for other ones.
+    def after(self, node: Node, operands: Sequence[View] = (), expression: str = "") -> tuple[Epilogue, str]:
+        """Epilogue of an op's result ``a0``, and the value that it makes: the sum of the result and of ``operands``, or
+        an ``expression`` in these, from ``a1`` on, that no library has; then the chain of the unit after it, if all
+        that this reads is there.
         """
         known, value = Operands(first=1), node.outputs[0]
-        for view in operands:
-            known.symbol(view)
-        steps: list[LibraryStep] | None = None if sums is None else [("add", view) for view in operands[:sums]]
+        added = [known.symbol(view) for view in operands]
+        steps: list[LibraryStep] | None = None if expression else [("add", view) for view in operands]
+        expression = expression or " + ".join(["a0", *added])
         chain = self.epilogue_of.get(node.name)
         members = [] if chain is None else self._members(chain)
         made = {value, *(name for member in members for name in member.outputs)}
