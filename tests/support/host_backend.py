@@ -51,9 +51,8 @@ class HostBackend(CupyCudnnBackend):
         """Counts of what choosing algorithms took so far, and the time for which the device was warmed up."""
         chosen, timing = self.machine.algorithms, self.machine.algorithms.timing
         counts = {"convolutions": len(chosen.known), "recalled": chosen.recalled, "candidates_timed": timing.timed}
-        return SimpleNamespace(
-            **counts, plans_built=self.library.built, refusals=timing.refusals, warm_up_us=self._clock.spent_us
-        )
+        more = {"plans_built": self.library.built, "warm_up_us": self._clock.spent_us}
+        return SimpleNamespace(**counts, **more, refusals=timing.refusals)
 
     @property
     def heard(self) -> list[object]:
