@@ -61,39 +61,37 @@ class Epilogue(NamedTuple):
         steps = self.steps and tuple((name, view and move(view)) for name, view in self.steps)
         return Epilogue(Computed(self.computed.expression, tuple(map(move, self.computed.operands))), steps)
 
+    def in_call(self) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
+        """The steps of one of images as cuDNN is asked for them: operands by name, an activation, and the rest.
+
+        Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
+        """
+        left, operands, activation = list(self.steps or ()), dict[str, View](), ""
+        while left and left[0][0] == "add" and (view := left[0][1]) is not None:
+            if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
+                operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
+            elif "z" not in operands and view.narrow.elements == view.elements:
+                operands["z"] = view
+            else:
+                break
+            del left[0]
+        if left and left[0][1] is None:
+            activation = left.pop(0)[0]
+        then = tuple((name, view and view.narrow) for name, view in left)
+        return operands | operands_of(then), activation, then
+
+    def stacked(self, stack: Sequence[int]) -> list[LibraryStep]:
+        """The steps with each operand as one stack of matrices; none where one has no such form."""
+        found: list[LibraryStep] = []
+        for name, view in self.steps or ():
+            one = view and view.as_stack(stack)
+            if view is not None and (one is None or one.offset_bytes % CUDNN_ALIGNMENT_BYTES):
+                return []
+            found.append((name, one and one.narrow))
+        return found
+
 
 NOTHING = Epilogue(AS_IT_IS, ())
-
-
-def in_call_of(epilogue: Epilogue) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
-    """The steps of an epilogue of images as cuDNN is asked for them: operands by name, an activation, and the rest.
-
-    Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
-    """
-    left, operands, activation = list(epilogue.steps or ()), dict[str, View](), ""
-    while left and left[0][0] == "add" and (view := left[0][1]) is not None:
-        if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
-            operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
-        elif "z" not in operands and view.narrow.elements == view.elements:
-            operands["z"] = view
-        else:
-            break
-        del left[0]
-    if left and left[0][1] is None:
-        activation = left.pop(0)[0]
-    then = tuple((name, view and view.narrow) for name, view in left)
-    return operands | operands_of(then), activation, then
-
-
-def stacked(epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep]:
-    """The steps of an epilogue with each operand as one stack of matrices; none where one has no such form."""
-    found: list[LibraryStep] = []
-    for name, view in epilogue.steps or ():
-        one = view and view.as_stack(stack)
-        if view is not None and (one is None or one.offset_bytes % CUDNN_ALIGNMENT_BYTES):
-            return []
-        found.append((name, one and one.narrow))
-    return found
 
 
 def _numbered(steps: Iterable[Follows]) -> Iterator[tuple[str, *Follows]]:

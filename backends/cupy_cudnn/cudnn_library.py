@@ -63,12 +63,7 @@ def make_findable() -> None:
 @cache
 def begins_here() -> str:
     """Why cuDNN and its front end do not begin on this machine's GPU, tried in another process; else empty."""
-    trial = (
-        "from iossim.backends.cupy_cudnn.cudnn_library import make_findable\n"
-        "make_findable()\n"
-        "import cudnn\n"
-        "cudnn.create_handle()\n"
-    )
+    trial = f"from {__name__} import make_findable; make_findable(); import cudnn; cudnn.create_handle()"
     # A checkout's own folder iossim, where that is the current one, would hide the whole package: -P keeps it out.
     done = subprocess.run([sys.executable, "-P", "-c", trial], capture_output=True, text=True, check=False)
     if done.returncode == 0:

@@ -114,6 +114,7 @@ each([&](float (&v)[W], int step) {
 _LOGARITHM = """each([&](float (&v)[W], int) { ELEMENTS total += expf(v[e] - largest); });
 const float a0 = largest + logf(row_sum(total, shared));
 """
+_LESS_LOGARITHM = "each([&](float (&v)[W], int step) { ELEMENTS v[e] -= a0; write(v, step); });\n"
 _TOTAL = """float total = 0.0f;
 each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
 const float mean = row_sum(total, shared) / (float)elements;
@@ -128,10 +129,7 @@ each([&](float (&v)[W], int step) {
 """
 _OF_ROWS = {
     "softmax": _WRITTEN + _LARGEST_OF_ROW + _SOFTMAX,
-    "log_softmax": _WRITTEN
-    + _LARGEST_OF_ROW
-    + _LOGARITHM
-    + "each([&](float (&v)[W], int step) { ELEMENTS v[e] -= a0; write(v, step); });\n",
+    "log_softmax": _WRITTEN + _LARGEST_OF_ROW + _LOGARITHM + _LESS_LOGARITHM,
     "log_sum_exp": _LARGEST_OF_ROW + _LOGARITHM + _FOLDED,
     "layer_norm": _WRITTEN + _TOTAL + _NORM,
     "rms_norm": _WRITTEN + "const float mean = 0.0f;\n" + _NORM,

@@ -148,13 +148,9 @@ class Stopwatch:
         accepted = _undisturbed(taken)[: timing.rounds]
         sentinels = [sentinel for one in taken for sentinel in one.sentinels_us]
         conditions = first_and_last(before, self._conditions.read())
-        conditions |= {
-            "sentinel_first_us": sentinels[0],
-            "sentinel_least_us": min(sentinels),
-            "sentinel_most_us": max(sentinels),
-            "l2": "cold" if timing.cold else "warm",
-            **start,
-        }
+        least_us, most_us = min(sentinels), max(sentinels)
+        conditions |= {"sentinel_first_us": sentinels[0], "sentinel_least_us": least_us, "sentinel_most_us": most_us}
+        conditions |= {"l2": "cold" if timing.cold else "warm", **start}
         return [
             Samples(
                 tuple(one.times_us[index] for one in accepted),

@@ -23,10 +23,8 @@ from iossim.backends.cupy_cudnn.convolution import (
     Step,
     convolution_of,
     fused_or_apart,
-    in_call_of,
     operands_of,
     product_of,
-    stacked,
 )
 from iossim.backends.cupy_cudnn.driver import Driver
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
@@ -240,7 +238,7 @@ class UnitCalls:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
         found: dict[str, tuple[Step, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
-        operands, *_ = in_call_of(epilogue)
+        operands, *_ = epilogue.in_call()
         widens = all(name == "b" and view.memory.kind == "weight" for name, view in operands.items())
         most = image_kernels.fitting(filters)[-1] if widens else filters
         for channels in image_kernels.fitting(own):
@@ -260,7 +258,7 @@ class UnitCalls:
     def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
         """The convolution fused with its epilogue, and apart from it, after the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
-        filters, (operands, activation, then) = inner.shape[1], in_call_of(epilogue)
+        filters, (operands, activation, then) = inner.shape[1], epilogue.in_call()
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
         is_compiled = activation not in PRECOMPILED or bool(then)
         fused = (
@@ -323,7 +321,7 @@ class UnitCalls:
         after = [] if inner is y and epilogue.is_none else [_following(epilogue, inner, y)]
         asked = plain = product_of(views)
         ways: dict[str, tuple[Step, ...]] = {"fused" if epilogue.is_none else "apart": (plain, *after)}
-        steps = stacked(epilogue, stack) if inner is y else ()
+        steps = epilogue.stacked(stack) if inner is y else ()
         if steps:
             asked = product_of(views, steps)
             views |= operands_of(steps)

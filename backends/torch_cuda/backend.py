@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from iossim.base.errors import OptionError, did_you_mean, warn_once
-from iossim.execution.backend import (
-    BackendError,
-    Choices,
-    Context,
-    Progress,
-    Samples,
-    Timing,
-    ignore,
-    remarks,
-    without_variants,
-)
+from iossim.execution.backend import BackendError, Choices, Context, Progress, Samples, Timing, ignore, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs
@@ -140,7 +130,7 @@ class TorchBackend:
         from iossim.backends.torch_cuda.program import TorchProgram, launch_module, on_host
 
         check_graph(plan, network)
-        for line in remarks(network.name, on_host(network.graph)):
+        for line in on_host(network):
             warn_once(line)
         modules = self._modules.setdefault(network, {})
 

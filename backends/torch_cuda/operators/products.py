@@ -82,13 +82,12 @@ def _attention_refusal(op: Attention, types: Types) -> str:
 def _attention(op: Attention, types: Types, q: Operand, k: Operand, v: Operand, mask: Operand | None = None) -> Operand:
     """A row that sees nothing is not a number on some of torch's ways, and zero on others."""
     shape = op.shape(types)
+
+    def by_head(operand: Operand, tokens: int, heads: int) -> Operand:
+        return torch.transpose(torch.reshape(operand, (shape.batch, tokens, heads, -1)), 1, 2)
+
     if len(types[0].shape) == 3:
-        q, k, v = (
-            torch.transpose(torch.reshape(operand, (shape.batch, tokens, heads, -1)), 1, 2)
-            for operand, tokens, heads in (
-                (q, shape.queries, shape.heads), (k, shape.keys, shape.kv_heads), (v, shape.keys, shape.kv_heads),
-            )
-        )  # fmt: skip
+        q, k, v = by_head(q, shape.queries, shape.heads), *(by_head(x, shape.keys, shape.kv_heads) for x in (k, v))
     shares = shape.heads != shape.kv_heads
     y = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=op.is_causal, scale=op.scale or None, enable_gqa=shares

@@ -340,6 +340,5 @@ def test_cublaslt_itself_knows_what_it_is_told(
     monkeypatch.setattr(lt, "multiply", lambda *_: None)
     monkeypatch.setattr(cublas, "load_package", lambda _: Named(find))
     both = library()
-    handle = both.handle(SimpleNamespace(ptr=77))
-    both.bind(asked, PLANS[0])(dict.fromkeys(asked.operands, 256), 4096, handle)
+    both.bind(asked, PLANS[0])(dict.fromkeys(asked.operands, 256), 4096, both.handle(SimpleNamespace(ptr=77)))
     assert len(set_attributes) == told
