@@ -157,8 +157,8 @@ def fallbacks(network: Network) -> list[Fallback]:
     found: list[Fallback] = []
     for unit in network.units:
         program = _program(network, (unit.name,), Strategy.CONCURRENT, Engine.GRAPH, weights)
-        on_host = () if program is None else program.fallbacks
-        found += [Fallback(each.node.name, each.kind, unit.name, each.reason) for each in on_host]
+        on_host = [] if program is None else program.fallbacks
+        found += [Fallback(name, kind, unit.name, reason) for name, kind, reason in on_host]
     return found
 
 

@@ -33,6 +33,7 @@ from iossim.ir.types import DType, Precision
 UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9} | {f"e{n}": 10 + n for n in range(90)}
 #: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
 ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish")} | {"gelu_tanh": "gelu_approx_tanh"}
+_TYPES = {DType.FLOAT32: "FLOAT", DType.FLOAT16: "HALF", DType.BFLOAT16: "BFLOAT16", DType.INT8: "INT8"}
 #: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
 MOST_COMPILED = 4
 
@@ -69,12 +70,7 @@ class CudnnGraphs:
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
         )
-        self._types = {
-            DType.FLOAT32: cudnn.data_type.FLOAT,
-            DType.FLOAT16: cudnn.data_type.HALF,
-            DType.BFLOAT16: cudnn.data_type.BFLOAT16,
-            DType.INT8: cudnn.data_type.INT8,
-        }
+        self._types = {dtype: getattr(cudnn.data_type, name) for dtype, name in _TYPES.items()}
         self._planned = cache(self._ranked)
         self.built = 0
 

@@ -64,8 +64,7 @@ class PreparedPlan:
             program = launch_program(network, self.plan, launch, weights)
             timed = machine.algorithms.chosen(program, launch.algorithm)
             self._work[launch] = _Work(program, timed, program.scratch_bytes + most_workspace(timed))
-        on_host = (call for work in self._work.values() for call in work.program.fallbacks)
-        for line in remarks(network.name, ((call.node.name, call.kind, call.reason) for call in on_host)):
+        for line in remarks(network.name, [op for work in self._work.values() for op in work.program.fallbacks]):
             warn_once(line)
         if {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys():
             warn_once(f"products of fp8 of {network.name!r} dequantise their operands: libraries' own are not called")

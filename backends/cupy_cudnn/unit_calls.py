@@ -58,10 +58,6 @@ class HostCall:
     reads: tuple[View | str, ...]
     writes: tuple[View, ...]
 
-    @property
-    def kind(self) -> str:
-        return kind_of(self.node.op)
-
     def run(self, driver: Driver, load: Callable[[str], Array], address: Callable[[View], int]) -> None:
         """Compute it after all that was issued; returns when its results are on the device."""
         arrays = []
@@ -84,9 +80,10 @@ class UnitProgram:
     scratch_bytes: int
 
     @property
-    def fallbacks(self) -> tuple[HostCall, ...]:
-        """The ops that run on the host."""
-        return tuple(call for call in self.calls if isinstance(call, HostCall))
+    def fallbacks(self) -> list[tuple[str, str, str]]:
+        """Name, kind and reason of each op that runs on the host."""
+        calls = (call for call in self.calls if isinstance(call, HostCall))
+        return [(call.node.name, kind_of(call.node.op), call.reason) for call in calls]
 
     @property
     def convolutions(self) -> tuple[ConvolutionCall, ...]:

@@ -106,18 +106,17 @@ class Weights:
             mask = self.load(name)
             if not mask.any(axis=-1).all():
                 raise BackendError(f"mask {name!r} has a row that sees nothing; let each row see something")
-            return np.where(mask, np.float32(0), np.float32(-np.inf))
+            return mask
 
-        return self.form(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
+        return self._mask(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
 
     def causal(self, queries: int, keys: int, dtype: DType) -> View:
         """Mask that is added to scores ``[queries, keys]`` so that no query sees later keys."""
-        shape = TensorType((queries, keys), dtype)
-        return self.form(
-            f"causal {queries} {keys} {dtype}",
-            shape,
-            lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
-        )
+        of_type = TensorType((queries, keys), dtype)
+        return self._mask(f"causal {queries} {keys} {dtype}", of_type, lambda: np.tri(queries, keys, dtype=np.bool_))
+
+    def _mask(self, name: str, of_type: TensorType, make: Callable[[], Array]) -> View:
+        return self.form(name, of_type, lambda: np.where(make(), np.float32(0), np.float32(-np.inf)))
 
     def normalisation(self, node: Node) -> list[View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register, without
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, only_floats, register, without
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
@@ -74,7 +74,7 @@ register(
             x, mean, var, scale, bias, eps=op.epsilon
         ),
     },
-    floating_only,
+    only_floats,
 )
 register({"global_max_pool": lambda op, types, x: torch.amax(x, _image_axes(types), keepdim=True)})
 
@@ -98,7 +98,7 @@ def _top_k(op: TopK, types: Types, x: Operand) -> Operand:
     return tuple(torch.narrow(found[part], op.axis, 0, op.count) for part in range(2))
 
 
-@computes("layer_norm", "rms_norm", refuses=floating_only)
+@computes("layer_norm", "rms_norm", refuses=only_floats)
 def _layer_norm(op: LayerNorm | RmsNorm, types: Types, x: Operand, *parameters: Operand) -> Operand:
     normalised = types[0].shape[op.axis :]
     norm: Callable[..., Operand] = F.layer_norm if isinstance(op, LayerNorm) else F.rms_norm
@@ -109,7 +109,7 @@ def _layer_norm(op: LayerNorm | RmsNorm, types: Types, x: Operand, *parameters: 
     return torch.add(y, parameters[1]) if len(parameters) > 1 else y
 
 
-@computes("instance_norm", "group_norm", refuses=floating_only)
+@computes("instance_norm", "group_norm", refuses=only_floats)
 def _group_norm(op: InstanceNorm | GroupNorm, types: Types, x: Operand, scale: Operand, bias: Operand) -> Operand:
     shape = types[0].shape
     if isinstance(op, InstanceNorm) and math.prod(shape[2:]) > 1:
@@ -119,7 +119,7 @@ def _group_norm(op: InstanceNorm | GroupNorm, types: Types, x: Operand, scale: O
     return torch.group_norm(x, groups, scale, bias, op.epsilon)
 
 
-@computes("local_response_norm", refuses=floating_only)
+@computes("local_response_norm", refuses=only_floats)
 def _local_response_norm(op: LocalResponseNorm, types: Types, x: Operand) -> Operand:
     """torch takes ``size // 2`` channels below, ONNX above: they differ where ``size`` is even."""
     shape = types[0].shape
@@ -137,7 +137,7 @@ _ALONG_AXIS: dict[str, Callable[..., Operand]] = {
 }
 
 
-@computes(*_ALONG_AXIS, refuses=floating_only)
+@computes(*_ALONG_AXIS, refuses=only_floats)
 def _softmax(op: SoftmaxLike, types: Types, x: Operand) -> Operand:
     function = _ALONG_AXIS[op.kind]
     if not op.flatten:

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register, without
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, only_floats, register, without
 from iossim.backends.torch_cuda.tensors import DTYPES, converted
 from iossim.ir.ops import functions
 from iossim.ir.ops.functions import Nary, Unary
@@ -26,7 +26,7 @@ register(
         "where": lambda op, types, *operands: torch.where(*operands),
     }
 )
-register({"sigmoid": lambda op, types, x: torch.sigmoid(x)}, refuses=floating_only)
+register({"sigmoid": lambda op, types, x: torch.sigmoid(x)}, refuses=only_floats)
 
 
 @computes("clip")

@@ -50,7 +50,7 @@ def constant(numbers: Array, like: Operand, dtype: DType | None = None) -> torch
     return made.to(like.device) if isinstance(like, torch.Tensor) else made
 
 
-def floating_only(op: Op, types: Types) -> str:
+def only_floats(op: Op, types: Types) -> str:
     """Refusal of ops that torch's own function computes on floating-point numbers alone."""
     if not types[0].dtype.is_floating:
         return f"{op.kind} is computed on floating-point numbers only, not on {types[0].dtype}"
@@ -63,7 +63,7 @@ def without(functions: Mapping[str, Any], exact: Callable[[Any, Types], bool]) -
     def refusal(op: Any, types: Types) -> str:
         if op.function not in functions:
             return f"function {op.function!r} has no counterpart in torch"
-        return "" if exact(op, types) else floating_only(op, types)
+        return "" if exact(op, types) else only_floats(op, types)
 
     return refusal
 
