@@ -36,15 +36,15 @@ def section_baselines(job: Job) -> None:
         return
     import torch
 
+    from iossim.backends.torch_cuda.program import input_tensors, torch_module
+    from iossim.backends.torch_cuda.tensors import arithmetic, to_array
+
     if not job.dry:
         job.probes.append(probe_torch)
     with job.told("facts of PyTorch"):
         job.record("torch", **_facts(torch))
 
     def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        from iossim.backends.torch_cuda.program import input_tensors, torch_module
-        from iossim.backends.torch_cuda.tensors import arithmetic, to_array
-
         with arithmetic(network.precision):
             made = torch_module(network.graph)(*input_tensors(network.graph, inputs, "cpu"))
         return dict(zip(network.graph.outputs, map(to_array, made), strict=True))

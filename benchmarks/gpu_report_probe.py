@@ -12,8 +12,16 @@ from gpu_report_kernels import COPIED_A_THREAD, COPY, EMPTY, FLOPS_A_STEP, MULTI
 
 from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock, cycles
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
-from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph, Kernel
-from iossim.backends.cupy_cudnn.issue import Issue, Lane, captured
+from iossim.backends.cupy_cudnn.driver import (
+    Allocation,
+    ConvolutionLibrary,
+    Driver,
+    Graph,
+    Issue,
+    Kernel,
+    Lane,
+    captured,
+)
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.lead import Lead
 
@@ -92,14 +100,13 @@ class Probe:
     def library_call_host_us(self, convolution: Convolution) -> float:
         """Host time of one convolution by the first plan that the library offers."""
         plan = next(self._library.plans(convolution))
-        executable = self._library.bind(convolution, plan.name)
         layouts = {"x": convolution.x, "w": convolution.w, "y": convolution.y}
         if convolution.bias:
             layouts["b"] = TensorLayout((convolution.y.shape[1],), (1,))
         memory = {name: self._driver.allocate(4 * int(np.prod(one.shape))) for name, one in layouts.items()}
         workspace = self._driver.allocate(plan.workspace_bytes)
         addresses = {name: one.address for name, one in memory.items()}
-        call = partial(self._library.execute, executable, addresses, workspace.address, self._lanes(0).handle)
+        call = partial(self._library.bind(convolution, plan.name), addresses, workspace.address, self._lanes(0).handle)
         return self._host_us(call, CALLS)
 
     def graph_launch_host_us(self, nodes: int) -> float:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, Timed
+from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError, PlanError, warn_once
 from iossim.base.user_files import read_json, read_text, write_atomically
@@ -33,38 +31,39 @@ MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
 
 
 class KeptChoices:
-    """The choices for one place in the file at ``path``, which is created on demand, with its folder.
+    """The choices for one place in the file at ``path``, which is created on demand, with its folder; without a path in
+    no file.
 
     Raises OptionError for a file of another kind, which is never overwritten. If the file cannot be written, a warning
     says so.
     """
 
-    def __init__(self, path: Path, where: Mapping[str, str]) -> None:
+    def __init__(self, path: Path | None, where: Mapping[str, str]) -> None:
         self._path, self._where = path, json.dumps(dict(where), sort_keys=True)
         self._places: dict[str, dict[str, dict[str, Any]]] = {}
         self._read_at: tuple[int, int] | None = None
         self._read()
 
-    def find(self, key: Hashable) -> Timed | None:
+    def find(self, key: Hashable) -> UnitVariant | None:
         """The choice kept for equal work, by this process or another."""
-        name = _name(key)
-        if name not in self._own:
-            self._read()
-        found = self._own.get(name)
-        return None if found is None else Timed.of(found)
+        self._read()
+        found = self._own.get(_name(key))
+        return None if found is None else _kept(found)
 
-    def lighter(self, key: Hashable) -> list[Timed] | None:
-        """The choice kept for equal work and its variants, once these have been sought."""
-        found = None if self.find(key) is None else self._own[_name(key)].get("lighter")
-        return None if found is None else [Timed.of(row) for row in found]
+    def lighter(self, key: Hashable) -> list[UnitVariant]:
+        """The choice kept for equal work and its variants; none until these have been sought."""
+        self._read()
+        return [_kept(row) for row in self._own.get(_name(key), {}).get("lighter", ())]
 
-    def keep(self, key: Hashable, about: str, fastest: Timed, lighter: Sequence[Timed] | None = None) -> None:
+    def keep(self, key: Hashable, about: str, fastest: UnitVariant, lighter: Sequence[UnitVariant] = ()) -> None:
         """Add a choice and its variants; on return they are in the file, unless it cannot be written."""
         self._read()
-        self._own[_name(key)] = {"of": about, **fastest.row}
-        if lighter is not None:
-            held = [each.row | {"blocks": each.blocks, "sm_share": each.sm_share} for each in lighter]
+        self._own[_name(key)] = {"of": about, **_row(fastest)}
+        if lighter:
+            held = [_row(each) | {"blocks": each.blocks, "sm_share": each.sm_share} for each in lighter]
             self._own[_name(key)]["lighter"] = held
+        if self._path is None:
+            return
         places = [{"where": json.loads(where), "choices": choices} for where, choices in sorted(self._places.items())]
         text = json.dumps({"format": FORMAT, "places": places}, indent=1, sort_keys=True) + "\n"
         try:
@@ -82,6 +81,8 @@ class KeptChoices:
 
     def _read(self) -> None:
         """Adopt the contents of the file, if it was written since the last read."""
+        if self._path is None:
+            return
         try:
             facts = self._path.stat()
         except OSError:
@@ -98,7 +99,7 @@ class KeptChoices:
                 choices = self._places.setdefault(json.dumps(place["where"], sort_keys=True), {})
                 for name, kept in place["choices"].items():
                     for row in (kept, *kept.get("lighter", ())):
-                        Timed.of(row)
+                        _kept(row)
                     choices[name] = dict(kept)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = " ".join(str(error).split())[:100]
@@ -107,54 +108,32 @@ class KeptChoices:
             ) from None
 
 
+def _row(found: UnitVariant) -> dict[str, Any]:
+    return {"algorithm": found.name, "time_us": round(found.alone_us, 3)}
+
+
+def _kept(row: Mapping[str, Any]) -> UnitVariant:
+    """What a row says, which has no workspace: 0 is read."""
+    held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
+    return UnitVariant(str(row["algorithm"]), float(row["time_us"]), 0, *held)
+
+
 def _name(key: Hashable) -> str:
     """Name of a key, the same in every process."""
     return hashlib.sha256(repr(key).encode()).hexdigest()[:24]
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """Cost of choosing algorithms so far: counts, and the time for which the device was warmed up.
-
-    ``convolutions`` are distinct ones with a choice: ``chosen_by_timing`` among ``candidates_timed``, or ``recalled``
-    from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered but did not run, with the
-    reason given for the first.
+class Algorithms:
+    """Chooses once for all equal convolutions, among ``most`` plans of each kind; ``known`` are the choices so far, of
+    which so many were ``recalled`` from a file.
     """
 
-    convolutions: int
-    plans_built: int
-    candidates_timed: int
-    chosen_by_timing: int
-    recalled: int
-    refused: int
-    first_refusal: str
-    warm_up_us: float
-
-
-class Algorithms:
-    """Chooses once for all equal convolutions, among ``most`` plans of each kind."""
-
-    def __init__(
-        self, timing: CandidateTiming, workspace_limit_bytes: int, most: int, kept: KeptChoices | None = None
-    ) -> None:
-        self._driver, self._library, self._timing, self._kept = timing.lane.driver, timing.lane.library, timing, kept
+    def __init__(self, timing: CandidateTiming, workspace_limit_bytes: int, most: int, kept: KeptChoices) -> None:
+        self._driver, self._library, self.timing, self._kept = timing.lane.driver, timing.lane.library, timing, kept
         self._limit, self._most = workspace_limit_bytes, most
-        self._fastest: dict[Hashable, Timed] = {}
-        self._lighter: dict[Hashable, list[Timed]] = {}
-        self._recalled = 0
-
-    def planning(self, warm_up_us: float) -> Planning:
-        refusals = self._timing.refusals
-        return Planning(
-            convolutions=len(self._fastest),
-            plans_built=self._library.built,
-            candidates_timed=self._timing.timed,
-            chosen_by_timing=len(self._fastest) - self._recalled,
-            recalled=self._recalled,
-            refused=len(refusals),
-            first_refusal=next(iter(refusals), ""),
-            warm_up_us=warm_up_us,
-        )
+        self.known: dict[Hashable, UnitVariant] = {}
+        self._lighter: dict[Hashable, list[UnitVariant]] = {}
+        self.recalled = 0
 
     def choice(self, program: UnitProgram, variant: str = FASTEST) -> Choice:
         """The choices for a program's convolutions as one text, and the scratch memory that it needs.
@@ -168,7 +147,7 @@ class Algorithms:
                 f"the schedule runs a unit as {variant!r}, which no plans of cuDNN are called here; search again on "
                 "this device, or leave the variant out of the schedule"
             )
-        return Choice(name, program.scratch_bytes + _most_workspace(timed))
+        return Choice(name, program.scratch_bytes + most_workspace(timed))
 
     def variants(self, program: UnitProgram) -> tuple[UnitVariant, ...]:
         """The fastest way and the ways of :meth:`lighter`, each for all convolutions of a program at once.
@@ -179,28 +158,26 @@ class Algorithms:
         found: dict[str, UnitVariant] = {}
         for level in range(max(map(len, ways), default=1)):
             own = [each[min(level, len(each) - 1)] for each in ways]
-            most = max(own, key=lambda one: one.sm_share, default=Timed(How("", ""), 0, 0.0))
-            held = program.scratch_bytes + _most_workspace(own), most.blocks, most.sm_share
+            most = max(own, key=lambda one: one.sm_share, default=UnitVariant("", 0.0, 0))
+            held = program.scratch_bytes + most_workspace(own), most.blocks, most.sm_share
             name = _joined(own) if level else FASTEST
-            found.setdefault(name, UnitVariant(name, sum(one.time_us for one in own), *held))
+            found.setdefault(name, UnitVariant(name, sum(one.alone_us for one in own), *held))
         return tuple(found.values())
 
-    def lighter(self, call: ConvolutionCall) -> list[Timed]:
+    def lighter(self, call: ConvolutionCall) -> list[UnitVariant]:
         """The fastest way to run a call, then up to :data:`MOST_LIGHTER` slower ones, each holding less of an SM or of
         the device than those before it; timed once, and kept with the choice.
         """
         if call.key not in self._lighter:
             fastest = self.fastest(call)
-            kept = None if self._kept is None else self._kept.lighter(call.key)
-            found = [one for row in kept or () if (one := self._again(call, row)) is not None]
-            if kept is None or not found or found[0].how != fastest.how:
+            found = [one for row in self._kept.lighter(call.key) if (one := self._again(call, row)) is not None]
+            if not found or found[0].name != fastest.name:
                 found = _lighter(fastest, self._times(call, every=True))
-                if self._kept is not None:
-                    self._kept.keep(call.key, str(call.convolution), fastest, found)
+                self._kept.keep(call.key, str(call.convolution), fastest, found)
             self._lighter[call.key] = found
         return self._lighter[call.key]
 
-    def chosen(self, program: UnitProgram, algorithm: str) -> list[Timed]:
+    def chosen(self, program: UnitProgram, algorithm: str) -> list[UnitVariant]:
         """The choices that ``algorithm`` (a text of :meth:`choice`, or empty) names, one for each convolution.
 
         The fastest is taken if it names none, or one that cuDNN does not offer for these operands.
@@ -209,21 +186,19 @@ class Algorithms:
         names = algorithm.split()
         if len(names) != len(calls):
             return [self.fastest(call) for call in calls]
-        return [
-            self._named(call, How.parsed(name)) or self.fastest(call) for call, name in zip(calls, names, strict=True)
-        ]
+        return [self._named(call, name) or self.fastest(call) for call, name in zip(calls, names, strict=True)]
 
-    def fastest(self, call: ConvolutionCall) -> Timed:
+    def fastest(self, call: ConvolutionCall) -> UnitVariant:
         """Raises BackendError where no plan can run the call."""
-        if call.key not in self._fastest:
-            kept = None if self._kept is None else self._kept.find(call.key)
+        if call.key not in self.known:
+            kept = self._kept.find(call.key)
             recalled = None if kept is None else self._again(call, kept)
             fastest = recalled or self._times(call)[0]
-            if self._kept is not None and recalled is None:
+            if recalled is None:
                 self._kept.keep(call.key, str(call.convolution), fastest)
-            self._fastest[call.key] = fastest
-            self._recalled += recalled is not None
-        return self._fastest[call.key]
+            self.known[call.key] = fastest
+            self.recalled += recalled is not None
+        return self.known[call.key]
 
     def every(self, program: UnitProgram) -> list[UnitVariant]:
         """All candidates for a program of one convolution, timed with equal care; the fastest first."""
@@ -233,9 +208,9 @@ class Algorithms:
                 "convolution"
             )
         timed = self._times(program.convolutions[0], every=True)
-        return [UnitVariant(str(t.how), t.time_us, program.scratch_bytes + t.workspace_bytes) for t in timed]
+        return [UnitVariant(one.name, one.alone_us, program.scratch_bytes + one.workspace_bytes) for one in timed]
 
-    def candidates(self, call: ConvolutionCall, targets: Sequence[int] = ()) -> Iterator[tuple[How, int]]:
+    def candidates(self, call: ConvolutionCall, targets: Sequence[int] = ()) -> Iterator[tuple[str, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces, and the first for each of
         the ``targets``, numbers of SMs.
 
@@ -248,50 +223,52 @@ class Algorithms:
                     parts = [self.fastest(part) for part in call.parts(way)]
                 except BackendError:
                     continue
-                yield How(way, "+".join(str(part.how) for part in parts)), _most_workspace(parts)
+                yield ":".join(filter(None, (way, "+".join(part.name for part in parts)))), most_workspace(parts)
                 continue
             for sms in (0, *targets):
                 plans = self._library.plans(asked, sms)
                 fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
                 for plan in islice(fitting, 1 if sms else self._most):
-                    yield How(way, plan.name), plan.workspace_bytes
+                    yield f"{way}:{plan.name}", plan.workspace_bytes
 
-    def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
+    def _named(self, call: ConvolutionCall, name: str) -> UnitVariant | None:
         """The way with this name, if it can run the call; only its plan is built."""
-        known = self._fastest.get(call.key)
-        if known is not None and known.how == how:
+        known = self.known.get(call.key)
+        if known is not None and known.name == name:
             return known
-        if how.way not in call.ways:
+        way, _, plan_name = name.partition(":")
+        if way not in call.ways:
             return None
-        asked = call.asked(how.way)
+        asked = call.asked(way)
         if asked is None:
-            calls = call.parts(how.way)
-            found = [self._named(part, way) for part, way in zip(calls, how.parts, strict=False)]
+            calls, names = call.parts(way), list(filter(None, plan_name.split("+")))
+            found = [self._named(*part) for part in zip(calls, names, strict=False)]
             parts = [part for part in found if part is not None]
-            return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(calls) == len(how.parts) else None
-        plan = self._library.named(asked, how.plan)
+            fits = len(parts) == len(calls) == len(names)
+            return UnitVariant(name, 0.0, most_workspace(parts)) if fits else None
+        plan = self._library.named(asked, plan_name)
         if plan is None or plan.workspace_bytes > self._limit:
             return None
-        return Timed(how, plan.workspace_bytes, 0.0)
+        return UnitVariant(name, 0.0, plan.workspace_bytes)
 
-    def _again(self, call: ConvolutionCall, kept: Timed) -> Timed | None:
+    def _again(self, call: ConvolutionCall, kept: UnitVariant) -> UnitVariant | None:
         """A way that was kept for the call, if it can still run it."""
-        found = self._named(call, kept.how)
-        return None if found is None else replace(kept, workspace_bytes=found.workspace_bytes)
+        found = self._named(call, kept.name)
+        return None if found is None else kept._replace(workspace_bytes=found.workspace_bytes)
 
-    def _times(self, call: ConvolutionCall, *, every: bool = False) -> list[Timed]:
+    def _times(self, call: ConvolutionCall, *, every: bool = False) -> list[UnitVariant]:
         """The fastest candidates in order; with ``every``, all of them, also those for part of the SMs, with resources.
 
         Raises BackendError if there are none.
         """
-        refusals = self._timing.refusals
+        refusals = self.timing.refusals
         refused = len(refusals)
         targets = [self._driver.facts.sms // part for part in TARGETS if self._driver.facts.sms >= part]
         candidates = dict(self.candidates(call, targets if every else ()))
         # A broken device fails every plan: its own error is raised here, rather than that there are no plans.
         self._driver.synchronize()
         finalists = len(candidates) if every else None
-        timed = self._timing.times_us(call, candidates, finalists) if candidates else []
+        timed = self.timing.times_us(call, candidates, finalists) if candidates else []
         if not timed:
             why = f" ({refusals[0]})" if len(refusals) > refused else ""
             raise BackendError(
@@ -301,21 +278,21 @@ class Algorithms:
         return timed
 
 
-def _lighter(fastest: Timed, timed: Sequence[Timed]) -> list[Timed]:
+def _lighter(fastest: UnitVariant, timed: Sequence[UnitVariant]) -> list[UnitVariant]:
     """The fastest way, and those of :meth:`Algorithms.lighter` among all timed ones."""
-    found = [next((one for one in timed if one.how == fastest.how), fastest)]
+    found = [next((one for one in timed if one.name == fastest.name), fastest)]
     for one in timed:
         share, blocks = min(each.sm_share for each in found), min(each.blocks for each in found)
         holds_less = 0 < one.blocks <= LESS * blocks or 0 < one.sm_share <= LESS * share
-        if holds_less and found[0].time_us <= one.time_us <= MOST_TIMES * found[0].time_us:
+        if holds_less and found[0].alone_us <= one.alone_us <= MOST_TIMES * found[0].alone_us:
             found.append(one)
     return found[: 1 + MOST_LIGHTER]
 
 
-def _joined(timed: Sequence[Timed]) -> str:
-    return " ".join(str(found.how) for found in timed)
+def _joined(timed: Sequence[UnitVariant]) -> str:
+    return " ".join(found.name for found in timed)
 
 
-def _most_workspace(parts: Sequence[Timed]) -> int:
+def most_workspace(parts: Sequence[UnitVariant]) -> int:
     """Workspace of consecutive calls: the largest."""
     return max((part.workspace_bytes for part in parts), default=0)

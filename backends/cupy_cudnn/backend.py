@@ -7,7 +7,7 @@ Importing this module imports neither CuPy nor cuDNN; :func:`missing` names what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -19,13 +19,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Planning
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Lane
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
-from iossim.backends.cupy_cudnn.issue import Lane
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -41,8 +40,10 @@ from iossim.execution.backend import (
     DeviceLostError,
     Divided,
     Fallback,
+    Progress,
     Samples,
     Timing,
+    ignore,
 )
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_stage
@@ -154,11 +155,20 @@ def fallbacks(network: Network) -> list[Fallback]:
     last = CudnnOptions().layout_of(network.graph, network.precision) == "nhwc"
     weights = Weights(network.graph, None, last, network.precision is Precision.TF32)
     found: list[Fallback] = []
-    for index, unit in enumerate(network.units):
-        stage = lower_stage(network, [[index]], Strategy.CONCURRENT, Engine.GRAPH, in_place=True)
-        for program in (launch_program(network, stage, launch, weights) for launch in stage.launches):
-            found += [Fallback(each.node.name, each.kind, unit.name, each.reason) for each in program.fallbacks]
+    for unit in network.units:
+        program = _program(network, (unit.name,), Strategy.CONCURRENT, Engine.GRAPH, weights)
+        on_host = [] if program is None else program.fallbacks
+        found += [Fallback(name, kind, unit.name, reason) for name, kind, reason in on_host]
     return found
+
+
+def _program(
+    network: Network, names: tuple[str, ...], strategy: Strategy, engine: Engine, weights: Weights
+) -> UnitProgram | None:
+    """The calls of units on buffers of their own; None if they launch nothing."""
+    indices = [network.unit_index[name] for name in names]
+    stage = lower_stage(network, [indices], strategy, engine, in_place=True)
+    return next((launch_program(network, stage, launch, weights) for launch in stage.launches), None)
 
 
 class CupyCudnnBackend:
@@ -184,32 +194,20 @@ class CupyCudnnBackend:
         facts = driver.facts
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
         where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
-        kept = KeptChoices(options.choices, where) if options.choices else None
+        kept = KeptChoices(options.choices, where)
         timing = CandidateTiming(self._lane(MAIN), self._clock)
         self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
-        self.context = Context(
-            "cupy_cudnn",
-            device_of_product(facts.name),
-            str(precision),
-            str(engine),
-            options.layout_for(precision),
-            driver=facts.driver,
-            libraries=tuple(sorted((*facts.libraries, *versions))),
-            options=options.pairs,
-        )
+        under = device_of_product(facts.name), str(precision), str(engine), options.layout_for(precision)
+        libraries = tuple(sorted((*facts.libraries, *versions)))
+        self.context = Context("cupy_cudnn", *under, facts.driver, libraries, options.pairs)
 
     def context_of(self, network: Network) -> Context:
         """The conditions that times of a network depend on, including the layout of its images."""
         return replace(self.context, layout=self._options.layout_of(network.graph, self._precision))
-
-    @property
-    def planning(self) -> Planning:
-        """Cost of choosing algorithms so far."""
-        return self._algorithms.planning(self._clock.spent_us)
 
     def choices(self, network: Network) -> Choices:
         """For each unit or merged stage, the plans of cuDNN that are fastest for its convolutions alone, or a variant.
@@ -267,11 +265,7 @@ class CupyCudnnBackend:
             return self._outputs(prepared)
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """Time each plan: one of a single graph by events, until its last kernel ends, any other by the host's clock.
 
@@ -314,13 +308,7 @@ class CupyCudnnBackend:
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
     def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
-        """The calls of units on buffers of their own; None if they launch nothing."""
-        indices = [network.unit_index[name] for name in names]
-        stage = lower_stage(network, [indices], strategy, self._engine, in_place=True)
-        if not stage.launches:
-            return None
-        (launch,) = stage.launches
-        return launch_program(network, stage, launch, self._weights_of(network))
+        return _program(network, names, strategy, self._engine, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
         """A plan ready to run on random inputs, and its outputs when it runs call by call."""
@@ -415,9 +403,11 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
 
 def _devices() -> int:
     """Number of visible devices; raises BackendError for a CuPy that is too old."""
-    from iossim.backends.cupy_cudnn.cupy_driver import device_count, version
+    import cupy
 
-    check_version("cupy", version())
+    from iossim.backends.cupy_cudnn.cupy_driver import device_count
+
+    check_version("cupy", str(cupy.__version__))
     return device_count()
 
 

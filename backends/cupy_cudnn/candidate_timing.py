@@ -10,21 +10,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, Graph
-from iossim.backends.cupy_cudnn.issue import How, Lane, captured
+from iossim.backends.cupy_cudnn.driver import Allocation, Graph, Lane, captured
 from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
 from iossim.ir.types import DType
+from iossim.schedule.batch import UnitVariant
 
 #: A hash of (seed, index).
 _RANDOMISE = """unsigned int h = (i + 1u) * 2654435761u ^ seed * 2246822519u;
@@ -40,31 +38,6 @@ FINALISTS = 3
 FINAL_ROUNDS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """A way to run a convolution, its workspace, and its time alone (0 where it was named, not timed).
-
-    ``blocks`` and ``sm_share`` are those of a :class:`~iossim.schedule.batch.UnitVariant`, 0 where what it holds
-    (:meth:`.driver.Driver.held`) was not requested. Rows of a file of choices
-    have no workspace: 0 is read.
-    """
-
-    how: How
-    workspace_bytes: int
-    time_us: float
-    blocks: int = 0
-    sm_share: float = 0.0
-
-    @staticmethod
-    def of(row: Mapping[str, Any]) -> Timed:
-        held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
-        return Timed(How.parsed(str(row["algorithm"])), 0, float(row["time_us"]), *held)
-
-    @property
-    def row(self) -> dict[str, Any]:
-        return {"algorithm": str(self.how), "time_us": round(self.time_us, 3)}
-
-
 class CandidateTiming:
     """Times ways to run convolutions on one device."""
 
@@ -76,15 +49,15 @@ class CandidateTiming:
         self.timed = 0
 
     def times_us(
-        self, call: ConvolutionCall, candidates: Mapping[How, int], finalists: int | None = None
-    ) -> list[Timed]:
+        self, call: ConvolutionCall, candidates: Mapping[str, int], finalists: int | None = None
+    ) -> list[UnitVariant]:
         """The median time of one copy of each finalist (by default ``FINALISTS``, and without what it holds), in order.
 
         Candidates come with their workspaces; empty if none of them runs. Raises one of the driver's failures if the
         device is broken.
         """
         room = _Room(self.lane, call, max(candidates.values(), default=0))
-        graphs: dict[How, Graph] = {}
+        graphs: dict[str, Graph] = {}
         fastest_us = math.inf
         for how in candidates:
             graph, once_us = self._graph(call, how, room, HOPELESS * fastest_us)
@@ -100,9 +73,9 @@ class CandidateTiming:
             least = {how: float(np.median(taken)) for how, taken in last.items()}
         in_order = sorted(least.items(), key=lambda taken: taken[1])
         held = {how: self._driver.held(graphs[how]) if finalists else () for how in least}
-        return [Timed(how, candidates[how], time_us, *held[how]) for how, time_us in in_order]
+        return [UnitVariant(how, time_us, candidates[how], *held[how]) for how, time_us in in_order]
 
-    def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
+    def _graph(self, call: ConvolutionCall, how: str, room: _Room, most_us: float) -> tuple[Graph | None, float]:
         """Several copies as a graph, and the host's time to issue one and wait for it.
 
         No graph if the plan fails, or takes more than ``most_us``.
@@ -126,12 +99,12 @@ class CandidateTiming:
         driver.synchronize()
         return None, math.inf
 
-    def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
+    def _rounds(self, graphs: Mapping[str, Graph], rounds: int) -> dict[str, list[float]]:
         """Times of one copy of each graph, by round."""
         hows = list(graphs)
         generator = random.Random(len(hows))
         lead = Lead()
-        times: dict[How, list[float]] = {how: [] for how in hows}
+        times: dict[str, list[float]] = {how: [] for how in hows}
         for _ in range(rounds):
             for how in generator.sample(hows, len(hows)):
                 launch = partial(self._driver.launch_graph, graphs[how], self.lane.stream)

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import ClassVar, NamedTuple, Self
 
 from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed
-from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View
+from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, KernelCall, View, channels_last, row_major
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
@@ -61,43 +61,41 @@ class Epilogue(NamedTuple):
         steps = self.steps and tuple((name, view and move(view)) for name, view in self.steps)
         return Epilogue(Computed(self.computed.expression, tuple(map(move, self.computed.operands))), steps)
 
+    def in_call(self) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
+        """The steps of one of images as cuDNN is asked for them: operands by name, an activation, and the rest.
+
+        Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
+        """
+        left, operands, activation = list(self.steps or ()), dict[str, View](), ""
+        while left and left[0][0] == "add" and (view := left[0][1]) is not None:
+            if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
+                operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
+            elif "z" not in operands and view.narrow.elements == view.elements:
+                operands["z"] = view
+            else:
+                break
+            del left[0]
+        if left and left[0][1] is None:
+            activation = left.pop(0)[0]
+        then = tuple((name, view and view.narrow) for name, view in left)
+        return operands | operands_of(then), activation, then
+
+    def stacked(self, stack: Sequence[int]) -> list[LibraryStep]:
+        """The steps with each operand as one stack of matrices; none where one has no such form."""
+        found: list[LibraryStep] = []
+        for name, view in self.steps or ():
+            one = view and view.as_stack(stack)
+            if view is not None and (one is None or one.offset_bytes % CUDNN_ALIGNMENT_BYTES):
+                return []
+            found.append((name, one and one.narrow))
+        return found
+
 
 NOTHING = Epilogue(AS_IT_IS, ())
 
 
-def in_call_of(epilogue: Epilogue) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
-    """The steps of an epilogue of images as cuDNN is asked for them: operands by name, an activation, and the rest.
-
-    Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
-    """
-    left, operands, activation = list(epilogue.steps or ()), dict[str, View](), ""
-    while left and left[0][0] == "add" and (view := left[0][1]) is not None:
-        if "b" not in operands and view.narrow.elements == view.shape[1] and view.strides[1] == (view.shape[1] > 1):
-            operands["b"] = replace(view, shape=view.shape[1:2], strides=(1,))
-        elif "z" not in operands and view.narrow.elements == view.elements:
-            operands["z"] = view
-        else:
-            break
-        del left[0]
-    if left and left[0][1] is None:
-        activation = left.pop(0)[0]
-    then = tuple((name, view and view.narrow) for name, view in left)
-    return operands | operands_of(then), activation, then
-
-
-def stacked(epilogue: Epilogue, stack: Sequence[int]) -> list[LibraryStep]:
-    """The steps of an epilogue with each operand as one stack of matrices; none where one has no such form."""
-    found: list[LibraryStep] = []
-    for name, view in epilogue.steps or ():
-        one = view and view.as_stack(stack)
-        if view is not None and (one is None or one.offset_bytes % CUDNN_ALIGNMENT_BYTES):
-            return []
-        found.append((name, one and one.narrow))
-    return found
-
-
-def _names(steps: Iterable[Follows]) -> Iterator[str]:
-    return (f"e{index}" for index, (_, operand, _) in enumerate(steps) if operand is not None)
+def _numbered(steps: Iterable[Follows]) -> Iterator[tuple[str, *Follows]]:
+    return ((f"e{index}", *step) for index, step in enumerate(steps))
 
 
 class _Asked:
@@ -111,9 +109,14 @@ class _Asked:
         return self
 
     @property
+    def follows(self) -> Iterator[tuple[str, *Follows]]:
+        """Steps after the sums, in order: the name of an operand, a function, and the operand's layout and type."""
+        yield from ()
+
+    @property
     def operands(self) -> tuple[str, ...]:
         """The names of what is read and written."""
-        return ("x", "w", "y")
+        return ("x", "w", *(name for name, _, operand, _ in self.follows if operand is not None), "y")
 
     @property
     def compiles_activation(self) -> bool:
@@ -164,8 +167,15 @@ class Convolution(_Asked):
         return self.w.shape[1] == 1 and self.w.shape[0] == self.x.shape[1] > 1
 
     @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), *_names(self.then), "y")
+    def follows(self) -> Iterator[tuple[str, *Follows]]:
+        if self.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+            yield "z", "add", self.z, None
+        if self.bias:
+            shape = (1, self.y.shape[1], *(1,) * (len(self.y.shape) - 2))
+            yield "b", "add", TensorLayout(shape, channels_last(shape) if self.last else row_major(shape)), None
+        if self.activation:
+            yield "", self.activation, None, None
+        yield from _numbered(self.then)
 
     def __str__(self) -> str:
         return _in_words(self.called, self.x, self.w, self.dtype)
@@ -203,8 +213,8 @@ class Product(_Asked):
         return replace(self, then=())
 
     @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "w", *_names(self.then), "y")
+    def follows(self) -> Iterator[tuple[str, *Follows]]:
+        return _numbered(self.then)
 
     def __str__(self) -> str:
         return _in_words("a product of {} by {} in {}", self.x, self.w, self.dtype)
@@ -249,7 +259,8 @@ class ConvolutionCall:
     or calls that each run in a way of their own. *Fused*, the library computes ``convolution`` as it is. *Apart*, it
     computes the plain convolution, and a kernel of ours adds, activates and copies; or other calls compute a whole
     chain of ops, an attention. Other ways are a kernel of ours, the same with channels padded, or one whose result is
-    dense and copied afterwards.
+    dense and copied afterwards. A choice is told as ``WAY:PLAN``, the plan a library's, or how each of several calls
+    runs, joined by ``+``.
     """
 
     convolution: Asked
@@ -292,10 +303,7 @@ Step = KernelCall | Asked | ConvolutionCall
 
 
 def fused_or_apart(
-    asked: Asked,
-    views: Mapping[str, View],
-    apart: Iterable[KernelCall | ConvolutionCall],
-    after: Iterable[KernelCall] = (),
+    asked: Asked, views: Mapping[str, View], apart: Iterable[Step], after: Iterable[Step] = ()
 ) -> ConvolutionCall:
     """A call that one request to a library computes, maybe with kernels after it, or other calls do."""
     return ConvolutionCall(asked, views, {"apart": tuple(apart), "fused": (asked, *after)})
@@ -316,11 +324,9 @@ def product_of(views: Mapping[str, View], then: Sequence[LibraryStep] = ()) -> P
     return Product(x, w, y, views["y"].dtype, _following(then, lambda view: TensorLayout(view.shape, view.strides)))
 
 
-def activation_name(op: Op | None) -> str | None:
-    """Name of an activation that a library may compute in its call: empty for no op, None where none has it."""
+def activation_name(op: Op) -> str | None:
+    """Name of an activation that a library may compute in its call; None where none has it."""
     match op:
-        case None:
-            return ""
         case Relu() | Sigmoid():
             return op.kind
         case Unary("gelu" | "gelu_tanh" | "tanh") | Unary("swish", (1.0,)):
@@ -342,22 +348,9 @@ def convolution_of(
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")
     one, none = ((1,), (0,)) if rank == 1 else ((), ())  # cuDNN's images have two spatial dimensions at least
-
-    def layout(name: str) -> TensorLayout:
-        return layout_of(views[name], last)
-
-    return (BackwardData if isinstance(op, ConvTranspose) else Convolution)(
-        layout("x"),
-        layout("w"),
-        layout("y"),
-        none + op.pads[:rank],
-        none + op.pads[rank:],
-        one + op.strides,
-        one + op.dilations,
-        "b" in views,
-        activation,
-        layout("z") if "z" in views else None,
-        views["x"].dtype,
-        last,
-        _following(then, lambda view: layout_of(view, last)),
-    )
+    x, w, y = (layout_of(views[name], last) for name in "xwy")
+    z = layout_of(views["z"], last) if "z" in views else None
+    window = none + op.pads[:rank], none + op.pads[rank:], one + op.strides, one + op.dilations
+    follows = _following(then, lambda view: layout_of(view, last))
+    kind = BackwardData if isinstance(op, ConvTranspose) else Convolution
+    return kind(x, w, y, *window, "b" in views, activation, z, views["x"].dtype, last, follows)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
 from iossim.backends.cupy_cudnn.cudnn_library import load_package, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Stream, target_of, target_text
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable, Stream, target_of, target_text
 from iossim.backends.cupy_cudnn.views import coalesced
 from iossim.ir.types import DType
 
@@ -94,12 +94,10 @@ def gemm_of(asked: Asked) -> Gemm | None:
     if b is None or a is None or written is None or written[0] == _TRANSPOSED:
         return None
     found = Gemm(columns, rows, depth, b, a, written[1:], count, residual)
-    return found if asked.dtype is not DType.INT8 or _takes_int8(found) else None
-
-
-def _takes_int8(gemm: Gemm) -> bool:
-    is_even = not any(number % _INT8_STEP for number in (gemm.m, gemm.k, gemm.b[1], gemm.a[1], gemm.y[0]))
-    return is_even and (gemm.b[0], gemm.a[0]) == (_TRANSPOSED, _PLAIN)
+    if asked.dtype is not DType.INT8:
+        return found
+    is_even = not any(number % _INT8_STEP for number in (found.m, found.k, b[1], a[1], found.y[0]))
+    return found if is_even and (b[0], a[0]) == (_TRANSPOSED, _PLAIN) else None
 
 
 def _is_product(asked: Convolution) -> bool:
@@ -144,8 +142,10 @@ class _Described:
     A bias has one value a row of ``D``, which is a column of ``y``. ``call`` calls a function of cuBLASLt by its name.
     """
 
-    def __init__(self, call: Callable[..., None], asked: Asked, gemm: Gemm, tf32: bool, sms: int) -> None:
-        self._call = call
+    def __init__(
+        self, call: Callable[..., None], lt: ctypes.c_void_p, asked: Asked, gemm: Gemm, tf32: bool, sms: int
+    ) -> None:
+        self._call, self._lt = call, lt
         is_whole, made = asked.dtype is DType.INT8, DType.INT32 if asked.dtype is DType.INT8 else asked.dtype
         compute = _COMPUTE_TF32 if tf32 and asked.dtype is DType.FLOAT32 else _COMPUTE_FP32
         scales = (_COMPUTE_INT32, _TYPES[DType.INT32]) if is_whole else (compute, _TYPES[DType.FLOAT32])
@@ -169,21 +169,19 @@ class _Described:
         ]
         self._ranked: list[_Found] = []
 
-    def run(self, rank: int, handle: ctypes.c_void_p, addresses: Mapping[str, int], workspace: int, ptr: int) -> None:
+    def run(self, rank: int, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
         """Issue it to a stream by a kernel of its ranking; raises CublasError where there is none."""
         if "b" in addresses:
             self._set("MatmulDesc", self._product, _BIAS_POINTER, ctypes.c_void_p(addresses["b"]))
-        self._ranked = self._ranked or self._ranking(handle)
+        self._ranked = self._ranked or self._ranking()
         if rank >= len(self._ranked):
             raise CublasError(f"cuBLASLt has {len(self._ranked)} kernels for this product")
         a, b, c, d = ((ctypes.c_void_p(addresses[name]), layout) for name, layout in self._operands)
-        self._call(
-            "cublasLtMatmul", handle, self._product, ctypes.byref(self._one), *a, *b, ctypes.byref(self._added), *c, *d,
-            ctypes.byref(self._ranked[rank].kernel), ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES),
-            ctypes.c_void_p(ptr),
-        )  # fmt: skip
+        one, added, kernel = map(ctypes.byref, (self._one, self._added, self._ranked[rank].kernel))
+        room = kernel, ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES), ctypes.c_void_p(handle.ptr)
+        self._call("cublasLtMatmul", self._lt, self._product, one, *a, *b, added, *c, *d, *room)
 
-    def _ranking(self, handle: ctypes.c_void_p) -> list[_Found]:
+    def _ranking(self) -> list[_Found]:
         wanted = self._made("MatmulPreference")
         self._set("MatmulPreference", wanted, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
         self._set("MatmulPreference", wanted, _REDUCTIONS, ctypes.c_uint32(_REDUCTIONS_IN_FP32))
@@ -191,7 +189,7 @@ class _Described:
             self._set("MatmulPreference", wanted, operand, ctypes.c_uint32(_ALIGNED_BYTES))
         found, count = (_Found * len(PLANS))(), ctypes.c_int()
         layouts = [layout for _, layout in self._operands]
-        asked = handle, self._product, *layouts, wanted, len(PLANS), ctypes.byref(found), ctypes.byref(count)
+        asked = self._lt, self._product, *layouts, wanted, len(PLANS), ctypes.byref(found), ctypes.byref(count)
         self._call("cublasLtMatmulAlgoGetHeuristic", *asked)
         self._call("cublasLtMatmulPreferenceDestroy", wanted)
         return [each for each in found[: count.value] if not each.status]
@@ -242,10 +240,6 @@ class WithCublas:
         self._library.cublasLtGetVersion.restype = ctypes.c_size_t
         return (("cublas", version_text(int(self._library.cublasLtGetVersion()))), *self._cudnn.versions)
 
-    @property
-    def built(self) -> int:
-        return self._cudnn.built
-
     def handle(self, stream: Stream) -> _Handle:
         return _Handle(stream.ptr, self._cudnn.handle(stream))
 
@@ -257,27 +251,19 @@ class WithCublas:
         own = next((plan for plan in self._own(convolution, target_of(name)) if plan.name == name), None)
         return own or self._cudnn.named(convolution, name)
 
-    def refusal(self, convolution: Asked) -> str:
-        return self._cudnn.refusal(convolution)
-
-    def bind(self, convolution: Asked, plan: str) -> Any:
+    def bind(self, convolution: Asked, plan: str) -> Executable:
         name, sms = plan.partition("@")[0], target_of(plan)
         if name not in PLANS:
-            return self._cudnn.bind(convolution, plan)
+            execute = self._cudnn.bind(convolution, plan)
+            return lambda addresses, workspace, handle: execute(addresses, workspace, handle.cudnn)
         gemm = gemm_of(convolution)
         if gemm is None or self._library is None:
             raise KeyError(plan)
         if (convolution, sms) not in self._described:
-            self._described[convolution, sms] = _Described(self._checked, convolution, gemm, self._tf32, sms)
+            if not self._lt:
+                self._checked("cublasLtCreate", ctypes.byref(self._lt))
+            self._described[convolution, sms] = _Described(self._checked, self._lt, convolution, gemm, self._tf32, sms)
         return partial(self._described[convolution, sms].run, PLANS.index(name))
-
-    def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
-        if not isinstance(executable, partial):
-            self._cudnn.execute(executable, addresses, workspace, handle.cudnn)
-            return
-        if not self._lt:
-            self._checked("cublasLtCreate", ctypes.byref(self._lt))
-        executable(self._lt, addresses, workspace, handle.ptr)
 
     def _own(self, convolution: Asked, sms: int) -> list[EnginePlan]:
         is_offered = self._library is not None and gemm_of(convolution) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.convolution import (
     TensorLayout,
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, EnginePlan, engines_first, target_of, target_text
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
@@ -33,6 +33,7 @@ from iossim.ir.types import DType, Precision
 UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9} | {f"e{n}": 10 + n for n in range(90)}
 #: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
 ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish")} | {"gelu_tanh": "gelu_approx_tanh"}
+_TYPES = {DType.FLOAT32: "FLOAT", DType.FLOAT16: "HALF", DType.BFLOAT16: "BFLOAT16", DType.INT8: "INT8"}
 #: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
 MOST_COMPILED = 4
 
@@ -69,12 +70,7 @@ class CudnnGraphs:
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
         )
-        self._types = {
-            DType.FLOAT32: cudnn.data_type.FLOAT,
-            DType.FLOAT16: cudnn.data_type.HALF,
-            DType.BFLOAT16: cudnn.data_type.BFLOAT16,
-            DType.INT8: cudnn.data_type.INT8,
-        }
+        self._types = {dtype: getattr(cudnn.data_type, name) for dtype, name in _TYPES.items()}
         self._planned = cache(self._ranked)
         self.built = 0
 
@@ -110,16 +106,11 @@ class CudnnGraphs:
         """cuDNN's own reason for having no plan, or not building one; empty where it gave none."""
         return next(iter(self._planned(convolution, 0).refused), "")
 
-    def bind(self, convolution: Asked, plan: str) -> tuple[Any, int]:
+    def bind(self, convolution: Asked, plan: str) -> partial[None]:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
         planned = self._planned(convolution, target_of(plan))
-        return planned.graph, planned.indices[plan]
-
-    def execute(self, executable: tuple[Any, int], addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
-        pack = {UIDS[name]: address for name, address in addresses.items()}
-        graph, index = executable
-        graph.execute_plan_at_index(pack, workspace, index, handle)
+        return partial(_execute, planned.graph, planned.indices[plan])
 
     def _ranked(self, convolution: Asked, sms: int) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
@@ -207,21 +198,12 @@ class CudnnGraphs:
         is_whole = asked.dtype is DType.INT8
         made = types.INT32 if is_whole else types.FLOAT  # between the steps
         sums = types.HALF if self._sums_in_half(asked.dtype) else made
-        graph = self._cudnn.pygraph(
-            io_data_type=stored,
-            intermediate_data_type=made,
-            compute_data_type=made,
-            sm_count=sms or None,
-            **self._device,
-        )
+        kinds = {"io_data_type": stored, "intermediate_data_type": made, "compute_data_type": made}
+        graph = self._cudnn.pygraph(**kinds, sm_count=sms or None, **self._device)
 
         def tensor(name: str, layout: TensorLayout, dtype: DType | None = None) -> Any:
-            lies = {
-                "dim": list(layout.shape),
-                "stride": list(layout.strides),
-                "data_type": self._types[dtype or asked.dtype],
-            }
-            return graph.tensor(name=name, uid=UIDS[name], **lies)
+            lies = {"dim": list(layout.shape), "stride": list(layout.strides)}
+            return graph.tensor(name=name, uid=UIDS[name], data_type=self._types[dtype or asked.dtype], **lies)
 
         match asked:
             case Product():
@@ -233,7 +215,7 @@ class CudnnGraphs:
                 y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
             case Convolution():
                 y = _convolved(graph, tensor, asked, sums)
-        for name, function, operand, dtype in () if isinstance(asked, FusedAttention) else _following(asked):
+        for name, function, operand, dtype in asked.follows:
             y = _shaped(y, asked.y)
             given = {"a": y, "b": tensor(name, operand, dtype)} if operand else {"input": y}
             y = getattr(graph, ACTIVATIONS.get(function, function))(**given)
@@ -245,32 +227,19 @@ class CudnnGraphs:
         return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
 
 
+def _execute(graph: Any, index: int, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+    pack = {UIDS[name]: address for name, address in addresses.items()}
+    graph.execute_plan_at_index(pack, workspace, index, handle)
+
+
 def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:
     """The result of a convolution; ``tensor`` adds an operand of a name to the graph."""
     x, w = tensor("x", asked.x), tensor("w", asked.w)
-    window = {
-        "pre_padding": list(asked.pad_before),
-        "post_padding": list(asked.pad_after),
-        "stride": list(asked.strides),
-        "dilation": list(asked.dilations),
-        "compute_data_type": sums,
-    }
+    window = {"pre_padding": list(asked.pad_before), "post_padding": list(asked.pad_after)}
+    window |= {"stride": list(asked.strides), "dilation": list(asked.dilations)}
     if isinstance(asked, BackwardData):
-        return graph.conv_dgrad(loss=x, filter=w, **window)
-    return graph.conv_fprop(image=x, weight=w, **window)
-
-
-def _following(asked: Convolution | Product) -> Iterator[tuple[str, str, TensorLayout | None, DType | None]]:
-    """Steps after the sums, in order: the name of an operand, a function, and the operand's layout and type."""
-    if isinstance(asked, Convolution):
-        if asked.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
-            yield "z", "add", asked.z, None
-        if asked.bias:
-            shape = (1, asked.y.shape[1], *(1,) * (len(asked.y.shape) - 2))
-            yield "b", "add", TensorLayout(shape, channels_last(shape) if asked.last else row_major(shape)), None
-        if asked.activation:
-            yield "", asked.activation, None, None
-    yield from ((f"e{index}", *step) for index, step in enumerate(asked.then))
+        return graph.conv_dgrad(loss=x, filter=w, compute_data_type=sums, **window)
+    return graph.conv_fprop(image=x, weight=w, compute_data_type=sums, **window)
 
 
 def _shaped(result: Any, layout: TensorLayout) -> Any:
@@ -278,7 +247,7 @@ def _shaped(result: Any, layout: TensorLayout) -> Any:
     return result.set_dim(list(layout.shape)).set_stride(list(layout.strides))
 
 
-def offers_in_words(library_of: Callable[[Precision], ConvolutionLibrary]) -> Iterator[str]:
+def offers_in_words(library_of: Callable[[Precision], CudnnGraphs]) -> Iterator[str]:
     """A line for each precision: the calls of each layout, and, in 16 bits, why an attention is not one call.
 
     Asked for with operands of usual size, as networks ask for theirs: by its plans, of which the first is built.

@@ -50,9 +50,8 @@ def make_findable() -> None:
     """Load what would not be found: a package's cuDNN by the front end, its cuBLASLt by cuDNN."""
     packaged = _package_folders("nvidia", "*/lib")
     for name in CUBLAS_NAMES:
-        if any(
-            (folder / name).exists() for folder in packaged
-        ):  # else the loader would map hundreds of MiB for nothing
+        # Else the loader would map hundreds of MiB for nothing.
+        if any((folder / name).exists() for folder in packaged):
             load_package(name)
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     seen = [*map(Path, folders), Path(sysconfig.get_path("purelib"), "nvidia", "cudnn", "lib")]
@@ -64,12 +63,7 @@ def make_findable() -> None:
 @cache
 def begins_here() -> str:
     """Why cuDNN and its front end do not begin on this machine's GPU, tried in another process; else empty."""
-    trial = (
-        "from iossim.backends.cupy_cudnn.cudnn_library import make_findable\n"
-        "make_findable()\n"
-        "import cudnn\n"
-        "cudnn.create_handle()\n"
-    )
+    trial = f"from {__name__} import make_findable; make_findable(); import cudnn; cudnn.create_handle()"
     # A checkout's own folder iossim, where that is the current one, would hide the whole package: -P keeps it out.
     done = subprocess.run([sys.executable, "-P", "-c", trial], capture_output=True, text=True, check=False)
     if done.returncode == 0:

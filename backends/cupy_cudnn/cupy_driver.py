@@ -212,11 +212,6 @@ def _keep_kernels_somewhere() -> None:
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
 
 
-def version() -> str:
-    """Version of CuPy."""
-    return str(cupy.__version__)
-
-
 def device_count() -> int:
     """Number of visible devices; 0 where there is no driver."""
     try:

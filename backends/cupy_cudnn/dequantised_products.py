@@ -17,7 +17,7 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_kernels import Computed, chain, functions_of
-from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, access_width, kernel, value_name
+from iossim.backends.cupy_cudnn.kernel_text import ACCESS_BYTES, access_width, filled, kernel, value_name
 from iossim.backends.cupy_cudnn.op_calls import OP_CALLS
 from iossim.backends.cupy_cudnn.reduction_kernels import WARP
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
@@ -50,7 +50,7 @@ for (int k = threadIdx.x * W; k < K; k += T * W) {
         if (first + c >= N) break;
         const long long block = (long long)(first + c) * BLOCKS + k / BLOCK;
         float weights[W];
-        unpack(weights, w + ((long long)(first + c) * K + k) / (8 / BITS), ZERO);
+        unpack(weights, w + ((long long)(first + c) * K + k) / (8 / BITS), $ZERO);
         #pragma unroll
         for (int r = 0; r < R; ++r) {
             float part = 0.0f, found[W];
@@ -73,14 +73,14 @@ for (int e = threadIdx.x; e < R * C; e += T) {
     if (column >= N) continue;
     float a0 = 0.0f;
     for (int warp = 0; warp < T / WARP; ++warp) a0 += shared[e][warp];
-    NAMED
-    *($y) = RESULT;
+    $NAMED
+    *($y) = $RESULT;
 }
 """
 _DEQUANTISE = """const long long block = (long long)column * BLOCKS + chunk * W / BLOCK;
 const float by = scale[block];
 float weights[W];
-unpack(weights, w + ((long long)column * K + chunk * W) / (8 / BITS), ZERO);
+unpack(weights, w + ((long long)column * K + chunk * W) / (8 / BITS), $ZERO);
 y_t made[W];
 #pragma unroll
 for (int i = 0; i < W; ++i) made[i] = weights[i] * by;
@@ -130,7 +130,7 @@ class _Stored:
         threads = min(_MOST_THREADS, -(-self.inner // (self.width * WARP)) * WARP)
         return kernel(
             "few_rows",
-            _FEW_ROWS.replace("NAMED", named).replace("RESULT", after.expression).replace("ZERO", self.zero),
+            filled(_FEW_ROWS, NAMED=named, RESULT=after.expression, ZERO=self.zero),
             views,
             {axis: [view.strides[at] for view in views.values()] for at, axis in enumerate(("row", "column"))},
             {"row": rows, "column": columns},
@@ -146,7 +146,7 @@ class _Stored:
         steps = {"column": self.inner, "chunk": self.width}
         return kernel(
             "dequantise",
-            _DEQUANTISE.replace("ZERO", self.zero),
+            filled(_DEQUANTISE, ZERO=self.zero),
             views,
             {axis: [step * (name == "y") for name in views] for axis, step in steps.items()},
             {"column": self.columns, "chunk": self.inner // self.width},
@@ -214,7 +214,7 @@ def product_of_numbers(calls: UnitChains, node: Node, op: Dequantised) -> None:
 
     x, w, *bias = map(calls.view, op.plain(node.inputs, number))
     bias = [view.along(1, len(made.shape)) for view in bias]
-    epilogue, value = calls.after(node, "a0 + a1" if bias else "a0", bias, len(bias))
+    epilogue, value = calls.after(node, bias)
     y = calls.target(value)
     if isinstance(op, ScaledConv):
         calls.convolve(op.product, x, w, y, epilogue)

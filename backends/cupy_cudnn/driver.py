@@ -1,4 +1,5 @@
-"""The boundary between the backend and a GPU, which hides CuPy and cuDNN.
+"""The boundary between the backend and a GPU, which hides CuPy and cuDNN; and calls through it, prepared to be issued
+repeatedly.
 
 Addresses and sizes are plain integers, so that nothing above this boundary imports either. :mod:`.cupy_driver` and
 :mod:`.cudnn_graphs` answer on a GPU; the tests answer on the host.
@@ -7,12 +8,13 @@ Addresses and sizes are plain integers, so that nothing above this boundary impo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from iossim.backends.cupy_cudnn.convolution import Asked
-from iossim.backends.cupy_cudnn.views import Scalar
+from iossim.backends.cupy_cudnn.convolution import Asked, ConvolutionCall
+from iossim.backends.cupy_cudnn.views import KernelCall, Scalar, View
 from iossim.ir.op import Array
 
 #: Opaque to everything above the driver.
@@ -21,7 +23,11 @@ Event = Any
 Graph = Any
 Kernel = Any
 Handle = Any
-Executable = Any
+#: Issues a convolution to a handle's stream: from the addresses of its operands, that of its workspace, and the handle.
+Executable = Callable[[Mapping[str, int], int, Handle], None]
+#: Issues one thing to the device, and returns before it has run.
+Issue = Callable[[], None]
+Address = Callable[[View], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +163,6 @@ class ConvolutionLibrary(Protocol):
     #: Exceptions by which it refuses a plan that it offered; a device that is broken may raise them, too.
     refusals: tuple[type[Exception], ...]
 
-    @property
-    def built(self) -> int:
-        """Number of plans built so far."""
-
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
 
@@ -174,11 +176,50 @@ class ConvolutionLibrary(Protocol):
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         """The plan of that name alone, built; None where it is not among :meth:`plans` for its SMs."""
 
-    def refusal(self, convolution: Asked) -> str:
-        """The library's reason for having no plan, or not building one; empty where it gave none."""
-
     def bind(self, convolution: Asked, plan: str) -> Executable:
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
 
-    def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
-        """Issue the convolution to the handle's stream; ``addresses`` of each of its operands."""
+
+@dataclass(frozen=True)
+class Lane:
+    """A stream with a cuDNN handle of its own, for the launches of one queue."""
+
+    driver: Driver
+    library: ConvolutionLibrary
+    stream: Stream
+    handle: Handle
+
+    def kernel(self, call: KernelCall, address: Address) -> Issue:
+        """The launch of a kernel, which is compiled if it is new."""
+        kernel = self.driver.kernel(call.source, call.name)
+        return partial(self.driver.launch, kernel, call.blocks, call.threads, call.bound(address), self.stream)
+
+    def convolution(self, call: ConvolutionCall, how: str, address: Address, workspace: int) -> list[Issue]:
+        """The steps of a call in one of its ways, ``WAY:PLAN``.
+
+        Raises KeyError where a library has no plan of the name.
+        """
+        issues: list[Issue] = []
+        way, _, plan = how.partition(":")
+        ways = iter(plan.split("+"))
+        for step in call.ways[way]:
+            if isinstance(step, KernelCall):
+                issues.append(self.kernel(step, address))
+            elif isinstance(step, ConvolutionCall):
+                issues += self.convolution(step, next(ways), address, workspace)
+            else:
+                addresses = {name: address(call.views[name]) for name in step.operands}
+                issues.append(partial(self.library.bind(step, plan), addresses, workspace, self.handle))
+        return issues
+
+
+def captured(driver: Driver, stream: Stream, issues: Sequence[Issue], overlapped: bool = False) -> Graph:
+    """Calls as a graph, captured from ``stream``; what fails meanwhile, or interrupts, leaves no capture open."""
+    driver.begin_capture(stream, overlapped)
+    try:
+        for issue in issues:
+            issue()
+        return driver.end_capture(stream)
+    except BaseException:
+        driver.abandon_capture(stream)
+        raise

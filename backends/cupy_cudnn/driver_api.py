@@ -116,10 +116,7 @@ class KernelNode(ctypes.Structure):
         ("grid", ctypes.c_uint * 3),
         ("block", ctypes.c_uint * 3),
         ("shared_bytes", ctypes.c_uint),
-        ("arguments", ctypes.c_void_p),
-        ("extra", ctypes.c_void_p),
-        ("kernel", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("arguments", "extra", "kernel", "context")),
     )
 
 

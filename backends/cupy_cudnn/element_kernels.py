@@ -192,17 +192,11 @@ def copy(source: View, target: View) -> KernelCall:
     return chain(COPY, [source], target)
 
 
-def gather(x: View, y: View, indices: View, axis: int) -> KernelCall:
-    """``x`` at the flat ``indices`` along ``axis`` to ``y``, whose same axis has one entry an index.
+def looked_up(x: View, indices: View, axis: int) -> tuple[View, Lookup]:
+    """The first operand of a chain, and the lookup, by which it reads ``x`` at dense ``indices`` along ``axis``.
 
     Negative indices count from the end, and none reaches outside.
     """
-    first, lookup = looked_up(x, indices, axis)
-    return chain(COPY, [first], y, lookup)
-
-
-def looked_up(x: View, indices: View, axis: int) -> tuple[View, Lookup]:
-    """The first operand of a chain, and the lookup, by which it reads ``x`` at dense ``indices`` along ``axis``."""
     return x.part(axis, 0, 1), Lookup(axis, indices, x.shape[axis])
 
 
@@ -245,17 +239,11 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
 
 def is_computed(op: Op, inputs: Sequence[DType], output: DType) -> bool:
     """True where kernels compute an element-wise op of these types: floats, and integers where that is exact."""
-    match op:
-        case Cast():
-            return {*inputs, output} <= NAMES.keys()
-        case Add() | Mul() | Where():
-            exact = True
-        case Nary():
-            exact = op.function in WHOLE
-        case _:
-            exact = False
+    if isinstance(op, Cast):
+        return {*inputs, output} <= NAMES.keys()
     if isinstance(op, Nary | Unary) and op.function not in (OF_TWO if isinstance(op, Nary) else BODIES):
         return False
+    exact = isinstance(op, Add | Mul | Where) or (isinstance(op, Nary) and op.function in WHOLE)
     as_floats = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.BOOL)
     whole = (DType.INT32, DType.INT64) if exact else (DType.INT8, DType.UINT8) if isinstance(op, Relu) else ()
     return all(each in (*as_floats, *whole) for each in inputs)

@@ -185,6 +185,11 @@ def walked(
     return dict(zip(names, sizes, strict=True)), dict(zip(names, zip(*strides, strict=True), strict=True))
 
 
+def filled(body: str, **words: str) -> str:
+    """A body of :func:`kernel` with a text for each ``$WORD``, which may have places of its own."""
+    return Template(body).safe_substitute(words)
+
+
 def kernel(
     name: str,
     body: str,

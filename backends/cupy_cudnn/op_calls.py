@@ -8,29 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn import ordering_kernels, window_kernels
-from iossim.backends.cupy_cudnn.element_kernels import as_it_is, chain, gather, literal
-from iossim.backends.cupy_cudnn.grouped_kernels import grouped_product
-from iossim.backends.cupy_cudnn.image_kernels import grid_sample, resample
+from iossim.backends.cupy_cudnn import image_kernels, ordering_kernels
+from iossim.backends.cupy_cudnn.element_kernels import COPY, as_it_is, chain, literal, looked_up
+from iossim.backends.cupy_cudnn.image_kernels import resample
+from iossim.backends.cupy_cudnn.product_kernels import grouped_product
 from iossim.backends.cupy_cudnn.reduction_kernels import group_norm, norm, reduction, softmax
 from iossim.backends.cupy_cudnn.unit_chains import UnitChains
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
 from iossim.ir.op import KindTable, Op, normal_axis
-from iossim.ir.ops.channels_last import (
-    AveragePoolNhwc,
-    ChannelsLast,
-    GlobalAveragePoolNhwc,
-    GlobalMaxPoolNhwc,
-    MaxPoolNhwc,
-)
-from iossim.ir.ops.gather import Gather, GatherElements
-from iossim.ir.ops.grid_sample import GridSample
+from iossim.ir.ops.channels_last import ChannelsLast
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.grouped_matmul import GroupedMatMul
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
+from iossim.ir.ops.pool import GlobalAveragePool, GlobalMaxPool
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import DepthToSpace, Expand, Flatten, Pad, Reshape, SpaceToDepth, Tile, Transpose
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Slice, Split
@@ -59,19 +52,19 @@ def _global_pool(op: GlobalAveragePool | GlobalMaxPool, x: View, y: View) -> Ker
     return reduction(function, as_it_is(x), y, range(2, len(x.shape)))
 
 
-#: Ops that are one kernel, by what makes it.
-_KERNELS: Mapping[Callable[..., KernelCall], tuple[type[Op], ...]] = {
-    window_kernels.pool: (MaxPool, AveragePool, MaxPoolNhwc, AveragePoolNhwc),
-    _global_pool: (GlobalAveragePool, GlobalMaxPool, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc),
-    window_kernels.local_response_norm: (LocalResponseNorm,),
-    grid_sample: (GridSample,),
-    ordering_kernels.arg_extreme: (ArgExtreme,),
-    ordering_kernels.top_k: (TopK,),
-    ordering_kernels.cumsum: (CumSum,),
-    ordering_kernels.pick: (GatherElements,),
+#: Kinds of ops that are one kernel, by what makes it.
+_KERNELS: Mapping[Callable[..., KernelCall], str] = {
+    image_kernels.pool: "max_pool average_pool max_pool_nhwc average_pool_nhwc",
+    _global_pool: "global_average_pool global_max_pool global_average_pool_nhwc global_max_pool_nhwc",
+    image_kernels.local_response_norm: "local_response_norm",
+    image_kernels.grid_sample: "grid_sample",
+    ordering_kernels.arg_extreme: "arg_extreme",
+    ordering_kernels.top_k: "top_k",
+    ordering_kernels.cumsum: "cumsum",
+    ordering_kernels.pick: "gather_elements",
 }
 for _make, _kinds in _KERNELS.items():
-    OP_CALLS.register(*_kinds)(_of_kernel(_make))
+    OP_CALLS.register(*_kinds.split())(_of_kernel(_make))
 
 
 @OP_CALLS.register(Slice, Split, Transpose)
@@ -123,7 +116,7 @@ def _norm(calls: UnitChains, node: Node, op: LayerNorm | RmsNorm | GroupNorm | I
     rank = len(calls.graph.types[node.inputs[0]].shape)
     if isinstance(op, GroupNorm | InstanceNorm):
         parameters = [view.along(1, rank) for view in parameters]
-    (after, _), value = calls.after(node, "a0 * a1 + a2" if len(parameters) > 1 else "a0 * a1", parameters, None)
+    (after, _), value = calls.after(node, parameters, "a0 * a1 + a2" if len(parameters) > 1 else "a0 * a1")
     y = calls.target(value)
     if isinstance(op, LayerNorm | RmsNorm):
         axes = range(normal_axis(op.axis, rank), rank)
@@ -142,12 +135,14 @@ def _grouped_product(calls: UnitChains, node: Node, op: GroupedMatMul) -> None:
 
 @OP_CALLS.register(Gather)
 def _gather(calls: UnitChains, node: Node, op: Gather) -> None:
+    """Along an axis of its own for all indices, which are flat."""
     x, given, axis = calls.looked_up(node)
     y, shape = calls.written(node), calls.graph.types[node.inputs[1]].shape
     indices = given if given.is_dense else calls.dense_copy(given)
     flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
+    first, lookup = looked_up(x, indices, axis)
     with calls.written_as(y, flat) as made:
-        calls.calls.append(gather(x, made, indices, axis))
+        calls.calls.append(chain(COPY, [first], made, lookup))
 
 
 @OP_CALLS.register(Expand)
@@ -167,13 +162,9 @@ def _tile(calls: UnitChains, node: Node, op: Tile) -> None:
 
 @OP_CALLS.register(DepthToSpace, SpaceToDepth)
 def _blocks(calls: UnitChains, node: Node, op: DepthToSpace | SpaceToDepth) -> None:
-    ends = [calls.read(node), calls.written(node)]
-    deep, wide = ends if isinstance(op, DepthToSpace) else reversed(ends)
-    b, channels = op.block, wide.shape[1]
-    split = deep.split(1, (channels, b, b) if op.columns_first else (b, b, channels))
-    parts = split.permuted((0, 1, 4, 2, 5, 3) if op.columns_first else (0, 3, 4, 1, 5, 2))
-    whole = wide.split(3, (deep.shape[3], b)).split(2, (deep.shape[2], b))
-    calls.copy(*((parts, whole) if deep is ends[0] else (whole, parts)))
+    x = calls.read(node)
+    parts, order = op.parts(x.shape)
+    calls.copy(x.with_ones(parts).permuted(order), calls.written(node).with_ones([parts[axis] for axis in order]))
 
 
 @OP_CALLS.register(Pad)

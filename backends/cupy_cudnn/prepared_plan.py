@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.algorithms import Algorithms
-from iossim.backends.cupy_cudnn.candidate_timing import Timed
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, most_workspace
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.issue import Issue, Lane
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Issue, Lane, Stream
 from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -29,7 +28,7 @@ from iossim.execution.layouts import ImageLayout
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import MAIN, Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.network import Network
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import Strategy, UnitVariant
 
 #: A division of the SMs, and the number of a part of it.
 Part = tuple[tuple[range, ...], int]
@@ -46,16 +45,12 @@ class Machine:
     lane: Callable[..., Lane]
 
 
-@dataclass(frozen=True)
-class _Work:
-    """A launch with its calls and how its convolutions run."""
+class _Work(NamedTuple):
+    """The calls of a launch, how its convolutions run, and the scratch of both."""
 
     program: UnitProgram
-    timed: Sequence[Timed]
-
-    @property
-    def scratch_bytes(self) -> int:
-        return self.program.scratch_bytes + max((found.workspace_bytes for found in self.timed), default=0)
+    timed: Sequence[UnitVariant]
+    scratch_bytes: int
 
 
 class PreparedPlan:
@@ -67,9 +62,9 @@ class PreparedPlan:
         self._work: dict[Launch, _Work] = {}
         for launch in self.plan.launches:
             program = launch_program(network, self.plan, launch, weights)
-            self._work[launch] = _Work(program, machine.algorithms.chosen(program, launch.algorithm))
-        on_host = [call for work in self._work.values() for call in work.program.fallbacks]
-        for line in remarks(network.name, [(call.node.name, call.kind, call.reason) for call in on_host]):
+            timed = machine.algorithms.chosen(program, launch.algorithm)
+            self._work[launch] = _Work(program, timed, program.scratch_bytes + most_workspace(timed))
+        for line in remarks(network.name, [op for work in self._work.values() for op in work.program.fallbacks]):
             warn_once(line)
         if {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys():
             warn_once(f"products of fp8 of {network.name!r} dequantise their operands: libraries' own are not called")
@@ -122,8 +117,7 @@ class PreparedPlan:
         """A segment in parts: launches of which the host computes an op, and what is between them."""
 
         def by_host(command: Queued) -> bool:
-            work = self._work.get(command) if isinstance(command, Launch) else None
-            return work is not None and any(isinstance(call, HostCall) for call in work.program.calls)
+            return isinstance(command, Launch) and bool(self._work[command].program.fallbacks)
 
         return ((found, list(part)) for found, part in groupby(segment, by_host))
 
@@ -159,10 +153,7 @@ class PreparedPlan:
         """Address of a launch's scratch; 0 where it needs none."""
         if not self._has_room(launch):
             return self._extra[launch.queue].address
-        if launch.workspace is None:
-            return 0
-        assert self.plan.offsets is not None
-        return self.arena.address + self.plan.offsets[launch.workspace]
+        return 0 if launch.workspace is None else self.address(self.view(launch.workspace))
 
     def _issues(self, command: Launch | Copy) -> list[Issue]:
         lane = self._lane(command)
@@ -180,7 +171,7 @@ class PreparedPlan:
             if isinstance(call, ConvolutionCall):
                 found = next(timed)
                 workspace = scratch + work.program.scratch_bytes if found.workspace_bytes else 0
-                issues += lane.convolution(call, found.how, address, workspace)
+                issues += lane.convolution(call, found.name, address, workspace)
             elif isinstance(call, HostCall):
                 issues.append(partial(call.run, lane.driver, self._weights.load, address))
             else:
@@ -219,21 +210,15 @@ def divisions(parts: Sequence[range | None]) -> dict[int, Part]:
     Launches in the order of issue belong to one division while their SMs are disjoint or the same.
     """
     found: dict[int, Part] = {}
-    members: list[tuple[int, range]] = []
-
-    def close() -> None:
-        division = tuple(sorted({sms for _, sms in members}, key=lambda sms: sms.start))
-        found.update({place: (division, division.index(sms)) for place, sms in members})
-        members.clear()
-
-    for place, sms in enumerate(parts):
-        if sms is None:
-            close()
-            continue
-        if any(sms != other and sms.start < other.stop and other.start < sms.stop for _, other in members):
-            close()
-        members.append((place, sms))
-    close()
+    members: dict[int, range] = {}
+    for place, sms in [*enumerate(parts), (len(parts), None)]:
+        others = {*members.values()} - {sms}
+        if sms is None or any(sms.start < other.stop and other.start < sms.stop for other in others):
+            division = tuple(sorted({*members.values()}, key=lambda own: own.start))
+            found |= {each: (division, division.index(own)) for each, own in members.items()}
+            members = {}
+        if sms is not None:
+            members[place] = sms
     return found
 
 

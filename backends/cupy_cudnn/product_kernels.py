@@ -1,4 +1,5 @@
-"""Products by kernels of ours: grouped convolutions, those of whole numbers, and stacks of matrices in fp32.
+"""Products by kernels of ours: grouped convolutions, those of whole numbers, stacks of matrices in fp32, and products
+by experts.
 
 The prologue and epilogue of a convolution are in the same launch. A thread computes a few neighbouring channels of a
 few neighbouring columns: where channels lie innermost, it reads and writes up to 16 bytes at a time, and keeps the
@@ -9,14 +10,14 @@ offered, and timed beside the library's plans.
 
 cuDNN multiplies stacks of matrices on tensor cores only: on an H200 it returned TF32 digits where fp32 was requested,
 or had no plan at all. Here a thread computes one element; neighbours read neighbouring columns. That is far from peak
-speed, but whoever asks for products in plain fp32 wants its digits.
+speed, but whoever asks for products in plain fp32 wants its digits. Nor are products by experts, with sums in fp32 on
+ordinary lanes, as fast as tensor cores where an expert has many rows.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Mapping
 
 from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed, functions_of
@@ -25,6 +26,7 @@ from iossim.backends.cupy_cudnn.kernel_text import (
     MOST_ELEMENTS,
     access_width,
     element_name,
+    filled,
     kernel,
     read,
     value_name,
@@ -42,19 +44,19 @@ CHANNELS_BYTES, COLUMNS = (ACCESS_BYTES, 4), (1, 4)
 #: group; images of H x W, and columns OUTW of the output; (Y, X) each: kernel K, strides S, padding P, dilations D;
 #: COLS input columns under T windows where the input is read by column, else U channels by one read.
 _BODY = """const int k = pack * C, ox = tile * T, top = oy * SY - PY, left = ox * SX - PX;
-y_t* const to = y + PLACE;
+y_t* const to = y + $PLACE;
 sum_t sums[T][C] = {};
-SUM
+$SUM
 #pragma unroll
 for (int t = 0; t < T; ++t) {
     if (ox + t >= OUTW) break;
-    LOADS
+    $LOADS
     y_t made[C];
     #pragma unroll
     for (int i = 0; i < C; ++i) {
         const sum_t a0 = sums[t][i];
-        NAMED
-        made[i] = RESULT;
+        $NAMED
+        made[i] = $RESULT;
     }
     put<C>(to + t * STEP, made);
 }
@@ -114,12 +116,45 @@ for (int ky = 0; ky < KY; ++ky) {
         }
     }
 }"""
-_PRODUCT = """const a_t* left = a + STACK_a + (long long)row * a_row;
-const b_t* right = b + STACK_b + (long long)column * b_column;
+_PRODUCT = """const a_t* left = a + $STACK_a + (long long)row * a_row;
+const b_t* right = b + $STACK_b + (long long)column * b_column;
 sum_t a0 = 0;
 for (int k = 0; k < depth; ++k) a0 += (sum_t)left[(long long)k * a_column] * (sum_t)right[(long long)k * b_row];
-NAMED
-*($y) = RESULT;
+$NAMED
+*($y) = $RESULT;
+"""
+#: Columns of a block, a thread for each; rows that it has at once, and their elements in shared memory.
+_GROUPED_COLUMNS, _GROUPED_ROWS, _INNER = 64, 8, 64
+_OF_GROUPS = """__shared__ float part[ROWS][INNER];
+$places
+const int column = tile * blockDim.x + threadIdx.x, end = expert < experts ? (int)e[expert * e_expert] : rows;
+for (int first = expert ? (int)e[(expert - 1) * e_expert] : 0; first < end; first += ROWS) {
+    float sums[ROWS] = {};
+    for (int k = 0; k < depth && expert < experts; k += INNER) {
+        __syncthreads();
+        for (int i = threadIdx.x; i < ROWS * INNER; i += blockDim.x) {
+            const int row = first + i / INNER, at = k + i % INNER;
+            const bool is_there = row < end && at < depth;
+            part[i / INNER][i % INNER] = is_there ? (float)x[(long long)row * x_row + (long long)at * x_inner] : 0.0f;
+        }
+        __syncthreads();
+        if (column >= width) continue;
+        const w_t* own = w + (long long)expert * w_expert + (long long)k * w_inner + (long long)column * w_column;
+        for (int i = 0; i < INNER && k + i < depth; ++i) {
+            const float weight = own[(long long)i * w_inner];
+            #pragma unroll
+            for (int r = 0; r < ROWS; ++r) sums[r] += part[r][i] * weight;
+        }
+    }
+    #pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        const int row = first + r;
+        if (row >= end || column >= width) continue;
+        const float a0 = sums[r];
+        $NAMED
+        y[(long long)row * y_row + (long long)column * y_column] = $RESULT;
+    }
+}
 """
 
 
@@ -171,7 +206,7 @@ def convolutions(op: Conv, prologue: str, x: View, taps: View, y: View, after: C
         words["LOADS"] = "\n    ".join(_load(name, view, width) for name, view in behind.items())
         found[f"own{width}x{count}"] = kernel(
             NAME,
-            re.sub(r"\b[A-Z]{3,}\b", lambda word: words.get(word[0], word[0]), _BODY),
+            filled(_BODY, **words),
             {"y": y, **behind},
             {},
             {"n": y.shape[0], **(tiles | packs if y.strides[1] == 1 else packs | tiles)},
@@ -217,17 +252,49 @@ def product(a: View, b: View, y: View, after: Computed = AS_IT_IS) -> KernelCall
     views |= behind
     places, steps = walked(list(views.values()), range(len(stack)), "s")
     named = (f"const {value_name(view.dtype)} a{name[1:]} = *(${name});\n" for name, view in behind.items())
-    body = _PRODUCT.replace("NAMED", "".join(named)).replace("RESULT", after.expression)
-    for name in "ab":
-        body = body.replace(f"STACK_{name}", " + ".join(f"(long long){axis} * {name}_{axis}" for axis in places))
+    words = {"NAMED": "".join(named), "RESULT": after.expression}
+    words |= {f"STACK_{name}": " + ".join(f"(long long){axis} * {name}_{axis}" for axis in places) for name in "ab"}
     for axis, at in (("row", -2), ("column", -1)):
         places[axis], steps[axis] = y.shape[at], tuple(view.strides[at] for view in views.values())
     return kernel(
         "product",
-        body,
+        filled(_PRODUCT, **words),
         views,
         steps,
         places,
         more={"depth": a.shape[-1]},
         functions=functions_of(after.expression) + f"typedef {'int' if y.dtype is DType.INT32 else 'float'} sum_t;\n",
+    )
+
+
+def grouped_product(x: View, weight: View, ends: View, y: View, after: Computed) -> KernelCall:
+    """``y [rows, width] = after(x [rows, inner] weight [experts, inner, width])``, of each row by its group's expert.
+
+    The ends of groups are read on the device, so that no run waits for the host. A block has neighbouring columns of
+    one expert, and walks the rows of that expert, a few at once: their elements pass through shared memory, and a
+    weight that is read serves all of them. It ends at once where an expert has no rows. The rows after all groups,
+    which are zero before the epilogue, are those of one more block of each columns. Raises BackendError for more
+    elements than a kernel counts.
+    """
+    behind = {f"z{place}": view.broadcast(y.shape) for place, view in enumerate(after.operands, 1)}
+    axes = {"x": "row inner", "w": "expert inner column", "e": "expert"}
+    views = {"x": x, "w": weight, "e": ends, "y": y, **behind}
+    steps = {
+        f"{name}_{axis}": step
+        for name, view in views.items()
+        for axis, step in zip(axes.get(name, "row column").split(), view.strides, strict=True)
+    }
+    at = "[(long long)row * {0}_row + (long long)column * {0}_column]"
+    named = (f"const {value_name(each.dtype)} a{name[1:]} = {name}{at.format(name)};" for name, each in behind.items())
+    experts, tiles = weight.shape[0], -(-y.shape[1] // _GROUPED_COLUMNS)
+    return kernel(
+        "grouped_product",
+        filled(_OF_GROUPS, NAMED=" ".join(named), RESULT=after.expression),
+        views,
+        {},
+        {"expert": experts + 1, "tile": tiles},
+        constants={"ROWS": _GROUPED_ROWS, "INNER": _INNER},
+        functions=functions_of(after.expression),
+        more={"rows": y.shape[0], "width": y.shape[1], "depth": x.shape[1], "experts": experts, **steps},
+        grid=("blockIdx.x", (experts + 1) * tiles, _GROUPED_COLUMNS),
     )

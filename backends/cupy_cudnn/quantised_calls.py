@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,17 +28,8 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.quantize import DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul, along
 from iossim.ir.types import DType, TensorType
 
-
-class _Factors(NamedTuple):
-    """Names of a product's factors with their zero points, and of the bias of a convolution; None for none."""
-
-    x: str
-    x_zero: str | None
-    w: str
-    w_zero: str | None
-    bias: str | None = None
-
-
+#: Names of a product's factor and of its zero point; None for none.
+_Factor = tuple[str, str | None]
 QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
 #: By how much numbers of each type are moved to be of int8.
 _SHIFTS = {DType.INT8: 0, DType.UINT8: 128}
@@ -51,44 +41,47 @@ def quantised_op(calls: UnitChains, node: Node, op: Op) -> None:
 
     Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
     """
-    scales: list[str] = []
+    factors: tuple[_Factor, _Factor]
+    scales, bias = list[str](), list[str]()
     match op:
         case QuantizedConv() | QuantizedMatMul():
             x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
-            factors, scales = _Factors(x, x_zero, w, w_zero, *bias), [x_scale, w_scale, y_scale, y_zero]
+            factors, scales = ((x, x_zero), (w, w_zero)), [x_scale, w_scale, y_scale, y_zero]
         case IntegerMatMul() | IntegerConv():
             x, w, *zeros = node.inputs
-            factors = _Factors(x, next(iter(zeros), None), w, next(iter(zeros[1:]), None))
+            factors = (x, zeros[0] if zeros else None), (w, zeros[1] if len(zeros) > 1 else None)
         case _:
             _quantised_by_range(calls, node)
             return
     of_type = calls.graph.output_types(node)[0]
     rank = len(of_type.shape)
     if isinstance(op, QuantizedConv | IntegerConv):
-        sums, operands = _convolved(calls, op.product, of_type.shape, factors)
+        sums, operands = _convolved(calls, op.product, of_type.shape, *factors, *bias)
     else:
-        sums, operands = _sums(calls, *factors[:4])
+        sums, operands = _sums(calls, *factors[0], *factors[1])
     if scales:  # sums in units of two scales, brought to units of a third around a zero point
         one, other, out, zero = (operands.symbol(calls.view(name).along(1, rank)) for name in scales)
         sums = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, of_type.dtype)
-    (computed, _), value = calls.after(node, sums, operands.views[1:], None)
+    (computed, _), value = calls.after(node, operands.views[1:], sums)
     calls.calls.append(chain(computed.expression, [operands.views[0], *computed.operands], calls.target(value)))
 
 
-def _convolved(calls: UnitChains, op: Conv, size: tuple[int, ...], factors: _Factors) -> tuple[str, Operands]:
+def _convolved(
+    calls: UnitChains, op: Conv, size: tuple[int, ...], x: _Factor, w: _Factor, bias: str | None = None
+) -> tuple[str, Operands]:
     """A convolution around the zero points, to images of a size: an expression in int32, and its operands."""
-    image, x_zero, weight, w_zero, bias = factors
-    x, shift = calls.view(image), _shift(calls.view(image))
+    image, x_zero = calls.view(x[0]), x[1]
+    shift = _shift(image)
     _check_constants(calls, x_zero, bias)
     zero = (0 if x_zero is None else int(calls.weights.number(x_zero))) - shift
     if zero and any(op.pads):
-        x, op = _as_int8(calls, x, op.pads, zero), replace(op, pads=(0,) * len(op.pads))
+        image, op = _as_int8(calls, image, op.pads, zero), replace(op, pads=(0,) * len(op.pads))
     elif shift:
-        x = _as_int8(calls, x)
-    filters, shape = _around_zero(calls, weight, w_zero), calls.graph.types[weight].shape
+        image = _as_int8(calls, image)
+    filters, shape = _around_zero(calls, *w), calls.graph.types[w[0]].shape
     made = calls.scratch(size, DType.INT32, last=True)
-    w = calls.weights.form(f"around zero: {weight} {w_zero}", TensorType(shape, DType.INT8), filters)
-    calls.sum_products(op, x, w, made)
+    around = calls.weights.form(f"around zero: {w[0]} {w[1]}", TensorType(shape, DType.INT8), filters)
+    calls.sum_products(op, image, around, made)
     operands = Operands()
     sums = operands.symbol(made)
     if not zero and bias is None:
@@ -100,7 +93,7 @@ def _convolved(calls: UnitChains, op: Conv, size: tuple[int, ...], factors: _Fac
         return found
 
     of_type = TensorType((shape[0],), DType.INT32)
-    constant = calls.weights.form(f"added {zero}: {weight} {w_zero} {bias}", of_type, added)
+    constant = calls.weights.form(f"added {zero}: {w[0]} {w[1]} {bias}", of_type, added)
     return f"{sums} + {operands.symbol(constant.along(1, len(shape)))}", operands
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from iossim.backends.cupy_cudnn.element_kernels import AS_IT_IS, Computed, called, functions_of
-from iossim.backends.cupy_cudnn.kernel_text import access_width, kernel, read, value_name, widths_of
+from iossim.backends.cupy_cudnn.kernel_text import access_width, filled, kernel, read, value_name, widths_of
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ENOUGH_BLOCKS, Argument, KernelCall, View, coalesced
 from iossim.execution.backend import BackendError
 
@@ -67,11 +67,11 @@ _ROW = """__shared__ float shared[T / WARP];
 const unsigned int number = blockIdx.x * (blockDim.x / T) + threadIdx.x / T;
 $places
 const int thread = threadIdx.x % T, length = number < count ? elements / W : 0;
-PLACED
+$PLACED
 auto load = [&](float (&v)[W], unsigned int step) {
     $inside
-    READ_BEFORE
-    ELEMENTS { NAMED_BEFORE v[e] = VALUE; }
+    $READ_BEFORE
+    ELEMENTS { $NAMED_BEFORE v[e] = $VALUE; }
 };
 float held[HELD][W];
 #pragma unroll
@@ -88,17 +88,17 @@ auto each = [&](auto use) {
 """
 _WRITTEN = """auto write = [&](float (&v)[W], unsigned int step) {
     $inside
-    READ_AFTER
+    $READ_AFTER
     y_t out[W];
-    ELEMENTS { const float a0 = v[e]; NAMED_AFTER out[e] = RESULT; }
+    ELEMENTS { const float a0 = v[e]; $NAMED_AFTER out[e] = $RESULT; }
     put<Q>(from_y + $in_y, out);
 };
 """
-_FOLDED = """if (thread == 0 && length > 0) *from_y = RESULT;
+_FOLDED = """if (thread == 0 && length > 0) *from_y = $RESULT;
 """
-_FOLD = """float a0 = START;
-each([&](float (&v)[W], int) { ELEMENTS a0 = COMBINED(a0, v[e]); });
-a0 = row_COMBINED(a0, shared);
+_FOLD = """float a0 = $START;
+each([&](float (&v)[W], int) { ELEMENTS a0 = $COMBINED(a0, v[e]); });
+a0 = row_$COMBINED(a0, shared);
 """
 _LARGEST_OF_ROW = f"""float largest = {_LOWEST}, total = 0.0f;
 each([&](float (&v)[W], int) {{ ELEMENTS largest = fmaxf(largest, v[e]); }});
@@ -114,6 +114,7 @@ each([&](float (&v)[W], int step) {
 _LOGARITHM = """each([&](float (&v)[W], int) { ELEMENTS total += expf(v[e] - largest); });
 const float a0 = largest + logf(row_sum(total, shared));
 """
+_LESS_LOGARITHM = "each([&](float (&v)[W], int step) { ELEMENTS v[e] -= a0; write(v, step); });\n"
 _TOTAL = """float total = 0.0f;
 each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
 const float mean = row_sum(total, shared) / (float)elements;
@@ -128,10 +129,7 @@ each([&](float (&v)[W], int step) {
 """
 _OF_ROWS = {
     "softmax": _WRITTEN + _LARGEST_OF_ROW + _SOFTMAX,
-    "log_softmax": _WRITTEN
-    + _LARGEST_OF_ROW
-    + _LOGARITHM
-    + "each([&](float (&v)[W], int step) { ELEMENTS v[e] -= a0; write(v, step); });\n",
+    "log_softmax": _WRITTEN + _LARGEST_OF_ROW + _LOGARITHM + _LESS_LOGARITHM,
     "log_sum_exp": _LARGEST_OF_ROW + _LOGARITHM + _FOLDED,
     "layer_norm": _WRITTEN + _TOTAL + _NORM,
     "rms_norm": _WRITTEN + "const float mean = 0.0f;\n" + _NORM,
@@ -142,24 +140,24 @@ _COLUMNS = """__shared__ float shared[W][LANES * SHARES];
 $places
 const int lane = threadIdx.x % LANES, member = threadIdx.x / LANES, column = (inner * LANES + lane) * W;
 const bool is_row = column < columns;
-PLACED
+$PLACED
 float folded[W];
-ELEMENTS folded[e] = START;
+ELEMENTS folded[e] = $START;
 #pragma unroll 4
 for (int step = member; is_row && step < elements; step += SHARES) {
     $inside
-    READ_BEFORE
-    ELEMENTS { NAMED_BEFORE folded[e] = COMBINED(folded[e], VALUE); }
+    $READ_BEFORE
+    ELEMENTS { $NAMED_BEFORE folded[e] = $COMBINED(folded[e], $VALUE); }
 }
 for (int half = SHARES / 2; half > 0; half /= 2) {
     ELEMENTS shared[e][threadIdx.x] = folded[e];
     __syncthreads();
-    ELEMENTS if (member < half) folded[e] = COMBINED(folded[e], shared[e][threadIdx.x + half * LANES]);
+    ELEMENTS if (member < half) folded[e] = $COMBINED(folded[e], shared[e][threadIdx.x + half * LANES]);
     __syncthreads();
 }
 if (member > 0 || !is_row) return;
 y_t out[W];
-ELEMENTS { const float a0 = folded[e]; out[e] = RESULT; }
+ELEMENTS { const float a0 = folded[e]; out[e] = $RESULT; }
 put<Q>(from_y, out);
 """
 
@@ -246,11 +244,9 @@ def _over_rows(
     words["PLACED"] = "".join(f"{each}_t* const from_{each} = ${each}{added.format(each)};\n" for each in views)
     words["READ_BEFORE"], words["NAMED_BEFORE"] = _read(before, widths, along, 0)
     words["READ_AFTER"], words["NAMED_AFTER"] = _read(behind, widths, along, 1)
-    for word, text in words.items():
-        body = body.replace(word, text)
     return kernel(
         name,
-        body,
+        filled(body, **words),
         views,
         dict(zip([*names, *inside], [*zip(*far, strict=True), *zip(*near, strict=True)], strict=True)),
         dict(zip([*names[:-1], "inner" if is_over_columns else last_name], places, strict=True)),
@@ -289,8 +285,7 @@ def _read(views: Mapping[str, View], widths: Mapping[str, int], along: str, firs
     reads = named = ""
     for index, (name, view) in enumerate(views.items(), first):
         kind = value_name(view.dtype)
-        reads += (
-            f"{kind} v{index}[W];\n{read(f'v{index}', f'from_{name} + $in_{name}', widths[name], f'{name}_{along}')}"
-        )
+        at = f"from_{name} + $in_{name}"
+        reads += f"{kind} v{index}[W];\n" + read(f"v{index}", at, widths[name], f"{name}_{along}")
         named += f"const {kind} a{index} = v{index}[e];\n"
     return reads, named

@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 
 from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, WorkingClock
-from iossim.backends.cupy_cudnn.driver import Driver, Stream
-from iossim.backends.cupy_cudnn.issue import captured
+from iossim.backends.cupy_cudnn.driver import Driver, Stream, captured
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
-from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
+from iossim.execution.backend import EMPTY_GRAPH, Progress, Samples, Timing, ignore
 from iossim.execution.lead import Lead
 
 
@@ -79,14 +78,10 @@ class Conditions:
 
 def first_and_last(before: dict[str, float | str], after: dict[str, float | str]) -> dict[str, float | str]:
     """Two readings as one: each number as it was first and last, each text as it was last."""
-    told: dict[str, float | str] = {}
-    for name, value in after.items():
-        if isinstance(value, str):
-            told[name] = value
-        else:
-            told |= {f"{name}_first": before[name]} if name in before else {}
-            told[f"{name}_last"] = value
-    return told
+    numbers = {name: value for name, value in after.items() if not isinstance(value, str)}
+    first = {f"{name}_first": before[name] for name in numbers if name in before}
+    last = {f"{name}_last" if name in numbers else name: value for name, value in after.items()}
+    return first | last
 
 
 #: What a flush reads, in sizes of the L2: more than it, since the cache does not drop what is oldest first.
@@ -120,9 +115,7 @@ class Stopwatch:
         self._flush = driver.kernel(FLUSH, "flush")
         self._sentinel = driver.kernel(SENTINEL, "sentinel")
 
-    def measure(
-        self, runs: Sequence[Run], timing: Timing, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> list[Samples]:
+    def measure(self, runs: Sequence[Run], timing: Timing, progress: Progress = ignore) -> list[Samples]:
         """Samples of each run; ``progress`` is called with the numbers of timed runs done and in all.
 
         At least one round is accepted: where times fall into two clusters, those of the larger one.
@@ -155,13 +148,9 @@ class Stopwatch:
         accepted = _undisturbed(taken)[: timing.rounds]
         sentinels = [sentinel for one in taken for sentinel in one.sentinels_us]
         conditions = first_and_last(before, self._conditions.read())
-        conditions |= {
-            "sentinel_first_us": sentinels[0],
-            "sentinel_least_us": min(sentinels),
-            "sentinel_most_us": max(sentinels),
-            "l2": "cold" if timing.cold else "warm",
-            **start,
-        }
+        least_us, most_us = min(sentinels), max(sentinels)
+        conditions |= {"sentinel_first_us": sentinels[0], "sentinel_least_us": least_us, "sentinel_most_us": most_us}
+        conditions |= {"l2": "cold" if timing.cold else "warm", **start}
         return [
             Samples(
                 tuple(one.times_us[index] for one in accepted),

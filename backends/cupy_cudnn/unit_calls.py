@@ -23,10 +23,8 @@ from iossim.backends.cupy_cudnn.convolution import (
     Step,
     convolution_of,
     fused_or_apart,
-    in_call_of,
     operands_of,
     product_of,
-    stacked,
 )
 from iossim.backends.cupy_cudnn.driver import Driver
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
@@ -60,10 +58,6 @@ class HostCall:
     reads: tuple[View | str, ...]
     writes: tuple[View, ...]
 
-    @property
-    def kind(self) -> str:
-        return kind_of(self.node.op)
-
     def run(self, driver: Driver, load: Callable[[str], Array], address: Callable[[View], int]) -> None:
         """Compute it after all that was issued; returns when its results are on the device."""
         arrays = []
@@ -86,9 +80,10 @@ class UnitProgram:
     scratch_bytes: int
 
     @property
-    def fallbacks(self) -> tuple[HostCall, ...]:
-        """The ops that run on the host."""
-        return tuple(call for call in self.calls if isinstance(call, HostCall))
+    def fallbacks(self) -> list[tuple[str, str, str]]:
+        """Name, kind and reason of each op that runs on the host."""
+        calls = (call for call in self.calls if isinstance(call, HostCall))
+        return [(call.node.name, kind_of(call.node.op), call.reason) for call in calls]
 
     @property
     def convolutions(self) -> tuple[ConvolutionCall, ...]:
@@ -208,7 +203,7 @@ class UnitCalls:
             raise BackendError(f"no kernel multiplies {x.dtype} without scales; use `backend` onnxruntime_cpu")
         usual = self.weights.layout.wanted
         last = max((usual, not usual), key=lambda tried: x.suits_cudnn(tried) + y.suits_cudnn(tried))
-        first = Prologue(element_kernels.COPY, x) if prologue is None else prologue
+        first = prologue or Prologue(element_kernels.COPY, x)
         before = () if first.kernel is None else (first.kernel,)
         if not x.suits_cudnn(last):
             moved = self.scratch(x.shape, x.dtype, last)
@@ -217,13 +212,12 @@ class UnitCalls:
         suits = y.dtype == x.dtype and y.suits_cudnn(last)
         in_place = y if suits else self.scratch(y.shape, x.dtype, last)
         others: dict[str, tuple[Step, ...]] = {}
-        if not isinstance(op, Conv) or w.memory.kind != "weight":
-            pass
-        elif op.groups > 1:
+        is_known = w.memory.kind == "weight"
+        if is_known and isinstance(op, Conv) and op.groups > 1:
             taps = self.weights.taps(w)
             ours = product_kernels.convolutions(op, first.expression, first.x, taps, y, epilogue.computed)
             others = {way: (kernel,) for way, kernel in ours.items()}
-        elif last and x.dtype.bytes == 2:
+        elif is_known and isinstance(op, Conv) and last and x.dtype.bytes == 2:
             others = self._padded(_Asked(op, x, w, in_place, y, epilogue, last), first, before)
         if not others:
             self.calls += before
@@ -241,7 +235,7 @@ class UnitCalls:
         """The same by channels and filters in numbers that fit, by name; none where they fit as they are."""
         found: dict[str, tuple[Step, ...]] = {}
         (count, own, *size), filters, epilogue = asked.x.shape, asked.y.shape[1], asked.epilogue
-        operands, *_ = in_call_of(epilogue)
+        operands, *_ = epilogue.in_call()
         widens = all(name == "b" and view.memory.kind == "weight" for name, view in operands.items())
         most = image_kernels.fitting(filters)[-1] if widens else filters
         for channels in image_kernels.fitting(own):
@@ -261,7 +255,7 @@ class UnitCalls:
     def _convolution_call(self, asked: _Asked, before: tuple[Step, ...] = ()) -> ConvolutionCall:
         """The convolution fused with its epilogue, and apart from it, after the kernels that make ``x``."""
         op, inner, y, epilogue, last = asked.op, asked.inner, asked.y, asked.epilogue, asked.last
-        filters, (operands, activation, then) = inner.shape[1], in_call_of(epilogue)
+        filters, (operands, activation, then) = inner.shape[1], epilogue.in_call()
         result = inner if filters == y.shape[1] else inner.part(1, 0, y.shape[1])
         is_compiled = activation not in PRECOMPILED or bool(then)
         fused = (
@@ -324,7 +318,7 @@ class UnitCalls:
         after = [] if inner is y and epilogue.is_none else [_following(epilogue, inner, y)]
         asked = plain = product_of(views)
         ways: dict[str, tuple[Step, ...]] = {"fused" if epilogue.is_none else "apart": (plain, *after)}
-        steps = stacked(epilogue, stack) if inner is y else ()
+        steps = epilogue.stacked(stack) if inner is y else ()
         if steps:
             asked = product_of(views, steps)
             views |= operands_of(steps)

@@ -18,7 +18,7 @@ from iossim.ir.attention import attentions_in
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.functions import Nary
-from iossim.ir.ops.nary import Add, Mul, PRelu
+from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.quantize import Dequantize, Quantize
 from iossim.ir.types import DType
@@ -82,18 +82,15 @@ class UnitChains(UnitCalls):
         expression = self._expression((node.name, node.inputs[0]), node.inputs[0], operands, {})
         return Computed(expression, tuple(operands.views))
 
-    def after(
-        self, node: Node, expression: str = "a0", operands: Sequence[View] = (), sums: int | None = 0
-    ) -> tuple[Epilogue, str]:
-        """Epilogue of an op's result ``a0``, and the value that it makes: an ``expression`` in the result and in
-        ``operands``, from ``a1`` on, then the chain of the unit after it, if all that this reads is there.
-
-        The expression is ``sums`` with as many of the operands, as a library adds them; None for other ones.
+    def after(self, node: Node, operands: Sequence[View] = (), expression: str = "") -> tuple[Epilogue, str]:
+        """Epilogue of an op's result ``a0``, and the value that it makes: the sum of the result and of ``operands``, or
+        an ``expression`` in these, from ``a1`` on, that no library has; then the chain of the unit after it, if all
+        that this reads is there.
         """
         known, value = Operands(first=1), node.outputs[0]
-        for view in operands:
-            known.symbol(view)
-        steps: list[LibraryStep] | None = None if sums is None else [("add", view) for view in operands[:sums]]
+        added = [known.symbol(view) for view in operands]
+        steps: list[LibraryStep] | None = None if expression else [("add", view) for view in operands]
+        expression = expression or " + ".join(["a0", *added])
         chain = self.epilogue_of.get(node.name)
         members = [] if chain is None else self._members(chain)
         made = {value, *(name for member in members for name in member.outputs)}
@@ -162,6 +159,7 @@ class UnitChains(UnitCalls):
         """The ops of a chain, one after the other, as a library's steps after others; None where some op is none."""
         for node in members:
             function = activation_name(node.op)
+            name = node.op.function if isinstance(node.op, Nary) else node.op.kind
             others = [name for name in node.inputs if name != value]
             if isinstance(node.op, BatchNorm):
                 steps += zip(("mul", "add"), self._normalisation(node), strict=True)
@@ -169,12 +167,8 @@ class UnitChains(UnitCalls):
                 return None
             elif function:
                 steps.append((function, None))
-            elif isinstance(node.op, Add | Mul):
-                steps += [(node.op.kind, self.view(name)) for name in others]
-            elif (
-                isinstance(node.op, Nary) and node.op.function in ("sub", "div") and [value, *others] == [*node.inputs]
-            ):
-                steps += [(node.op.function, self.view(name)) for name in others]
+            elif name in ("add", "mul") or (name in ("sub", "div") and [value, *others] == [*node.inputs]):
+                steps += [(name, self.view(other)) for other in others]
             else:
                 return None
             value = node.outputs[0]

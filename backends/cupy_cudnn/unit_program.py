@@ -62,7 +62,7 @@ def merged_program(network: Network, units: Sequence[int], x: View, y: View, wei
     lowering = _Lowering(network, "+".join(network.units[unit].name for unit in units), parts[0], weights)
     w, bias = weights.merged(merged, [nodes[0] for nodes in parts])
     biases = [] if bias is None else [bias.along(1, len(y.shape))]
-    epilogue, _ = lowering.after(parts[0][0], "a0 + a1" if biases else "a0", biases, len(biases))
+    epilogue, _ = lowering.after(parts[0][0], biases)
     lowering.convolve(merged.op, x, w, y, epilogue)
     return lowering.program
 
@@ -170,7 +170,7 @@ class _Lowering(UnitChains):
         op, x, w = node.op, self.read(node, 0), self.read(node, 1)
         channels = -1 if isinstance(op, ConvNhwc) else 1
         bias = [self.view(name).along(channels, len(x.shape)) for name in node.inputs[2:]]
-        epilogue, value = self.after(node, "a0 + a1" if bias else "a0", bias, len(bias))
+        epilogue, value = self.after(node, bias)
         y = self.target(value)
         if isinstance(op, ConvNhwc):
             epilogue = epilogue.moved(lambda view: view.broadcast(y.shape).permuted(TO_FIRST))
@@ -197,13 +197,12 @@ class _Lowering(UnitChains):
             b = self.read(node, 1)
             b = b if op.trans_b else b.permuted((1, 0))
             w = self.flat(b, (*b.shape, 1, 1))
-        text, addends = "a0", [self.view(name) for name in node.inputs[2:]]
-        is_scaled = op.beta != 1 and not self.weights.knows(node.inputs[-1])
-        if addends and not is_scaled:
-            text, addends = "a0 + a1", [self.weights.scaled(node.inputs[2], op.beta) if op.beta != 1 else addends[0]]
-        elif addends:
-            text = f"a0 + {element_kernels.literal(op.beta)} * a1"
-        epilogue, value = self.after(node, text, addends, None if is_scaled else len(addends))
+        scaled, addends = "", [self.view(name) for name in node.inputs[2:]]
+        if addends and op.beta != 1 and self.weights.knows(node.inputs[2]):
+            addends = [self.weights.scaled(node.inputs[2], op.beta)]
+        elif addends and op.beta != 1:
+            scaled = f"a0 + {element_kernels.literal(op.beta)} * a1"
+        epilogue, value = self.after(node, addends, scaled)
         self._product(a, w, self.target(value), epilogue)
 
     def _matrix_product(self, node: Node) -> None:

@@ -7,6 +7,7 @@ constant on the device already, in the order in which a form wants it, the form 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -42,7 +43,8 @@ class Weights:
 
     def value(self, name: str) -> View:
         """A constant as it is."""
-        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name), self._in_order(name))
+        lies = name, tuple(range(len(self._graph.types[name].shape)))
+        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name), lies)
 
     def laid_out(self, filters: View) -> View:
         """Filters, all of a form of theirs, with their channels innermost."""
@@ -76,23 +78,14 @@ class Weights:
 
     def filters(self, name: str, *, transposed: bool, scale: float = 1.0) -> View:
         """A matrix ``[filters, inputs]`` (or its transpose) times ``scale``, as 1x1 filters."""
-        of_type = self._graph.types[name]
-        rows, columns = of_type.shape
-        shape = (columns, rows, 1, 1) if transposed else (rows, columns, 1, 1)
-
-        def make() -> Array:
-            matrix = self.load(name)
-            return np.ascontiguousarray(matrix.T if transposed else matrix).reshape(shape) * np.float32(scale)
-
-        lies = (name, (1, 0) if transposed else (0, 1)) if scale == 1 else ("", ())
-        return self.form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make, lies)
+        matrix = self.value(name) if scale == 1 else self.scaled(name, scale)
+        matrix = self._ordered(matrix, (1, 0)) if transposed else matrix
+        return matrix.with_ones((*matrix.shape, 1, 1))
 
     def scaled(self, name: str, factor: float) -> View:
         """A constant times a factor."""
         of_type, text = self._graph.types[name], f"{factor!r} times: {name}"
-        return (
-            self.form(text, of_type, lambda: self.load(name) * np.float32(factor)) if factor != 1 else self.value(name)
-        )
+        return self.form(text, of_type, lambda: self.load(name) * np.float32(factor))
 
     def number(self, name: str) -> float:
         """A constant of one element."""
@@ -113,20 +106,19 @@ class Weights:
             mask = self.load(name)
             if not mask.any(axis=-1).all():
                 raise BackendError(f"mask {name!r} has a row that sees nothing; let each row see something")
-            return np.where(mask, np.float32(0), np.float32(-np.inf))
+            return mask
 
-        return self.form(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
+        return self._mask(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
 
     def causal(self, queries: int, keys: int, dtype: DType) -> View:
         """Mask that is added to scores ``[queries, keys]`` so that no query sees later keys."""
-        shape = TensorType((queries, keys), dtype)
-        return self.form(
-            f"causal {queries} {keys} {dtype}",
-            shape,
-            lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
-        )
+        of_type = TensorType((queries, keys), dtype)
+        return self._mask(f"causal {queries} {keys} {dtype}", of_type, lambda: np.tri(queries, keys, dtype=np.bool_))
 
-    def normalisation(self, node: Node) -> tuple[View, View]:
+    def _mask(self, name: str, of_type: TensorType, make: Callable[[], Array]) -> View:
+        return self.form(name, of_type, lambda: np.where(make(), np.float32(0), np.float32(-np.inf)))
+
+    def normalisation(self, node: Node) -> list[View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)
         if not all(self.knows(name) for name in node.inputs[1:]):
@@ -139,10 +131,8 @@ class Weights:
             return multiplier_and_shift(scale, bias, mean, variance, epsilon)[index]
 
         key = f"{epsilon!r}: {' '.join(node.inputs[1:])}"
-        return (
-            self.form(f"multiplier {key}", of_type, lambda: part(0)),
-            self.form(f"shift {key}", of_type, lambda: part(1)),
-        )
+        names = f"multiplier {key}", f"shift {key}"
+        return [self.form(name, of_type, partial(part, index)) for index, name in enumerate(names)]
 
     def merged(self, merged: MergedConvolution, parts: Sequence[Node]) -> tuple[View, View | None]:
         """Weight and bias of the stacked convolution of ``parts``; no bias where none of them has one."""
@@ -184,9 +174,6 @@ class Weights:
         self._makers.setdefault(name, (make, of_type.dtype))
         self._orders.setdefault(name, lies)
         return dense(Memory("weight", name), of_type.shape, dtype=of_type.dtype)
-
-    def _in_order(self, name: str) -> tuple[str, tuple[int, ...]]:
-        return name, tuple(range(len(self._graph.types[name].shape)))
 
     def load(self, name: str) -> Array:
         """A constant on the host."""

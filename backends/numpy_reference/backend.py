@@ -6,14 +6,14 @@ It runs in one thread whatever the plan's queues, so its times show no concurren
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 
 import numpy as np
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import OptionError
-from iossim.execution.backend import Choice, Choices, Context, Samples, Timing, without_variants
+from iossim.execution.backend import Choices, Context, Progress, Samples, Timing, ignore, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import with_memory
@@ -46,17 +46,13 @@ class NumpyBackend:
         self.context = Context("numpy_reference", "cpu", str(precision), str(engine), libraries=libraries)
 
     def choices(self, network: Network) -> Choices:
-        return without_variants(self.context.backend, lambda units, strategy: Choice())
+        return without_variants(self.context.backend)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return execute(plan, network, inputs)
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """Host times; weights are loaded in each run, and no round is rejected."""
         planned = [with_memory(plan) for plan in plans]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, BLOCKED, PLAIN, 
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.base.errors import OptionError, PlanError, did_you_mean
 from iossim.base.threads import usable_cores
-from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
+from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Progress, Samples, Timing, ignore
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
 from iossim.execution.made_inputs import check_inputs, made_inputs
@@ -109,11 +109,7 @@ class OnnxRuntimeCpu:
         return {name: array.copy() for name, array in program.outputs.items()}
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """See :meth:`iossim.execution.backend.Backend.measure`.
 

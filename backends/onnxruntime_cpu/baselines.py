@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, open_session, session_options
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.threads import usable_cores
-from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -30,11 +30,7 @@ def baseline_names(device: str) -> list[str]:
 
 
 def measure_baselines(
-    network: Network,
-    names: Sequence[str],
-    timing: Timing,
-    device: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    network: Network, names: Sequence[str], timing: Timing, device: str, progress: Progress = ignore
 ) -> dict[str, Samples]:
     """Time the whole network in a separate session for each name, rejecting disturbed rounds as for plans.
 

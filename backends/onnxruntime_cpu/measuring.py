@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
@@ -27,7 +27,7 @@ from iossim.backends.onnxruntime_cpu.machine import (
 )
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.execution.backend import Samples, Timing
+from iossim.execution.backend import Progress, Samples, Timing
 from iossim.ir.op import Array
 
 #: Maximum number of rounds, as a multiple of the requested number.
@@ -69,7 +69,7 @@ def time_programs(
     timing: Timing,
     cores: tuple[int, ...],
     threads: int,
-    progress: Callable[[int, int], None],
+    progress: Progress,
 ) -> list[Samples]:
     """Time each program ``timing.rounds`` times, from its first command until all its streams are done.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from iossim._version import __version__
@@ -10,7 +10,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Samples, Timing
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Progress, Samples, Timing, ignore
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.hardware.load import device as load_device
@@ -68,11 +68,7 @@ class SimulatorBackend:
         raise BackendError("backend simulator computes no values; use `backend` numpy_reference to check a schedule's")
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """One sample a plan: the simulation is deterministic."""
         found = []

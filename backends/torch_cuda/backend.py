@@ -8,14 +8,14 @@ plans in the order of issue on the CPU: for tests.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from iossim.base.errors import OptionError, did_you_mean, warn_once
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, remarks, without_variants
+from iossim.execution.backend import BackendError, Choices, Context, Progress, Samples, Timing, ignore, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs
@@ -83,7 +83,7 @@ class TorchBackend:
 
     def choices(self, network: Network) -> Choices:
         """cuDNN's search chooses algorithms, inside torch: there is nothing to say."""
-        return without_variants("torch_cuda", lambda units, strategy: Choice())
+        return without_variants("torch_cuda")
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
@@ -103,11 +103,7 @@ class TorchBackend:
             return {name: to_array(program.tensors[name]) for name in plan.outputs}
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """Time each plan as a whole, at normal noise.
 
@@ -134,7 +130,7 @@ class TorchBackend:
         from iossim.backends.torch_cuda.program import TorchProgram, launch_module, on_host
 
         check_graph(plan, network)
-        for line in remarks(network.name, on_host(network.graph)):
+        for line in on_host(network):
             warn_once(line)
         modules = self._modules.setdefault(network, {})
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from iossim.backends.torch_cuda.backend import usable_device
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.user_folders import code_folder
-from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
 from iossim.execution.layouts import prefers_channels_last
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
@@ -48,11 +48,7 @@ def baseline_names(device: str) -> list[str]:
 
 
 def measure_baselines(
-    network: Network,
-    names: Sequence[str],
-    timing: Timing,
-    device: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    network: Network, names: Sequence[str], timing: Timing, device: str, progress: Progress = ignore
 ) -> dict[str, Samples]:
     """Prepare each baseline, then time all in interleaved rounds.
 

@@ -22,12 +22,14 @@ from torch import fx
 from iossim.backends.torch_cuda.operators import OnHost, Operand, apply, covers
 from iossim.backends.torch_cuda.tensors import as_channels_last, dtype_of, to_tensor
 from iossim.backends.torch_cuda.timing import Run
+from iossim.execution.backend import remarks
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.made_inputs import check_inputs
 from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
+from iossim.ir.network import Network
 from iossim.ir.op import Array
 
 #: torch's functions that can write into given memory, by what does so with the same arguments.
@@ -64,11 +66,11 @@ def torch_module(
     return module.eval()
 
 
-def on_host(graph: Graph) -> Iterator[tuple[str, str, str]]:
-    """Name, kind and reason of each op that torch does not cover."""
-    for node in graph.nodes:
-        if reason := covers(node.op, graph.input_types(node)):
-            yield node.name, getattr(node.op, "op_type", node.op.kind), reason
+def on_host(network: Network) -> Iterator[str]:
+    """Remarks on the ops that torch does not cover."""
+    reasons = ((node, covers(node.op, network.graph.input_types(node))) for node in network.graph.nodes)
+    told = ((node.name, getattr(node.op, "op_type", node.op.kind), reason) for node, reason in reasons if reason)
+    return remarks(network.name, told)
 
 
 class _Tracer(fx.proxy.GraphAppendingTracer):  # type: ignore[misc]  # of a library that is not read

@@ -18,7 +18,7 @@ from functools import partial
 import torch
 
 from iossim.base.errors import first_line
-from iossim.execution.backend import BackendError, Samples, Timing
+from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
 from iossim.execution.lead import Lead, Once, take
 
 #: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.
@@ -40,9 +40,7 @@ class Run:
     replay: bool = False
 
 
-def time_rounds(
-    runs: Sequence[Run], timing: Timing, device: str, progress: Callable[[int, int], None] = lambda done, total: None
-) -> list[Samples]:
+def time_rounds(runs: Sequence[Run], timing: Timing, device: str, progress: Progress = ignore) -> list[Samples]:
     """The times of each run, microseconds; ``device`` is ``cpu`` or ``cuda``. No round is rejected."""
     synchronise: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else lambda: None
     flush = _flush(device) if timing.cold else None
@@ -50,8 +48,11 @@ def time_rounds(
     times_us: list[list[float]] = [[] for _ in runs]
     leads, late = [Lead() for _ in runs], [0] * len(runs)
     total = timing.warm_up + timing.rounds
-    if device == "cuda":
-        _warm_clock(runs, synchronise)
+    end_s = time.perf_counter() + _WARM_CLOCK_S
+    while device == "cuda" and time.perf_counter() < end_s:  # a device that has idled is clocked down
+        for run in runs:
+            run.call()
+        synchronise()
     for done in range(total):
         for index in generator.sample(range(len(runs)), len(runs)):
             run = runs[index]
@@ -74,15 +75,6 @@ def time_rounds(
         for run, count in zip(runs, late, strict=True)
     ]
     return [Samples(tuple(times), conditions={**clock, **state}) for times, clock in zip(times_us, clocks, strict=True)]
-
-
-def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:
-    """Run all in turn for a while, untimed: a device that has idled is clocked down."""
-    end_s = time.perf_counter() + _WARM_CLOCK_S
-    while time.perf_counter() < end_s:
-        for run in runs:
-            run.call()
-        synchronise()
 
 
 def _replay(run: Run, sleep_us: float) -> Once:

@@ -6,7 +6,7 @@ All sessions exist at once, and rounds are interleaved, so that a slowdown of th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from iossim.base.threads import usable_cores
 from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options
-from iossim.execution.backend import Timing
+from iossim.execution.backend import Progress, Timing, ignore
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import MeasuredRow, measured_rows, ratio_of
 from iossim.execution.tolerance import largest_difference, tolerance
@@ -73,7 +73,7 @@ def check_deployment(
     network: Network,
     timing: Timing,
     predicted_us: Mapping[str, float],
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = ignore,
 ) -> DeploymentCheck:
     """Run and time the folder's model and the network that it was made from, on inputs made from the timing's seed.
 

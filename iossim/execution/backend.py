@@ -19,6 +19,13 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 
+#: Told how much of a piece of work is done, and how much there is in all.
+Progress = Callable[[int, int], None]
+
+
+def ignore(done: int, total: int) -> None:
+    """Progress that is not reported."""
+
 
 class BackendError(IossimError):
     """A backend that cannot run here (the missing part, and how to install it), or cannot run what it was given."""
@@ -108,8 +115,8 @@ class Divided(Protocol):
     def __call__(self, groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]: ...
 
 
-def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy], Choice]) -> Choices:
-    """The choices of a backend without variants: a schedule that names one is refused."""
+def without_variants(backend: str) -> Choices:
+    """The choices of a backend that has none: a schedule that names a variant is refused."""
 
     def choices(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
         if variant:
@@ -117,7 +124,7 @@ def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy],
                 f"the schedule runs {'+'.join(units)} as {variant!r}, and backend {backend} knows no variants; "
                 "leave them out of the schedule"
             )
-        return choose(units, strategy)
+        return Choice()
 
     return choices
 
@@ -152,11 +159,7 @@ class Backend(Protocol):
         """
 
     def measure(
-        self,
-        network: Network,
-        plans: Sequence[Plan],
-        timing: Timing,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        self, network: Network, plans: Sequence[Plan], timing: Timing, progress: Progress = ignore
     ) -> list[Samples]:
         """Time each plan, from its first command until the host has waited for its last, with synthetic inputs."""
 

@@ -19,7 +19,6 @@ from iossim.base.errors import GraphError, ModelError, OptionError
 from iossim.execution.backend import BackendError, Choice, DeviceLostError
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
-from iossim.execution.plan import Launch
 from iossim.execution.tolerance import SWAPPED, largest_difference, ranked, tolerance
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
@@ -95,8 +94,7 @@ class Bound:
         sizes = self.plan.buffers
         return {
             " ".join(each.units): Choice(each.algorithm, 0 if each.workspace is None else sizes[each.workspace].bytes)
-            for each in self.plan.commands
-            if isinstance(each, Launch)
+            for each in self.plan.launches
         }
 
     def run(self, given: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from host_device import HostDriver
@@ -44,6 +45,14 @@ class HostBackend(CupyCudnnBackend):
         self.driver = driver or HostDriver()
         self.library = HostLibrary(self.driver, plans_of)
         super().__init__(precision, engine, CudnnOptions(**options), self.driver, self.library, versions)  # type: ignore[arg-type]
+
+    @property
+    def planning(self) -> SimpleNamespace:
+        """Counts of what choosing algorithms took so far, and the time for which the device was warmed up."""
+        chosen, timing = self.machine.algorithms, self.machine.algorithms.timing
+        counts = {"convolutions": len(chosen.known), "recalled": chosen.recalled, "candidates_timed": timing.timed}
+        more = {"plans_built": self.library.built, "warm_up_us": self._clock.spent_us}
+        return SimpleNamespace(**counts, **more, refusals=timing.refusals)
 
     @property
     def heard(self) -> list[object]:

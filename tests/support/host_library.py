@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, Follows, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of
+from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
@@ -70,20 +71,21 @@ class HostLibrary:
     def refusal(self, convolution: Asked) -> str:
         return "" if self._plans_of(convolution) else "CUDNN_STATUS_NOT_SUPPORTED"
 
-    def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
+    def bind(self, convolution: Asked, plan: str) -> Executable:
         for found, duration_us in self._plans_of(convolution).items():
             if found.name == plan:
-                return convolution, found, duration_us
+                return partial(self._execute, convolution, found, duration_us)
         raise KeyError(plan)
 
-    def execute(
+    def _execute(
         self,
-        executable: tuple[Asked, EnginePlan, float],
+        convolution: Asked,
+        plan: EnginePlan,
+        duration_us: float,
         addresses: Mapping[str, int],
         workspace: int,
         handle: HostStream,
     ) -> None:
-        convolution, plan, duration_us = executable
         if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
             raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
         assert set(addresses) == set(convolution.operands)
@@ -113,7 +115,7 @@ class HostLibrary:
             return
         if isinstance(convolution, Product):
             a, b, y = tensors("x", "w", "y")
-            y[...] = self._followed(np.matmul(a.astype(np.float32), b.astype(np.float32)), convolution.then, addresses)
+            y[...] = self._followed(np.matmul(a.astype(np.float32), b.astype(np.float32)), convolution, addresses)
             return
         (x, w), pads = tensors("x", "w"), (*convolution.pad_before, *convolution.pad_after)
         if isinstance(convolution, BackwardData):
@@ -130,18 +132,10 @@ class HostLibrary:
             y[...] = op.compute(x.astype(np.float64), w.astype(np.float64))
             return
         # As the library does it: products of what is stored, sums of fp32, and one rounding at the end.
-        result = op.compute(x.astype(np.float32), w.astype(np.float32))
-        if convolution.z is not None:
-            result = result + self._tensor(addresses["z"], convolution.z, dtype).astype(np.float32)
-        if convolution.bias:
-            bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
-            result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
-        if convolution.activation:
-            result = self._followed(result, ((convolution.activation, None, None),), addresses)
-        y[...] = self._followed(result, convolution.then, addresses)
+        y[...] = self._followed(op.compute(x.astype(np.float32), w.astype(np.float32)), convolution, addresses)
 
-    def _followed(self, result: Array, steps: Sequence[Follows], addresses: Mapping[str, int]) -> Array:
-        for index, (function, operand, dtype) in enumerate(steps):
+    def _followed(self, result: Array, asked: Asked, addresses: Mapping[str, int]) -> Array:
+        for at, function, operand, dtype in asked.follows:
             match function:
                 case "relu":
                     result = np.maximum(result, 0)
@@ -149,8 +143,7 @@ class HostLibrary:
                     result = logistic(result)
                 case "add" | "mul" | "sub" | "div" as name:
                     assert operand is not None
-                    assert dtype is not None
-                    other = self._tensor(addresses[f"e{index}"], operand, dtype).astype(np.float32)
+                    other = self._tensor(addresses[at], operand, dtype or asked.dtype).astype(np.float32)
                     result = _OF_TWO[name](result, other)
                 case name:
                     unary = UNARY[name]

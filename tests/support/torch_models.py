@@ -5,12 +5,24 @@ All are in eval mode. Batch norms have statistics of their own, so that folding 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch import Tensor, nn
+
+from iossim.backends.torch_cuda.program import input_tensors, torch_module
+from iossim.backends.torch_cuda.tensors import arithmetic, to_array
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+
+
+def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The graph's outputs by name, computed eagerly by PyTorch on the CPU: an oracle."""
+    with arithmetic(network.precision):
+        made = torch_module(network.graph)(*input_tensors(network.graph, inputs, "cpu"))
+    return {name: to_array(tensor) for name, tensor in zip(network.graph.outputs, made, strict=True)}
 
 
 def conv_bn(channels: int, filters: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:

@@ -9,10 +9,10 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, only_floats, register, without
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op, normal_axis
-from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType
@@ -38,14 +38,11 @@ _REDUCTIONS: dict[str, Callable[[Operand, list[int], bool], Operand]] = {
 }
 
 
-def _reduce_refusal(op: Reduce, types: Types) -> str:
-    if op.function not in _REDUCTIONS:
-        return f"reduction {op.function!r} has no counterpart in torch"
-    exact = op.function in ("sum", "max", "min", "product", "l1", "sum_square") and types[0].dtype is not DType.BOOL
-    return "" if exact else floating_only(op, types)
+def _is_exact(op: Reduce, types: Types) -> bool:
+    return op.function in ("sum", "max", "min", "product", "l1", "sum_square") and types[0].dtype is not DType.BOOL
 
 
-@computes("reduce", refuses=_reduce_refusal)
+@computes("reduce", refuses=without(_REDUCTIONS, _is_exact))
 def _reduce(op: Reduce, types: Types, x: Operand) -> Operand:
     (given,) = types
     if not op.axes:
@@ -57,8 +54,7 @@ def _reduce(op: Reduce, types: Types, x: Operand) -> Operand:
 
 @computes("cumsum")
 def _cumsum(op: CumSum, types: Types, x: Operand) -> Operand:
-    (given,) = types
-    axis = normal_axis(op.axis, len(given.shape))
+    (given,), axis = types, op.axis
     x = torch.flip(x, [axis]) if op.reverse else x
     y = torch.cumsum(x, axis, dtype=DTYPES[given.dtype])
     if op.exclusive:
@@ -71,7 +67,15 @@ def _image_axes(types: Types) -> list[int]:
     return list(range(2, len(types[0].shape)))
 
 
-register({"global_average_pool": lambda op, types, x: torch.mean(x, _image_axes(types), keepdim=True)}, floating_only)
+register(
+    {
+        "global_average_pool": lambda op, types, x: torch.mean(x, _image_axes(types), keepdim=True),
+        "batch_norm": lambda op, types, x, scale, bias, mean, var: F.batch_norm(
+            x, mean, var, scale, bias, eps=op.epsilon
+        ),
+    },
+    only_floats,
+)
 register({"global_max_pool": lambda op, types, x: torch.amax(x, _image_axes(types), keepdim=True)})
 
 
@@ -81,31 +85,22 @@ def _no_truth(op: Op, types: Types) -> str:
 
 @computes("arg_extreme", refuses=_no_truth)
 def _arg_extreme(op: ArgExtreme, types: Types, x: Operand) -> Operand:
-    axis = normal_axis(op.axis, len(types[0].shape))
     find = torch.argmin if op.smallest else torch.argmax
     if not op.last:
-        return find(x, axis, op.keepdims)
-    return types[0].shape[axis] - 1 - find(torch.flip(x, [axis]), axis, op.keepdims)
+        return find(x, op.axis, op.keepdims)
+    return types[0].shape[op.axis] - 1 - find(torch.flip(x, [op.axis]), op.axis, op.keepdims)
 
 
 @computes("top_k", refuses=_no_truth)
 def _top_k(op: TopK, types: Types, x: Operand) -> Operand:
     """By a stable sort: which of several equal elements ``torch.topk`` takes is not said, in ONNX it is the first."""
-    axis = normal_axis(op.axis, len(types[0].shape))
-    found = torch.sort(x, dim=axis, descending=op.largest, stable=True)
-    return tuple(torch.narrow(found[part], axis, 0, op.count) for part in range(2))
+    found = torch.sort(x, dim=op.axis, descending=op.largest, stable=True)
+    return tuple(torch.narrow(found[part], op.axis, 0, op.count) for part in range(2))
 
 
-@computes("batch_norm", refuses=floating_only)
-def _batch_norm(op: BatchNorm, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    scale, bias, mean, variance = parameters
-    return F.batch_norm(x, mean, variance, scale, bias, training=False, eps=op.epsilon)
-
-
-@computes("layer_norm", "rms_norm", refuses=floating_only)
+@computes("layer_norm", "rms_norm", refuses=only_floats)
 def _layer_norm(op: LayerNorm | RmsNorm, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    shape = types[0].shape
-    normalised = shape[normal_axis(op.axis, len(shape)) :]
+    normalised = types[0].shape[op.axis :]
     norm: Callable[..., Operand] = F.layer_norm if isinstance(op, LayerNorm) else F.rms_norm
     if all(value.shape == normalised for value in types[1:]):
         return norm(x, normalised, *parameters, eps=op.epsilon)
@@ -114,7 +109,7 @@ def _layer_norm(op: LayerNorm | RmsNorm, types: Types, x: Operand, *parameters: 
     return torch.add(y, parameters[1]) if len(parameters) > 1 else y
 
 
-@computes("instance_norm", "group_norm", refuses=floating_only)
+@computes("instance_norm", "group_norm", refuses=only_floats)
 def _group_norm(op: InstanceNorm | GroupNorm, types: Types, x: Operand, scale: Operand, bias: Operand) -> Operand:
     shape = types[0].shape
     if isinstance(op, InstanceNorm) and math.prod(shape[2:]) > 1:
@@ -124,7 +119,7 @@ def _group_norm(op: InstanceNorm | GroupNorm, types: Types, x: Operand, scale: O
     return torch.group_norm(x, groups, scale, bias, op.epsilon)
 
 
-@computes("local_response_norm", refuses=floating_only)
+@computes("local_response_norm", refuses=only_floats)
 def _local_response_norm(op: LocalResponseNorm, types: Types, x: Operand) -> Operand:
     """torch takes ``size // 2`` channels below, ONNX above: they differ where ``size`` is even."""
     shape = types[0].shape
@@ -142,10 +137,10 @@ _ALONG_AXIS: dict[str, Callable[..., Operand]] = {
 }
 
 
-@computes(*_ALONG_AXIS, refuses=floating_only)
+@computes(*_ALONG_AXIS, refuses=only_floats)
 def _softmax(op: SoftmaxLike, types: Types, x: Operand) -> Operand:
-    shape, function = types[0].shape, _ALONG_AXIS[op.kind]
-    axis = normal_axis(op.axis, len(shape))
+    function = _ALONG_AXIS[op.kind]
     if not op.flatten:
-        return function(x, dim=axis)
-    return torch.reshape(function(torch.flatten(x, axis), dim=axis), shape)
+        return function(x, dim=op.axis)
+    axis = normal_axis(op.axis, len(types[0].shape))
+    return torch.reshape(function(torch.flatten(x, axis), dim=axis), types[0].shape)

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, floating_only, register
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, only_floats, register, without
 from iossim.backends.torch_cuda.tensors import DTYPES, converted
 from iossim.ir.ops import functions
 from iossim.ir.ops.functions import Nary, Unary
@@ -26,7 +26,7 @@ register(
         "where": lambda op, types, *operands: torch.where(*operands),
     }
 )
-register({"sigmoid": lambda op, types, x: torch.sigmoid(x)}, refuses=floating_only)
+register({"sigmoid": lambda op, types, x: torch.sigmoid(x)}, refuses=only_floats)
 
 
 @computes("clip")
@@ -65,10 +65,6 @@ def _shrink(x: Operand, limit: float, bias: float) -> Operand:
     return torch.where(x < -limit, x + bias, torch.where(x > limit, x - bias, torch.zeros_like(x)))
 
 
-def _swish(x: Operand, alpha: float) -> Operand:
-    return F.silu(x) if alpha == 1 else torch.mul(x, torch.sigmoid(torch.mul(x, alpha)))
-
-
 #: Functions of one tensor that torch calls as iossim does.
 _NAMED_ALIKE = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh", "erf", "exp",
@@ -86,21 +82,16 @@ _UNARY: dict[str, Callable[..., Operand]] = {
     "selu": lambda x, alpha, gamma: torch.mul(F.elu(x, alpha), gamma),
     "shrink": _shrink,
     **{name: getattr(F, name) for name in ("celu", "elu", "gelu", "leaky_relu", "mish", "softplus", "softsign")},
-    "swish": _swish,
+    "swish": lambda x, alpha: F.silu(x) if alpha == 1 else torch.mul(x, torch.sigmoid(torch.mul(x, alpha))),
     "thresholded_relu": lambda x, alpha: F.threshold(x, alpha, 0.0),
 }
 
 
-def _unary_refusal(op: Unary, types: Types) -> str:
-    if op.function not in _UNARY:
-        return f"function {op.function!r} has no counterpart in torch"
-    exact = functions.UNARY[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
-    return "" if exact else floating_only(op, types)
+def _is_exact(op: Unary, types: Types) -> bool:
+    return functions.UNARY[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
 
 
-@computes("unary", refuses=_unary_refusal)
-def _unary(op: Unary, types: Types, x: Operand) -> Operand:
-    return _UNARY[op.function](x, *op.parameters)
+register({"unary": lambda op, types, x: _UNARY[op.function](x, *op.parameters)}, without(_UNARY, _is_exact))
 
 
 _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
@@ -113,13 +104,7 @@ _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
 }  # fmt: skip
 
 
-def _nary_refusal(op: Nary, types: Types) -> str:
-    if op.function not in _NARY:
-        return f"function {op.function!r} has no counterpart in torch"
-    return floating_only(op, types) if op.function == "mean" else ""
-
-
-@computes("nary", refuses=_nary_refusal)
+@computes("nary", refuses=without(_NARY, lambda op, types: op.function != "mean"))
 def _nary(op: Nary, types: Types, *operands: Operand) -> Operand:
     if op.function == "div" and not types[0].dtype.is_floating:
         return torch.div(*operands, rounding_mode="trunc")

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, constant, register
 from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.ir.op import Array, normal_axis
+from iossim.ir.op import Array
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
@@ -66,9 +66,8 @@ def _slice(op: Slice, types: Types, x: Operand) -> Operand:
 
 @computes("gather")
 def _gather(op: Gather, types: Types, x: Operand, indices: Operand) -> Operand:
-    axis = normal_axis(op.axis, len(types[0].shape))
-    places = torch.reshape(_from_front(indices, types[0].shape[axis]), (-1,))
-    return _reshape(op, types, torch.index_select(x, axis, places))
+    places = torch.reshape(_from_front(indices, types[0].shape[op.axis]), (-1,))
+    return _reshape(op, types, torch.index_select(x, op.axis, places))
 
 
 @computes("gather_backward")
@@ -81,8 +80,7 @@ def _gather_backward(op: GatherBackward, types: Types, x: Operand, indices: Oper
 
 @computes("gather_elements")
 def _gather_elements(op: GatherElements, types: Types, x: Operand, indices: Operand) -> Operand:
-    axis = normal_axis(op.axis, len(types[0].shape))
-    return torch.gather(x, axis, _from_front(indices, types[0].shape[axis]).to(torch.int64))
+    return torch.gather(x, op.axis, _from_front(indices, types[0].shape[op.axis]).to(torch.int64))
 
 
 @computes("gather_nd")
@@ -145,12 +143,8 @@ def _torch_pads(before: Sequence[int], after: Sequence[int]) -> list[int]:
 
 @computes("depth_to_space", "space_to_depth")
 def _blocks(op: DepthToSpace | SpaceToDepth, types: Types, x: Operand) -> Operand:
-    (n, c, h, w), b, spreads = types[0].shape, op.block, isinstance(op, DepthToSpace)
-    if op.columns_first:
-        return (F.pixel_shuffle if spreads else F.pixel_unshuffle)(x, b)
-    shape = (n, b, b, c // (b * b), h, w) if spreads else (n, c, h // b, b, w // b, b)
-    axes = (0, 3, 4, 1, 5, 2) if spreads else (0, 3, 5, 1, 2, 4)
-    return _reshape(op, types, torch.permute(torch.reshape(x, shape), axes))
+    parts, order = op.parts(types[0].shape)
+    return _reshape(op, types, torch.permute(torch.reshape(x, parts), order))
 
 
 def _attributes(op: Foreign) -> dict[str, Any]:
@@ -177,9 +171,8 @@ def _foreign(op: Foreign, types: Types, *operands: Operand) -> Operand:
         made = function(*given, **dict(zip(names, more, strict=True)))
         return made if len(op.outputs) == 1 else _parts(made, len(op.outputs))
     x, places, values = operands
-    adds, shape = attributes.get("reduction") == b"add", types[0].shape
+    adds, axis = attributes.get("reduction") == b"add", attributes.get("axis", 0)
     if op.op_type == "ScatterND":
         return torch.index_put(x, _index(places, types[1].shape[-1]), values, adds)
-    axis = normal_axis(attributes.get("axis", 0), len(shape))
     scatter = torch.scatter_add if adds else torch.scatter
-    return scatter(x, axis, _from_front(places, shape[axis]).to(torch.int64), values)
+    return scatter(x, axis, _from_front(places, types[0].shape[axis]).to(torch.int64), values)

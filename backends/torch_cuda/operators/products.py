@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, constant, floating_only
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, constant, only_floats
 from iossim.backends.torch_cuda.tensors import DTYPES, converted
 from iossim.hardware.compute_capability import FIRST_WITH
 from iossim.ir.op import Op
@@ -28,7 +28,7 @@ _ALIGNMENT = 16
 _FEW_ROWS = 3
 
 
-@computes("matmul", refuses=floating_only)
+@computes("matmul", refuses=only_floats)
 def _matmul(op: Op, types: Types, *operands: Operand) -> Operand:
     shapes = folded_shapes(types[0].shape, types[1].shape)
     if len(types[1].shape) < 3 or shapes == (types[0].shape, types[1].shape):
@@ -37,7 +37,7 @@ def _matmul(op: Op, types: Types, *operands: Operand) -> Operand:
     return torch.reshape(torch.matmul(a, b), op.infer(types)[0].shape)
 
 
-@computes("gemm", refuses=floating_only)
+@computes("gemm", refuses=only_floats)
 def _gemm(op: Gemm, types: Types, a: Operand, b: Operand, c: Operand | None = None) -> Operand:
     a, b = torch.t(a) if op.trans_a else a, torch.t(b) if op.trans_b else b
     if c is not None:
@@ -46,7 +46,7 @@ def _gemm(op: Gemm, types: Types, a: Operand, b: Operand, c: Operand | None = No
     return product if op.alpha == 1 else torch.mul(product, op.alpha)
 
 
-@computes("grouped_matmul", refuses=floating_only)
+@computes("grouped_matmul", refuses=only_floats)
 def _grouped_matmul(op: Op, types: Types, x: Operand, weight: Operand, ends: Operand) -> Operand:
     """torch's own where it takes the operands and does not wait for the ends, as on CUDA it does but in bf16.
 
@@ -75,20 +75,19 @@ def _attention_refusal(op: Attention, types: Types) -> str:
         return "scaled_dot_product_attention of torch has no softcap"
     if op.is_causal and len(types) > 3:
         return "scaled_dot_product_attention of torch takes a mask or is causal, not both"
-    return floating_only(op, types)
+    return only_floats(op, types)
 
 
 @computes("attention", refuses=_attention_refusal)
 def _attention(op: Attention, types: Types, q: Operand, k: Operand, v: Operand, mask: Operand | None = None) -> Operand:
     """A row that sees nothing is not a number on some of torch's ways, and zero on others."""
     shape = op.shape(types)
+
+    def by_head(operand: Operand, tokens: int, heads: int) -> Operand:
+        return torch.transpose(torch.reshape(operand, (shape.batch, tokens, heads, -1)), 1, 2)
+
     if len(types[0].shape) == 3:
-        q, k, v = (
-            torch.transpose(torch.reshape(operand, (shape.batch, tokens, heads, -1)), 1, 2)
-            for operand, tokens, heads in (
-                (q, shape.queries, shape.heads), (k, shape.keys, shape.kv_heads), (v, shape.keys, shape.kv_heads),
-            )
-        )  # fmt: skip
+        q, k, v = by_head(q, shape.queries, shape.heads), *(by_head(x, shape.keys, shape.kv_heads) for x in (k, v))
     shares = shape.heads != shape.kv_heads
     y = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=op.is_causal, scale=op.scale or None, enable_gqa=shares
@@ -108,7 +107,7 @@ def _refusal(op: Recurrent, types: Types) -> str:
         return f"{op.kind} of torch has no peepholes"
     if isinstance(op, Gru) and not op.reset_after:
         return "gru of torch resets after the recurrent product (linear_before_reset), not before it"
-    return floating_only(op, types)
+    return only_floats(op, types)
 
 
 @computes("lstm", "gru", "rnn", refuses=_refusal)
@@ -229,9 +228,9 @@ def _requantised(op: StoredProduct, types: Types, *operands: Operand) -> Operand
     return _rounded(torch.mul(total, torch.div(torch.mul(one, other), out)), [torch.reshape(y_zero, ())], made.dtype)
 
 
-@computes("integer_conv", "integer_matmul")
-def _integer_product(op: StoredProduct, types: Types, x: Operand, weight: Operand, *zeros: Operand) -> Operand:
-    return _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
+computes("integer_conv", "integer_matmul")(
+    lambda op, types, x, weight, *zeros: _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
+)
 
 
 def _exact(op: StoredProduct, operands: list[Operand], zeros: list[Operand], types: Types, w_zero: Types) -> Operand:

@@ -50,11 +50,22 @@ def constant(numbers: Array, like: Operand, dtype: DType | None = None) -> torch
     return made.to(like.device) if isinstance(like, torch.Tensor) else made
 
 
-def floating_only(op: Op, types: Types) -> str:
+def only_floats(op: Op, types: Types) -> str:
     """Refusal of ops that torch's own function computes on floating-point numbers alone."""
     if not types[0].dtype.is_floating:
         return f"{op.kind} is computed on floating-point numbers only, not on {types[0].dtype}"
     return ""
+
+
+def without(functions: Mapping[str, Any], exact: Callable[[Any, Types], bool]) -> Refusal:
+    """Refusal of ops whose function is not among ``functions``, and of whole numbers where it is not ``exact``."""
+
+    def refusal(op: Any, types: Types) -> str:
+        if op.function not in functions:
+            return f"function {op.function!r} has no counterpart in torch"
+        return "" if exact(op, types) else only_floats(op, types)
+
+    return refusal
 
 
 def covers(op: Op, types: Types) -> str:

@@ -10,15 +10,7 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch.nn import grad
 
 from iossim.backends.torch_cuda.operators.movement import padded, resampled
-from iossim.backends.torch_cuda.operators.registry import (
-    Operand,
-    Types,
-    apply,
-    computes,
-    constant,
-    covers,
-    floating_only,
-)
+from iossim.backends.torch_cuda.operators.registry import Operand, Types, apply, computes, constant, covers, only_floats
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import ChannelsLast
@@ -40,7 +32,7 @@ def _refusal(op: Op, types: Types) -> str:
     spatial = len(types[0].shape) - 2
     if not 1 <= spatial <= 3:
         return f"{op.kind} is computed over one to three spatial dimensions, not {spatial}"
-    return floating_only(op, types)
+    return only_floats(op, types)
 
 
 @computes("conv", refuses=_refusal)
@@ -204,7 +196,7 @@ def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
     return list(zip(given.shape[2:], scales[2:], strict=True))
 
 
-@computes("grid_sample", refuses=floating_only)
+@computes("grid_sample", refuses=only_floats)
 def _grid_sample(op: GridSample, types: Types, x: Operand, grid: Operand) -> Operand:
     """In fp32 where operands are narrower: positions of 16 bits are too coarse to compute with."""
     dtype = DTYPES[types[0].dtype]
@@ -212,7 +204,7 @@ def _grid_sample(op: GridSample, types: Types, x: Operand, grid: Operand) -> Ope
     return F.grid_sample(x.to(wide), grid.to(wide), mode, op.padding, op.align_corners).to(dtype)
 
 
-@computes("resize", refuses=floating_only)
+@computes("resize", refuses=only_floats)
 def _resize(op: Resize, types: Types, x: Operand) -> Operand:
     """By torch's function where that computes the same, else axis by axis by tables."""
     (given,), (made,) = types, op.infer(types)

@@ -43,10 +43,12 @@ from iossim.execution.backend import (
     Choices,
     Context,
     OffersVariants,
+    Progress,
     Samples,
     Timing,
     context_of,
     divided_by,
+    ignore,
 )
 from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
@@ -67,8 +69,6 @@ COMMIT_US = 2e6
 QUICK_ROUNDS = 3
 QUICK_WARM_UP = 1
 
-Progress = Callable[[int, int], None]
-
 
 @dataclass
 class MeasuredCostModel:
@@ -83,7 +83,7 @@ class MeasuredCostModel:
     timing: Timing = field(default_factory=Timing)
     target_us: float = TARGET_US
     again: bool = False
-    progress: Progress = lambda done, total: None
+    progress: Progress = ignore
     #: Number of stages that this model measured, and the accepted and rejected rounds of all plans.
     measured: int = 0
     accepted_rounds: int = 0

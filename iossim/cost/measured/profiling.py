@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,6 +19,7 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import FREE, IMPOSSIBLE
 from iossim.cost.measured.cost_model import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
 from iossim.cost.measured.record import MeasurementRecord
+from iossim.execution.backend import Progress, ignore
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
@@ -31,8 +32,6 @@ _DRAWN = 20
 _MERGED_PART = 0.25
 #: A measurement is noisy if its 90th and 10th percentile differ by more than this fraction of its median.
 NOISY = 0.1
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +253,7 @@ def estimate(model: MeasuredCostModel, parts: Sequence[ProfilePart]) -> ProfileE
 
 
 def profile(
-    network: Network,
-    model: MeasuredCostModel,
-    parts: Sequence[ProfilePart],
-    progress: Progress = lambda done, total: None,
+    network: Network, model: MeasuredCostModel, parts: Sequence[ProfilePart], progress: Progress = ignore
 ) -> Profile:
     """Measure the parts, and return the results; KeyboardInterrupt ends it with the measurements so far."""
     began = time.perf_counter()

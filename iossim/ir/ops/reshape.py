@@ -151,6 +151,16 @@ class _Blocks(Op, onnx_names="block=blocksize"):
     block: int
     columns_first: bool = False
 
+    def parts(self, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The six axes that an input of a shape is taken apart into, and their order in the output."""
+        raise NotImplementedError
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = inputs
+        (made,) = self.infer([TensorType(x.shape)])
+        parts, order = self.parts(x.shape)
+        return (x.reshape(parts).transpose(order).reshape(made.shape),)
+
     def completed(self, node: OnnxNode) -> Self:
         return replace(self, columns_first=node.attribute("mode", "DCR") == "CRD")
 
@@ -168,14 +178,12 @@ class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
         require(b > 0 and c % (b * b) == 0, f"{c} channels are no blocks of {b} x {b}")
         return TensorType((n, c // (b * b), h * b, w * b), x.dtype)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        n, c, h, w = inputs[0].shape
+    def parts(self, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        n, c, h, w = shape
         b = self.block
         if self.columns_first:
-            parts = inputs[0].reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-        else:
-            parts = inputs[0].reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
-        return (parts.reshape(n, c // (b * b), h * b, w * b),)
+            return (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+        return (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
 
 
 class SpaceToDepth(_Blocks, kind="space_to_depth", onnx_types="SpaceToDepth"):
@@ -187,12 +195,10 @@ class SpaceToDepth(_Blocks, kind="space_to_depth", onnx_types="SpaceToDepth"):
         require(b > 0 and h % b == 0 and w % b == 0, f"{h} x {w} pixels are no blocks of {b} x {b}")
         return TensorType((n, c * b * b, h // b, w // b), x.dtype)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        n, c, h, w = inputs[0].shape
+    def parts(self, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        n, c, h, w = shape
         b = self.block
-        order = (0, 1, 3, 5, 2, 4) if self.columns_first else (0, 3, 5, 1, 2, 4)
-        parts = inputs[0].reshape(n, c, h // b, b, w // b, b).transpose(order)
-        return (parts.reshape(n, c * b * b, h // b, w // b),)
+        return (n, c, h // b, b, w // b, b), (0, 1, 3, 5, 2, 4) if self.columns_first else (0, 3, 5, 1, 2, 4)
 
 
 def _image(x: TensorType) -> tuple[int, ...]:

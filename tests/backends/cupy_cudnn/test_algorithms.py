@@ -173,7 +173,7 @@ def test_the_first_few_of_the_ranking_are_built_and_timed() -> None:
         backend = HostBackend(plans_of=plans, plans=most)
         assert choose(backend, one_convolution()) == [algorithm]
         planning = backend.planning
-        assert planning.convolutions == planning.chosen_by_timing == 1
+        assert (planning.convolutions, planning.recalled) == (1, 0)
         assert planning.candidates_timed == planning.plans_built == min(most, 5)
     backend = HostBackend(plans_of=ranked(*range(1, 17)))
     choose(backend, one_convolution())
@@ -206,10 +206,10 @@ def test_refusals_are_counted_with_the_first_reason(name: str) -> None:
     plans = {EnginePlan(name, 0): 1.0, EnginePlan("eng0", 0): 9.0}
     backend = HostBackend(plans_of=lambda _: plans)
     assert choose(backend, one_convolution()) == ["fused:eng0"]
-    assert backend.planning.refused == 1
+    (refusal,) = backend.planning.refusals
     assert backend.planning.candidates_timed == 1
-    assert f"CUDNN_STATUS_NOT_SUPPORTED: {name}" in backend.planning.first_refusal
-    assert "a convolution of 1x4x5x5 by 3x4x1x1" in backend.planning.first_refusal
+    assert f"CUDNN_STATUS_NOT_SUPPORTED: {name}" in refusal
+    assert "a convolution of 1x4x5x5 by 3x4x1x1" in refusal
 
 
 @pytest.mark.parametrize("ahead", [{}, {EnginePlan("eng0", 0): 1.0}])
@@ -226,7 +226,7 @@ def test_a_plan_that_breaks_the_device_is_no_refusal(ahead: dict[EnginePlan, flo
     assert "no way to run" not in str(error.value)
     with pytest.raises(DeviceLostError, match="cudaErrorIllegalAddress"):
         choose(backend, two_convolutions())
-    assert backend.planning.refused == 1  # and not every plan behind it as well
+    assert len(backend.planning.refusals) == 1  # and not every plan behind it as well
     assert backend.planning.convolutions == 0  # nothing was chosen for lack of what could not run
 
 

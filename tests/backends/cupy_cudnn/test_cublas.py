@@ -20,7 +20,7 @@ from iossim.backends.cupy_cudnn import cublas
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cublas import PLANS, WORKSPACE_BYTES, CublasError, Gemm, WithCublas, gemm_of
 from iossim.backends.cupy_cudnn.cudnn_library import load_package
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable
 from iossim.ir.op import Array
 from iossim.ir.ops.functions import UNARY
 from iossim.ir.types import DType, Precision
@@ -117,14 +117,11 @@ class Cudnn:
     def named(self, asked: Asked, name: str) -> EnginePlan | None:
         return EnginePlan(name, 0) if name == "eng0" else None
 
-    def refusal(self, asked: Asked) -> str:
-        return "none"
+    def bind(self, asked: Asked, plan: str) -> Executable:
+        def execute(addresses: object, workspace: int, handle: object) -> None:
+            assert (plan, handle) == ("eng0", "of cuDNN")
 
-    def bind(self, asked: Asked, plan: str) -> str:
-        return plan
-
-    def execute(self, executable: object, addresses: object, workspace: int, handle: object) -> None:
-        assert (executable, handle) == ("eng0", "of cuDNN")
+        return execute
 
 
 @pytest.fixture
@@ -142,7 +139,7 @@ def multiplied(asked: Asked, memory: dict[str, Array], both: WithCublas) -> None
     """The product by the second kernel of the ranking; nothing but ``y`` is written."""
     before = memory["y"].copy()
     addresses = {name: memory[name].ctypes.data for name in asked.operands}
-    both.execute(both.bind(asked, PLANS[1]), addresses, 4096, both.handle(SimpleNamespace(ptr=77)))
+    both.bind(asked, PLANS[1])(addresses, 4096, both.handle(SimpleNamespace(ptr=77)))
     of(before, asked.y)[...] = of(memory["y"], asked.y)
     np.testing.assert_array_equal(before, memory["y"])
 
@@ -256,11 +253,11 @@ def test_its_plans_are_beside_those_of_cudnn_and_work_in_memory_that_they_are_gi
     assert both.versions == (("cublas", "13.10.2"), ("cudnn", "9.19.0"))
     handle, memory = both.handle(SimpleNamespace(ptr=77)), noise(ASKED.operands)
     addresses = {name: array.ctypes.data for name, array in memory.items()}
-    both.execute(both.bind(ASKED, "eng0"), addresses, 0, handle)
+    both.bind(ASKED, "eng0")(addresses, 0, handle)
     assert not lt.names
     issued: list[tuple[Any, ...]] = []
     lt.multiply = lambda *arguments: issued.append(arguments)  # type: ignore[method-assign]
-    both.execute(both.bind(ASKED, PLANS[0]), addresses, 4096, handle)
+    both.bind(ASKED, PLANS[0])(addresses, 4096, handle)
     assert [each.value for each in issued[0][-3:]] == [4096, WORKSPACE_BYTES, 77]
     wanted = [each for each in lt.described.values() if 1 in each]
     assert wanted == [{"of": [], 1: WORKSPACE_BYTES, 3: 3, 5: 16, 6: 16, 7: 16, 8: 16}]
@@ -274,7 +271,7 @@ def test_a_plan_for_fewer_sms_is_ranked_for_them_apart_from_that_for_all(lt: Lt)
     targets: list[int | None] = []
     lt.multiply = lambda _, product, *rest: targets.append(lt.described[product.value].get(15))  # type: ignore[method-assign]
     for plan in ("cublas", "cublas@66", "cublas1@66", "cublas1"):
-        both.execute(both.bind(ASKED, plan), addresses, 4096, both.handle(SimpleNamespace(ptr=77)))
+        both.bind(ASKED, plan)(addresses, 4096, both.handle(SimpleNamespace(ptr=77)))
     assert targets == [None, 66, 66, None]
     assert lt.names.count("cublasLtMatmulAlgoGetHeuristic") == 2
 
@@ -309,11 +306,11 @@ def test_a_call_that_fails_is_a_refusal_and_so_is_a_ranking_that_is_short(lt: Lt
     both = library()
     addresses, handle = dict.fromkeys("xwy", 256), both.handle(SimpleNamespace(ptr=1))
     with pytest.raises(CublasError, match="cuBLASLt has 2 kernels for this product") as error:
-        both.execute(both.bind(ASKED, PLANS[2]), addresses, 0, handle)
+        both.bind(ASKED, PLANS[2])(addresses, 0, handle)
     assert isinstance(error.value, both.refusals)
     lt.fails = "cublasLtMatmul"
     with pytest.raises(CublasError, match="cublasLtMatmul says CUBLAS_STATUS 15"):
-        both.execute(both.bind(ASKED, PLANS[0]), addresses, 0, handle)
+        both.bind(ASKED, PLANS[0])(addresses, 0, handle)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +340,5 @@ def test_cublaslt_itself_knows_what_it_is_told(
     monkeypatch.setattr(lt, "multiply", lambda *_: None)
     monkeypatch.setattr(cublas, "load_package", lambda _: Named(find))
     both = library()
-    both.execute(
-        both.bind(asked, PLANS[0]), dict.fromkeys(asked.operands, 256), 4096, both.handle(SimpleNamespace(ptr=77))
-    )
+    both.bind(asked, PLANS[0])(dict.fromkeys(asked.operands, 256), 4096, both.handle(SimpleNamespace(ptr=77)))
     assert len(set_attributes) == told

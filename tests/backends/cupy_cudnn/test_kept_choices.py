@@ -11,16 +11,15 @@ import pytest
 from host_backend import HostBackend
 from small_networks import UNITS
 
-from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices, Timed
+from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
 from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import Strategy, UnitVariant
 
 VERSIONS = {"cudnn": "9.19.1", "cudnn-frontend": "1.28.0"}
 PLANS = {EnginePlan("eng0", 0): 9.0, EnginePlan("eng1", 256): 5.0}
@@ -47,8 +46,7 @@ def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
     path = tmp_path / "made" / "choices.json"
     first = backend(path)
     names = chosen(first)
-    assert first.planning.chosen_by_timing == first.planning.convolutions == 3
-    assert first.planning.recalled == 0
+    assert (first.planning.convolutions, first.planning.recalled) == (3, 0)
     second = backend(path, Engine.PAPER)  # a choice does not depend on the engine
     assert chosen(second) == names
     planning = second.planning
@@ -61,11 +59,11 @@ def test_a_second_backend_times_nothing(tmp_path: Path) -> None:
 def test_two_that_write_in_turn_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "choices.json"
     first, second = KeptChoices(path, {"device": "a"}), KeptChoices(path, {"device": "b"})
-    first.keep("x", "about x", Timed(How("fused", "eng1"), 0, 1.0))
-    second.keep("y", "about y", Timed(How("fused", "eng2"), 0, 2.0))
-    first.keep("z", "about z", Timed(How("fused", "eng3"), 0, 3.0))
+    first.keep("x", "about x", UnitVariant("fused:eng1", 1.0, 0))
+    second.keep("y", "about y", UnitVariant("fused:eng2", 2.0, 0))
+    first.keep("z", "about z", UnitVariant("fused:eng3", 3.0, 0))
     again = KeptChoices(path, {"device": "a"})
-    assert [again.find(key) and str(again.find(key).how) for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
+    assert [again.find(key) and again.find(key).name for key in "xyz"] == ["fused:eng1", None, "fused:eng3"]  # type: ignore[union-attr]
     assert KeptChoices(path, {"device": "b"}).find("y") is not None
 
 
@@ -123,8 +121,8 @@ def test_by_default_another_network_recalls_what_it_shares_with_the_first(
         choices = made.choices(network := separable(channels))
         for unit in network.units:
             choices((unit.name,), Strategy.CONCURRENT)
-        counts.append((made.planning.recalled, made.planning.chosen_by_timing))
-    assert counts == [(0, 2), (1, 1), (2, 0)]
+        counts.append((made.planning.recalled, made.planning.convolutions))
+    assert counts == [(0, 2), (1, 2), (2, 2)]
     assert usual_choices() == tmp_path / "made" / "cudnn_choices.json"
     assert usual_choices().is_file()
     (place,) = json.loads(usual_choices().read_text())["places"]

@@ -25,10 +25,10 @@ from small_networks import OPS, UNITS
 from iossim.backends.cupy_cudnn import kernel_text
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
 from iossim.backends.cupy_cudnn.clock import FLUSH, SENTINEL, SPIN
-from iossim.backends.cupy_cudnn.element_kernels import Computed, as_it_is, chain, copy, gather
+from iossim.backends.cupy_cudnn.element_kernels import COPY, Computed, as_it_is, chain, copy, looked_up
+from iossim.backends.cupy_cudnn.image_kernels import local_response_norm, pool
 from iossim.backends.cupy_cudnn.reduction_kernels import norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
-from iossim.backends.cupy_cudnn.window_kernels import local_response_norm, pool
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Array
@@ -179,7 +179,8 @@ def test_entries_are_looked_up_along_any_axis(data: st.DataObject) -> None:
     indices = dense(Memory("weight", "indices"), (len(picked),), dtype=DType.INT32)
     room = Room()
     room.array(indices)[:] = picked
-    np.testing.assert_array_equal(room.made(gather(x, y, indices, axis), y), np.take(room.array(x), picked, axis))
+    first, lookup = looked_up(x, indices, axis)
+    np.testing.assert_array_equal(room.made(chain(COPY, [first], y, lookup), y), np.take(room.array(x), picked, axis))
 
 
 @settings(max_examples=8)
@@ -197,9 +198,7 @@ def test_windows_of_any_layouts_and_types(data: st.DataObject) -> None:
     wanted = op.evaluate([room.array(x).astype(np.float32)])[0]
     y = lying(data.draw, "y", wanted.shape, dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "iossim.backends.cupy_cudnn.window_kernels.ENOUGH_THREADS", data.draw(st.sampled_from([1, 2**16]))
-        )
+        patch.setattr("iossim.backends.cupy_cudnn.image_kernels.ENOUGH_THREADS", data.draw(st.sampled_from([1, 2**16])))
         call = pool(op, x, y)
     np.testing.assert_allclose(room.made(call, y), wanted, rtol=2.0**-8)
 

@@ -37,10 +37,11 @@ from iossim.schedule.batch import Strategy
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
 import torch
+from torch_models import torch_outputs
 
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.backends.torch_cuda.program import TorchProgram, input_tensors, launch_module, torch_module
-from iossim.backends.torch_cuda.tensors import arithmetic, to_array
+from iossim.backends.torch_cuda.program import TorchProgram, launch_module, torch_module
+from iossim.backends.torch_cuda.tensors import arithmetic
 
 pytestmark = pytest.mark.torch
 
@@ -53,12 +54,6 @@ def agree(found: dict[str, Array], expected: dict[str, Array]) -> None:
     for name, array in expected.items():
         scale = max(1e-6, float(np.abs(array).max()))
         assert float(np.abs(found[name] - array).max()) / scale < 1e-4, name
-
-
-def outputs(network: Network, inputs: dict[str, Array]) -> dict[str, Array]:
-    """What the network as one module of PyTorch computes on the CPU."""
-    made = torch_module(network.graph)(*input_tensors(network.graph, inputs, "cpu"))
-    return dict(zip(network.graph.outputs, map(to_array, made), strict=True))
 
 
 def check(network: Network, device: str, engine: Engine, seed: int = 0) -> int:
@@ -125,7 +120,7 @@ def test_large_networks_on_streams(model: str, engine: Engine) -> None:
     backend = create_backend("torch_cuda", network.precision, engine)
     inputs = random_inputs(network)
     plan = lower_schedule(random_schedule(network, 0), network, engine, in_place=True)
-    agree(backend.execute(network, plan, inputs), outputs(network, inputs))
+    agree(backend.execute(network, plan, inputs), torch_outputs(network, inputs))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -144,7 +139,7 @@ def test_a_stage_repeated_is_measured_round_by_round(device: str) -> None:
 def check_module(network: Network) -> None:
     """The oracle gives the outputs of the NumPy reference."""
     inputs = made_arrays(network.graph.inputs, network.graph.types)
-    agree(outputs(network, inputs), evaluate_graph(network.graph, inputs))
+    agree(torch_outputs(network, inputs), evaluate_graph(network.graph, inputs))
 
 
 def test_modules_of_random_networks() -> None:

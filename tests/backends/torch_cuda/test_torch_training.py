@@ -23,9 +23,9 @@ from iossim.models.load import load
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
 import torch
+from torch_models import torch_outputs
 
-from iossim.backends.torch_cuda.program import input_tensors, torch_module
-from iossim.backends.torch_cuda.tensors import to_array
+from iossim.backends.torch_cuda.program import torch_module
 
 pytestmark = pytest.mark.torch
 
@@ -66,5 +66,4 @@ def test_a_plan_in_micro_batches_makes_the_gradients_of_torch(model: str) -> Non
     assert sum(launch.adds_to is not None for launch in plan.launches) == len(filters)
     inputs = made_arrays(network.graph.inputs, network.graph.types)
     assert_gradients_of_torch(model, inputs, execute(plan, parts, inputs))
-    made = torch_module(parts.graph)(*input_tensors(parts.graph, inputs, "cpu"))
-    assert_gradients_of_torch(model, inputs, dict(zip(parts.graph.outputs, map(to_array, made), strict=True)))
+    assert_gradients_of_torch(model, inputs, torch_outputs(parts, inputs))
