@@ -11,7 +11,6 @@ it accepts a race, or refuses a correct plan.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -19,6 +18,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from iossim.base.errors import ScheduleError
 from iossim.execution.happens_before import check_happens_before
@@ -34,13 +36,11 @@ from random_networks import random_network, random_schedule, random_streams
 BROKEN = 4
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=7000)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+def main(
+    most: Annotated[int, typer.Option("--count")] = 7000, first: Annotated[int, typer.Option("--seed")] = 0
+) -> None:
     found: Counter[str] = Counter()
-    for seed in count(given.seed):
+    for seed in count(first):
         network = random_network(seed, movers=seed % 3 == 0)
         schedule = random_streams(network, seed) if seed % 2 else random_schedule(network, seed)
         plan = lower_schedule(schedule, network, ("paper", "graph")[seed // 2 % 2], in_place=seed % 3 == 0)
@@ -48,10 +48,10 @@ def main() -> int:
         plan = plan_memory(plan) if shared else plan
         for broken, is_race in (*Races(plan).mutations(), *otherwise(plan, random.Random(seed))):
             found[verdict(broken, is_race, shared)] += 1
-        if found.total() >= given.count:
+        if found.total() >= most:
             break
     print(f"{found.total():,} plans: " + ", ".join(f"{number:,} {what}" for what, number in sorted(found.items())))
-    return int(found["WRONGLY ACCEPTED"] + found["WRONGLY REFUSED"] > 0)
+    sys.exit(found["WRONGLY ACCEPTED"] + found["WRONGLY REFUSED"] > 0)
 
 
 def otherwise(plan: Plan, draw: random.Random) -> Iterator[tuple[Plan, bool]]:
@@ -110,4 +110,4 @@ def _waits_for_nothing(plan: Plan) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -14,10 +14,10 @@ stages are known here), and above work and critical paths. ``--parts`` prints wh
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 import numpy as np
+import typer
 from large_networks import network as large_network
 from scipy.optimize import linprog
 
@@ -71,27 +71,25 @@ class _Told(_Search):
         super()._settle(begin, end, still_here)  # type: ignore[arg-type]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--network", default="randwire")
-    parser.add_argument("--device", default="v100-sxm2")
-    parser.add_argument("--engine", default="paper")
-    parser.add_argument("--parts", action="store_true")
-    parser.add_argument("--columns", action="store_true")
-    given = parser.parse_args()
-    prices = WrappedCostModel(
-        iossim.cost_model("simulator", given.device, engine=given.engine)
-    )  # a wrapped model has no limits, so that all prices are exact
-    if given.parts:
+def main(
+    network: str = "randwire",
+    device: str = "v100-sxm2",
+    engine: str = "paper",
+    parts: bool = False,
+    columns: bool = False,
+) -> None:
+    # A wrapped model has no limits, so that all prices are exact.
+    prices = WrappedCostModel(iossim.cost_model("simulator", device, engine=engine))
+    if parts:
         for name in WIDE:
-            network = large_network(name)
-            print(name, by_stages(network, prices), flush=True)
-            problem = max((ScheduleProblem.of_block(network, block) for block in network.blocks), key=len)
+            wide = large_network(name)
+            print(name, by_stages(wide, prices), flush=True)
+            problem = max((ScheduleProblem.of_block(wide, block) for block in wide.blocks), key=len)
             print(name, in_parts(WithoutViews.of(problem).problem, prices), flush=True)
         return
-    network = iossim.load(given.network)
-    blocks = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    if given.columns:
+    loaded = iossim.load(network)
+    blocks = [ScheduleProblem.of_block(loaded, block) for block in loaded.blocks]
+    if columns:
         different = {block.key: block for block in blocks}.values()
         gaps = np.array([in_columns(block, prices) for block in different if len(block) > 1])
         for name, own in zip(("stages at prices", "stages at bounds", "work and critical paths"), gaps.T, strict=True):
@@ -210,4 +208,4 @@ def by_stages(network: Network, prices: CostModel) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -9,10 +9,12 @@ units with other kernels. The first row's seconds include loading compiled code.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from time import process_time
 
+import typer
+
+from benchmarks import markdown
 from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.execution.lower import lower_schedule
@@ -26,9 +28,10 @@ from iossim.search.scheduler import schedule
 
 DEVICES = "v100-sxm2,a100-sxm-40gb,h100-sxm,t4"
 NETWORKS = "squeezenet,inception_v3,randwire,nasnet_a"
+COLUMNS = "network", "device", "engine", "batch", "ios-both, ms", "saved", "event by event", "stages", "CPU s without"
 
 
-def row(network: Network, batch: int, board: str, engine: str) -> str:
+def row(network: Network, batch: int, board: str, engine: str) -> tuple[object, ...]:
     options = api.search_options(max_group_size=3, max_groups=8)
     found, cpu_s = [], []
     for company in (False, True):
@@ -41,11 +44,10 @@ def row(network: Network, batch: int, board: str, engine: str) -> str:
     saved = 1 - chosen.latency_us / alone.latency_us
     stages = [stage for block in chosen.blocks for stage in block.stages if len(stage.groups) > 1]
     changed = sum(bool(stage.variants) for stage in stages)
-    return (
-        f"| {network.name} | {board} | {engine} | {batch} | {alone.latency_us / 1e3:.3f} | {percent(saved)} | "
-        f"{percent(1 - seen[1] / seen[0])} | {changed} of {len(stages)} | "
-        f"{cpu_s[0]:.1f} | {cpu_s[1]:.1f} | {best_stage(network, chosen, prices)} |"
-    )
+    percents = percent(saved), percent(1 - seen[1] / seen[0])
+    spent = f"{changed} of {len(stages)}", *(f"{each:.1f}" for each in cpu_s)
+    best = best_stage(network, chosen, prices)
+    return network.name, board, engine, batch, f"{alone.latency_us / 1e3:.3f}", *percents, *spent, best
 
 
 def percent(part: float) -> str:
@@ -69,24 +71,15 @@ def best_stage(network: Network, chosen: Schedule, prices: SimulatorCostModel) -
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", default=DEVICES)
-    parser.add_argument("--networks", default=NETWORKS)
-    parser.add_argument("--batches", default="1")
-    given = parser.parse_args()
-    print(
-        "| network | device | engine | batch | ios-both, ms | saved | event by event | stages | CPU s without | with | "
-        "the stage that saves most |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for name in given.networks.split(","):
-        for batch in map(int, given.batches.split(",")):
+def main(devices: str = DEVICES, networks: str = NETWORKS, batches: str = "1") -> None:
+    markdown.head(*COLUMNS, "with", "the stage that saves most")
+    for name in networks.split(","):
+        for batch in map(int, batches.split(",")):
             network = load(name, batch=batch)
-            for board in given.devices.split(","):
+            for board in devices.split(","):
                 for engine in ("paper", "graph"):
-                    print(row(network, batch, board, engine), flush=True)
+                    markdown.row(*row(network, batch, board, engine))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -16,6 +16,7 @@ from collections import defaultdict
 import numpy as np
 import typer
 
+from benchmarks import markdown
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError
 from iossim.edge.capacity import check as check_capacity
@@ -106,13 +107,12 @@ def main(device: str = "c6678", operators: int = 500, seed: int = 0, check: bool
         ratio = found["priority"] / min(found.values())
         ratios[kind].append(ratio)
         ratios["all"].append(ratio)
-    print("| | operators | priority is best | median of its time over the best | 90% | worst |")
-    print("|---|---|---|---|---|---|")
+    markdown.head("", "operators", "priority is best", "median of its time over the best", "90%", "worst")
     for kind, own in sorted(ratios.items(), key=lambda item: (item[0] != "all", item[0])):
         best = sum(ratio < 1 + 1e-9 for ratio in own)
         median, high = np.percentile(own, (50, 90))
-        cells = [TITLES.get(kind, kind), len(own), f"{best / len(own):.0%}", f"{median:.2f}", f"{high:.2f}"]
-        print(f"| {' | '.join(map(str, cells))} | {max(own):.2f} |")
+        errors = (f"{each:.2f}" for each in (median, high, max(own)))
+        markdown.row(TITLES.get(kind, kind), len(own), f"{best / len(own):.0%}", *errors)
     if check:
         worst = max(worst_error(seed + number) for number in range(operators))
         print(f"{operators} operators in their own memories: at most {worst:.1e} of the largest value off")

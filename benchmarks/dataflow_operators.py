@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import typer
 
+from benchmarks import markdown
 from iossim.edge.plan import Variant
 from iossim.edge.planned import dataflow
 from iossim.hardware.edge import edge_device
@@ -65,15 +66,14 @@ def main(size: int = 56, channels: int = 64) -> None:
         "fully connected, 1024 x 1000": connected(1024, 1000),
         "fully connected, 4096 x 4096": connected(4096, 4096),
     }
-    print("| operators | C6678 vanilla | split | linked | ZCU102 vanilla | split | linked |")
-    print(f"|{'---|' * 7}")
+    markdown.head("operators", "C6678 vanilla", "split", "linked", "ZCU102 vanilla", "split", "linked")
     for name, network in networks.items():
         cells = [name]
         for device in ("c6678", "zcu102"):
             found = dataflow(network, edge_device(device))
             vanilla, split, full = (found.total_us(variant) for variant in Variant)
             cells += [f"{vanilla:,.0f}", faster(vanilla, split), faster(split, full)]
-        print(f"| {' | '.join(cells)} |")
+        markdown.row(*cells)
 
 
 def faster(before_us: float, us: float) -> str:

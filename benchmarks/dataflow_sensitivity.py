@@ -1,28 +1,30 @@
 """Robustness of conclusions about dataflow when every number of the devices' profiles is up to 20% off.
 
-    python benchmarks/dataflow_sensitivity.py run samples.jsonl --samples 200 --seed 0
-    python benchmarks/dataflow_sensitivity.py table samples.jsonl
+    python benchmarks/dataflow_sensitivity.py samples.jsonl --samples 200 --seed 0
 
-``run`` writes one line of JSON per sample, and continues an existing file. Sample 0 is the profiles as they ship; in
+One line of JSON per sample is written, and an existing file is continued. Sample 0 is the profiles as they ship; in
 every other each number of each profile is multiplied by its own factor, uniform in 0.8 to 1.2 and a function of seed
 and sample alone: rates, sizes and latencies, and also counts (units, DMA channels: rounded to whole ones) and lines (to
-whole words of 4 bytes, since no line holds a part of one). ``table`` prints the number of samples in which each
-conclusion holds, and the number of a profile with which its figure correlates most (Spearman's rank correlation).
+whole words of 4 bytes, since no line holds a part of one). Two tables of Markdown, of one device and of several, tell
+the number of samples in which each conclusion holds, by network, and the number of a profile with which its figure
+correlates most (Spearman's rank correlation).
 """
 
 from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from benchmarks import markdown
 from iossim.base.errors import DeviceError
 from iossim.edge.distributed import distributed
 from iossim.edge.optimize import plan
@@ -46,67 +48,48 @@ app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A finding of the shipped profiles, or a published one; ``figure`` decides it."""
+    """A finding of the shipped profiles, or a published one: a figure is more than ``above`` and less than ``below``."""
 
     says: str
-    holds: Callable[[Figures], bool]
     figure: Callable[[Figures], float]
+    above: float = -inf
+    below: float = inf
+
+    def holds(self, figures: Figures) -> bool:
+        return self.above < self.figure(figures) < self.below
 
 
-def between(key: str, low: float, high: float) -> Callable[[Figures], bool]:
-    return lambda figures: low <= figures[key] <= high
-
-
-def ranges() -> list[Conclusion]:
-    found = []
-    for device, both in PUBLISHED.items():
-        for part, (low, high) in zip(("horizontal", "vertical"), both, strict=True):
-            key = f"{device} {part}"
-            says = f"{part} takes off {low:.1%} to {high:.1%} on the {device.upper()}, as published"
-            found.append(Conclusion(says, between(key, low, high), lambda each, key=key: each[key]))
-    return found
-
-
-def best_mode(figures: Figures) -> float:
-    """Speed-up of the best single mode."""
-    return max(figures["outC"], figures["inH"], figures["inW"])
+def over_best_mode(figures: Figures) -> float:
+    """Speed-up of the mix over that of the best single mode."""
+    return figures["mix"] / max(figures["outC"], figures["inH"], figures["inW"])
 
 
 ONE_DEVICE = (
-    Conclusion(
-        "horizontal takes more off on the ZCU102 than on the C6678",
-        lambda each: each["zcu102 horizontal"] > each["c6678 horizontal"],
-        lambda each: each["zcu102 horizontal"] - each["c6678 horizontal"],
+    *(
+        Conclusion(
+            f"{part} takes more off on the {more.upper()} than on the {less.upper()}",
+            lambda each, part=part, more=more, less=less: each[f"{more} {part}"] - each[f"{less} {part}"],  # type: ignore[misc]
+            above=0,
+        )
+        for part, more, less in (("horizontal", "zcu102", "c6678"), ("vertical", "c6678", "zcu102"))
     ),
-    Conclusion(
-        "vertical takes more off on the C6678 than on the ZCU102",
-        lambda each: each["c6678 vertical"] > each["zcu102 vertical"],
-        lambda each: each["c6678 vertical"] - each["zcu102 vertical"],
+    *(
+        Conclusion(
+            f"{part} takes off {low:.1%} to {high:.1%} on the {device.upper()}, as published",
+            itemgetter(f"{device} {part}"),
+            low,
+            high,
+        )
+        for device, ranges in PUBLISHED.items()
+        for part, (low, high) in zip(("horizontal", "vertical"), ranges, strict=True)
     ),
-    *ranges(),
 )
 SEVERAL_DEVICES = (
-    Conclusion("ring with the mix is 3.3 to 4.0x as fast as one", between("mix", 3.3, 4.0), lambda each: each["mix"]),
-    Conclusion(
-        "the mix is never worse than a single mode",
-        lambda each: each["mix"] >= best_mode(each),
-        lambda each: each["mix"] / best_mode(each),
-    ),
-    Conclusion(
-        "no single mode is as good as the mix",
-        lambda each: each["mix"] > best_mode(each) * (1 + 1e-9),
-        lambda each: each["mix"] / best_mode(each),
-    ),
-    Conclusion(
-        "the ring is faster than the server",
-        lambda each: each["mix"] > each["server"],
-        lambda each: each["mix"] / each["server"],
-    ),
-    Conclusion(
-        "the server, all outC, is slower than one device",
-        lambda each: each["server outC"] < 1,
-        lambda each: each["server outC"],
-    ),
+    Conclusion("ring with the mix is 3.3 to 4.0x as fast as one", itemgetter("mix"), 3.3, 4.0),
+    Conclusion("the mix is never worse than a single mode", over_best_mode, above=1 - 1e-12),
+    Conclusion("no single mode is as good as the mix", over_best_mode, above=1 + 1e-9),
+    Conclusion("the ring is faster than the server", lambda each: each["mix"] / each["server"], above=1),
+    Conclusion("the server, all outC, is slower than one device", itemgetter("server outC"), below=1),
 )
 
 
@@ -174,41 +157,33 @@ def loaded(names: str) -> dict[str, Network]:
 
 
 @app.command()
-def run(
+def sensitivity(
     file: Path,
     samples: int = 200,
     seed: int = 0,
     alone: Annotated[str, typer.Option(help="Networks on one device, separated by commas.")] = ",".join(ALONE),
     together: Annotated[str, typer.Option(help="Networks on four C6678.")] = ",".join(TOGETHER),
-    seconds: Annotated[float, typer.Option(help="Stop after so many; the next run goes on.")] = float("inf"),
 ) -> None:
-    """Draw and time samples that the file lacks."""
+    """Draw and time the samples that the file lacks, and print the tables of all that it has."""
     done = {each["sample"] for each in read(file)} if file.exists() else set()
     one, several = loaded(alone), loaded(together)
-    started = time.monotonic()
     with file.open("a", encoding="utf-8") as out:
-        for sample in range(samples + 1):
-            if sample not in done and time.monotonic() - started < seconds:
-                out.write(json.dumps(sampled(one, several, seed, sample)) + "\n")
-                out.flush()
-                done.add(sample)
-                typer.echo(f"\r{len(done) - 1} of {samples} samples", err=True, nl=False)
+        for sample in sorted({*range(samples + 1)} - done):
+            out.write(json.dumps(sampled(one, several, seed, sample)) + "\n")
+            out.flush()
+            typer.echo(f"\r{sample} of {samples} samples", err=True, nl=False)
     typer.echo(err=True)
-
-
-@app.command()
-def table(file: Path) -> None:
-    """Print the number of samples in which each conclusion holds, by network, as Markdown."""
     found = read(file)
-    for part, conclusions in (("alone", ONE_DEVICE), ("together", SEVERAL_DEVICES)):
+    counted = f"of {len(found) - 1} samples"
+    for part, title, conclusions in (
+        ("alone", counted, ONE_DEVICE),
+        ("together", f"four C6678, {counted}", SEVERAL_DEVICES),
+    ):
         models = list(found[0][part])
-        if not models:
-            continue
-        print(f"| of {len(found) - 1} samples | {' | '.join(models)} | follows most |")
-        print("|---" * (len(models) + 2) + "|")
+        markdown.head(title, *models, "follows most")
         for each in conclusions:
-            cells = [cell(each, found, part, model) for model in models]
-            print(f"| {each.says} | {' | '.join(cells)} | {strongest(each, found, part)} |")
+            cells = (cell(each, found, part, model) for model in models)
+            markdown.row(each.says, *cells, strongest(each, found, part))
         print()
 
 

@@ -9,9 +9,9 @@ excess cost where the new one belongs. ``iossim diff A B`` compares two schedule
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
+
+import typer
 
 import iossim
 from iossim.schedule.schedule_file import read_stages
@@ -21,7 +21,10 @@ NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
 DEVICES = ("v100-sxm2", "a100-sxm-40gb")
 ENGINES = ("paper", "graph")
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command()
 def save(folder: Path) -> None:
     """Write the exact schedules of all networks, devices and engines into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,6 +35,7 @@ def save(folder: Path) -> None:
                 (folder / f"{network}.{device}.{engine}.json").write_text(found.model_dump_json(indent=1))
 
 
+@app.command()
 def compare(old: Path, new: Path) -> None:
     """Print one line per schedule in both folders."""
     print(
@@ -51,19 +55,5 @@ def compare(old: Path, new: Path) -> None:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Decisions that another model changes, and what the old ones cost.")
-    steps = parser.add_subparsers(dest="step", required=True)
-    steps.add_parser("save").add_argument("folder", type=Path)
-    comparing = steps.add_parser("compare")
-    comparing.add_argument("old", type=Path)
-    comparing.add_argument("new", type=Path)
-    chosen = parser.parse_args(arguments)
-    if chosen.step == "save":
-        save(chosen.folder)
-    else:
-        compare(chosen.old, chosen.new)
-
-
 if __name__ == "__main__":
-    main()
+    app()

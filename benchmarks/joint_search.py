@@ -2,7 +2,7 @@
 
     python benchmarks/joint_search.py a100-sxm-40gb squeezenet resnet18 --engine graph --dtype tf32 --seconds 120
 
-A row of comma-separated values for each network, in milliseconds: the schedule of ``ios-both`` as *given*; with each ingredient *alone*; the
+A row of Markdown for each network, in milliseconds: the schedule of ``ios-both`` as *given*; with each ingredient *alone*; the
 best *two in turn*, the second by its own search on the network that the first one found; *jointly*, with the gap to the bound that is proven of
 its network; *without* each ingredient. ``--seconds`` limits each joint search, and each of the searches in turn.
 
@@ -12,8 +12,6 @@ those of the network as given, as a fraction of the largest value. A plan with a
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
@@ -23,7 +21,10 @@ from typing import Annotated, Any
 import typer
 
 import iossim
+from benchmarks import markdown
+from benchmarks.kept_runs import BOARDS
 from benchmarks.large_networks import BUILDS
+from benchmarks.large_networks import network as wide
 from iossim import api
 from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.execution.backend import BackendError
@@ -31,10 +32,7 @@ from iossim.execution.backends import create_backend
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import plan_for
 from iossim.execution.tolerance import largest_difference
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
-from iossim.models.passes.blocks import cut_blocks
 from iossim.schedule.schedule import AnySchedule
 from iossim.tasks.measured_schedules import for_backend
 from iossim.transforms.joint import COMPANY, DIVISION, JOINS, REWRITING, STREAMS, JointlyFound, JointSearch
@@ -98,14 +96,10 @@ def joint(
     run: bool = False,
 ) -> None:
     """Print the table, a row as it is ready."""
-    rows = csv.writer(sys.stdout, lineterminator="\n")
-    rows.writerow(RUN_COLUMNS if run else COLUMNS)
+    markdown.head(*(RUN_COLUMNS if run else COLUMNS))
+    named = ", ".join((BOARDS.get(device, device), engine, *([] if dtype == "fp32" else [dtype])))
     for model in models:
-        if model in BUILDS:
-            builder = GraphBuilder(model, Precision.named(dtype))
-            network = cut_blocks(builder.network(BUILDS[model](builder)))
-        else:
-            network = iossim.load(model, batch=batch, dtype=dtype)
+        network = wide(model, dtype=dtype) if model in BUILDS else iossim.load(model, batch=batch, dtype=dtype)
         prices = api.cost_model("simulator", device, network.precision, engine)
         plain = replace(api.search_options(workspace_limit=limit), seconds=seconds)
         task = api.task(network, None, cost_model=prices, options=plain, search="joint", rewrite_budget=graphs)
@@ -119,10 +113,9 @@ def joint(
         made = found.best.schedule or api.optimize(
             found.network, None, cost_model=prices, options=task.options, choose_joins=False
         )
-        named, given_ms = f"{device} {engine} {dtype}", f"{found.tried[frozenset()].us / 1e3:.3f}"
+        given = [named, model, f"{batch}", f"{found.tried[frozenset()].us / 1e3:.3f}"]
         if run:
-            rows.writerow([named, model, batch, given_ms, f"{found.us / 1e3:.3f}", *differences(network, found, made)])
-            sys.stdout.flush()
+            markdown.row(*given, f"{found.us / 1e3:.3f}", *differences(network, found, made))
             continue
         two_us = two_in_turn_us(found, prices, replace(plain, seconds=None))
         best = min(two_us, key=lambda pair: two_us[pair], default=())
@@ -131,12 +124,8 @@ def joint(
             for costs in (found.alone_us, found.without_us)
         )
         gap = "" if made.relaxed_bound_us is None else f"{1 - made.relaxed_bound_us / found.us:.0%}"
-        rows.writerow([
-            named, model, batch, given_ms, alone,
-            f"{two_us[best] / 1e3:.3f} ({', then '.join(best)})" if best else "", f"{found.us / 1e3:.3f}", gap, without,
-            f"{found.seen:,}", f"{taken_s:.0f}",
-        ])  # fmt: skip
-        sys.stdout.flush()
+        in_turn = f"{two_us[best] / 1e3:.3f} ({', then '.join(best)})" if best else ""
+        markdown.row(*given, alone, in_turn, f"{found.us / 1e3:.3f}", gap, without, f"{found.seen:,}", f"{taken_s:.0f}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,8 +29,8 @@ class Runs:
     """Runs of programs and studies. ``folder`` keeps outputs: by the words of a command, and by the name of a study."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._temporary = TemporaryDirectory() if folder is None else None
-        self.folder = Path(self._temporary.name) if self._temporary else folder
+        self._temporary = TemporaryDirectory()
+        self.folder = (folder or Path(self._temporary.name)).resolve()
 
     def output(self, *command: str) -> str:
         """Output of ``python COMMAND``, run from the root of the repository."""
@@ -47,17 +48,12 @@ class Runs:
         words = (Path(word).name if word.startswith("/") else word.replace("/", "-") for word in command)
         return self.folder / f"{'_'.join(words)}.out"
 
-    def printed(self, *command: str) -> Rows:
-        """The first Markdown table that it prints, the header first."""
-        lines = self.output(*command).strip().splitlines()
-        first = next(number for number, line in enumerate(lines) if line.startswith("|"))
-        rows = []
-        for line in lines[first:]:
-            if not line.startswith("|"):
-                break
-            cells = [cell.strip() for cell in line.strip("|\n").split("|")]
-            rows.append([BOARDS.get(cell, cell) for cell in cells])
-        return [rows[0], *rows[2:]]
+    def printed(self, *command: str, table: int = 0) -> Rows:
+        """A Markdown table that it prints, the header first; ``table`` counts them from 0."""
+        blocks = groupby(self.output(*command).splitlines(), lambda line: line.startswith("|"))
+        lines = [list(block) for is_table, block in blocks if is_table][table]
+        rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in lines]
+        return [[BOARDS.get(cell, cell) for cell in row] for row in (rows[0], *rows[2:])]
 
     def json_lines(self, *command: str) -> list[dict[str, Any]]:
         """The JSON values that it prints, one a line."""

@@ -1,6 +1,6 @@
 """Networks with wide blocks: time and result of ``compare`` for each, and the gap to the optimum.
 
-    python benchmarks/large_networks.py [--device v100-sxm2] [--engine graph] [--models moe_64 ...]
+    python benchmarks/large_networks.py [--device v100-sxm2] [--engine graph] [MODEL ...]
 
 One row of Markdown each; notes of the search go to standard error. The networks are built here as drawn in the named
 papers, without blocks: cuts are found, as for an ONNX file.
@@ -8,12 +8,15 @@ papers, without blocks: cuts are found, as for an ONNX file.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from time import process_time
+from typing import Annotated
+
+import typer
 
 import iossim
+from benchmarks import markdown
 from iossim.base.memory import peak_memory_bytes
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -243,32 +246,30 @@ def network(name: str, max_block: int | None = None, dtype: str = "fp32") -> Net
     return cut_blocks(made, max_block)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="v100-sxm2")
-    parser.add_argument("--engine", default="paper")
-    parser.add_argument("--models", nargs="+", default=["nasnet_a_large", *BUILDS])
-    parser.add_argument("--max-block", type=int, help="cut wider blocks, too, into parts of so many units")
-    given = parser.parse_args()
-    print("| network | units | widest block | sequential, ms | greedy | ios-both | bound | gap | CPU s | MiB |")
-    print(f"|{'---|' * 10}")
-    for name in given.models:
-        made = network(name, given.max_block)
+def main(
+    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...")] = None,
+    device: str = "v100-sxm2",
+    engine: str = "paper",
+    max_block: Annotated[int | None, typer.Option(help="Cut wider blocks, too, into parts of so many units.")] = None,
+) -> None:
+    sizes = "network", "units", "widest block"
+    markdown.head(*sizes, "sequential, ms", "greedy", "ios-both", "bound", "gap", "CPU s", "MiB")
+    for name in models or ["nasnet_a_large", *BUILDS]:
+        made = network(name, max_block)
         cpu_s = process_time()
-        compared = iossim.compare(made, given.device, engine=given.engine)
+        compared = iossim.compare(made, device, engine=engine)
         cpu_s = process_time() - cpu_s
         by_name = {each.scheduler: each for each in compared.schedules}
         best = by_name["ios-both"]
         bound_us = best.lower_bound_us
         assert bound_us is not None, "the simulator has bounds"
         latencies_us = (*(by_name[each].latency_us for each in ("sequential", "greedy")), best.latency_us, bound_us)
-        cells = [name, len(made.units), max(len(block.units) for block in made.blocks)]
-        cells += [f"{us / 1e3:.2f}" for us in latencies_us]
-        cells += [f"{best.latency_us / bound_us - 1:.0%}", f"{cpu_s:.1f}", f"{peak_memory_bytes() / 2**20:.0f}"]
-        print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        spent = f"{best.latency_us / bound_us - 1:.0%}", f"{cpu_s:.1f}", f"{peak_memory_bytes() / 2**20:.0f}"
+        widest = max(len(block.units) for block in made.blocks)
+        markdown.row(name, len(made.units), widest, *(f"{us / 1e3:.2f}" for us in latencies_us), *spent)
         for note in best.notes:
             print(f"{name}: {note}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

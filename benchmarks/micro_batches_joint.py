@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 import iossim
+from benchmarks import markdown
 from benchmarks.scheduled_first import scheduled_first
 from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
@@ -36,8 +37,8 @@ def joint(
     engine: str = "paper",
 ) -> None:
     """Print the table, each row as soon as it is ready."""
-    print("| network | batch | limit | undivided | divided first | scheduled first | together | divides | CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|", flush=True)
+    ways = "undivided", "divided first", "scheduled first", "together"
+    markdown.head("network", "batch", "limit", *ways, "divides", "CPU s")
     for model in models:
         network = iossim.load(model, batch=batch)
         given = api.cost_model("simulator", device, engine=engine)
@@ -56,10 +57,10 @@ def joint(
             _, scheduled_us = scheduled_first(network, prices, found)
             assert together.after_us is not None
             times = [found.latency_us, divided_us, scheduled_us, together.after_us]
-            told = " | ".join(f"{us / 1e3:.3f}" for us in times)
+            told = (f"{us / 1e3:.3f}" for us in times)
             parts = ", ".join(f"{name} {count}" for name, count in together.parts.items()) or "nothing"
             wide = f" ({len(together.wide)} in whole stages)" if together.wide else ""
-            print(f"| {model} | {batch} | {size} | {told} | {parts}{wide} | {seconds:.0f} |", flush=True)
+            markdown.row(model, batch, size, *told, f"{parts}{wide}", f"{seconds:.0f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Networks quantised by ONNX Runtime's tool, priced in int8, and their outputs against ONNX Runtime's.
 
-    python benchmarks/quantised_networks.py [--networks resnet18 ...] [--device a100-sxm-40gb]
+    python benchmarks/quantised_networks.py [NETWORK ...] [--device a100-sxm-40gb]
 
 One row per network and format: the numbers of products that run in int8 and otherwise, simulated ms beside those of the
 network in fp32 and of ``--dtype int8``, and the largest relative error against ONNX Runtime (graph rewrites off).
@@ -8,17 +8,19 @@ network in fp32 and of ``--dtype int8``, and the largest relative error against 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import onnxruntime
+import typer
 from onnxruntime import quantization
 
 import iossim
+from benchmarks import markdown
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.op import Array
@@ -39,20 +41,18 @@ class OneInput(quantization.CalibrationDataReader):  # type: ignore[misc]
         return self.left.pop() if self.left else None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--networks", nargs="+", default=NETWORKS)
-    parser.add_argument("--device", default="a100-sxm-40gb")
-    given = parser.parse_args()
+def main(
+    networks: Annotated[list[str] | None, typer.Argument(metavar="[NETWORK]...")] = None, device: str = "a100-sxm-40gb"
+) -> None:
     logging.disable(logging.WARNING)
-    print("| network | format | products in int8 | others | ms | in fp32 | `--dtype int8` | off by |\n|" + "---|" * 8)
-    for name in given.networks:
+    markdown.head("network", "format", "products in int8", "others", "ms", "in fp32", "`--dtype int8`", "off by")
+    for name in networks or NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             for kind in FORMATS:
-                print(f"| {name} | {kind} | {row(name, kind, given.device, Path(folder))} |", flush=True)
+                markdown.row(name, kind, *row(name, kind, device, Path(folder)))
 
 
-def row(name: str, kind: str, board: str, folder: Path) -> str:
+def row(name: str, kind: str, board: str, folder: Path) -> tuple[object, ...]:
     network = iossim.load(name)
     source, made = folder / "source.onnx", folder / f"{kind}.onnx"
     write_onnx(network.graph, source)
@@ -76,8 +76,8 @@ def row(name: str, kind: str, board: str, folder: Path) -> str:
         float(np.abs(outputs[value] - array).max() / np.abs(array).max())
         for value, array in zip(found.graph.outputs, expected, strict=True)
     )
-    return " | ".join([*map(str, counts), *times, f"{off:.1%}"])
+    return *counts, *times, f"{off:.1%}"
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

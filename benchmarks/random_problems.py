@@ -13,12 +13,12 @@ where one of these fails, and prints it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import typer
 from rich.progress import track
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -42,23 +42,16 @@ MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
 SCHEDULES, MOST_PRICED = 50, 1_000_000
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=50_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--streams", action="store_true")
-    given = parser.parse_args()
-    return streams(given.count, given.seed) if given.streams else stages(given)
+def main(count: int = 50_000, seed: int = 0, streams: bool = False) -> None:
+    sys.exit(of_streams(count, seed) if streams else of_stages(count, seed))
 
 
-def stages(given: argparse.Namespace) -> int:
+def of_stages(count: int, seed: int) -> int:
     by_brute_force = priced = plainly_priced = 0
-    for number in track(range(given.count), "problems", disable=not sys.stderr.isatty()):
-        draw = np.random.default_rng((given.seed, number))
-        problem, prices = (
-            _problem(draw, number),
-            RandomCostModel(number, float(draw.random()), 30 * float(draw.random())),
-        )
+    for number in track(range(count), "problems", disable=not sys.stderr.isatty()):
+        draw = np.random.default_rng((seed, number))
+        problem = _problem(draw, number)
+        prices = RandomCostModel(number, float(draw.random()), 30 * float(draw.random()))
         limits = [[None, 1, 2, 3][draw.integers(4)], [None, 1, 2, 3, 8][draw.integers(5)]]
         space = StageSpace(["general", "paper"][draw.integers(2)], *limits)
         may = {"concurrent": bool(draw.random() < 0.8), "merge": bool(draw.random() < 0.5)}
@@ -72,18 +65,16 @@ def stages(given: argparse.Namespace) -> int:
         least_us = max(bounded.lower_bound_us or 0.0, bounded.relaxed_bound_us or 0.0)
         holds = np.allclose(costs_us, costs_us[0], rtol=1e-9, atol=0) and least_us <= costs_us[0] * (1 + 1e-12)
         if not holds or bounded.priced_stages > plain.priced_stages:
-            print(
-                f"problem {number} of seed {given.seed}: costs {costs_us}, bound {least_us}, {problem}, {space}, {may}"
-            )
+            print(f"problem {number} of seed {seed}: costs {costs_us}, bound {least_us}, {problem}, {space}, {may}")
             return 1
     print(
-        f"{given.count:,} problems, {by_brute_force:,} of them by brute force: equal costs, bounds below them; "
+        f"{count:,} problems, {by_brute_force:,} of them by brute force: equal costs, bounds below them; "
         f"{priced:,} stages priced, {plainly_priced:,} by plain search"
     )
     return 0
 
 
-def streams(count: int, seed: int) -> int:
+def of_streams(count: int, seed: int) -> int:
     models = [
         SimulatorCostModel(device("v100-sxm2"), Precision.FP32, engine) for engine in (Engine.PAPER, Engine.GRAPH)
     ]
@@ -127,4 +118,4 @@ def _problem(draw: np.random.Generator, number: int) -> ScheduleProblem:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

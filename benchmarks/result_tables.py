@@ -1,6 +1,6 @@
 """Tables of docs/results that a command writes: what they quote is computed here, not copied.
 
-    python -m benchmarks.result_tables [TABLE]... [--keep FOLDER]      # all of them: an hour of CPU; --list names them
+    python -m benchmarks.result_tables [TABLE]... [--keep FOLDER]      # all of them: two hours of CPU; --list names them
     python -m evidence figures                                        # then writes them into the documents
 
 Each function returns the rows of ``evidence/quoted/tables/TABLE.csv``, the header first. With ``--keep`` outputs of
@@ -21,6 +21,7 @@ import typer
 
 import iossim
 from benchmarks.kept_runs import ROOT, Rows, Runs
+from benchmarks.search_tables import SEARCHES
 from benchmarks.study_tables import STUDIES
 from evidence.data.data_sets import shared_data
 from evidence.rule_generation.generate import STAGES
@@ -40,7 +41,9 @@ GPU_MODELS = {
     "inception_v3": ("v100-sxm2", "a100-sxm-40gb"),
 }
 #: Random schedules by network for which fluid and events are compared: those of the last two take seconds each.
-PRICED = {"squeezenet": 1000, "inception_v3": 300, "randwire": 60, "nasnet_a": 30}
+PRICED = {"squeezenet": 400, "inception_v3": 150, "randwire": 60, "nasnet_a": 20}
+#: Networks that are trained, with their batch.
+TRAINED = {"alexnet": 64, "resnet18": 32, "squeezenet": 32, "vgg16": 32}
 
 
 def edge_device(device: str, _: Runs) -> Rows:
@@ -80,6 +83,12 @@ def edge_devices(_: Runs) -> Rows:
     return rows
 
 
+def edge_sensitivity(table: int, runs: Runs) -> Rows:
+    """Samples in which conclusions hold, of one device (table 0) or of several (1): half an hour of CPU."""
+    samples = str(runs.folder / "dataflow-sensitivity.jsonl")
+    return runs.printed("benchmarks/dataflow_sensitivity.py", samples, table=table)
+
+
 def concurrency_of_gpus(_: Runs) -> Rows:
     """Microseconds of ios-parallel in one CUDA graph, all groups on all SMs or each on its own."""
     rows = [["", "sequential", "graph", "partition"]]
@@ -89,6 +98,18 @@ def concurrency_of_gpus(_: Runs) -> Rows:
             wanted = (("sequential", "graph"), ("ios-parallel", "graph"), ("ios-parallel", "partition"))
             found = [iossim.optimize(network, device, scheduler=name, engine=engine) for name, engine in wanted]
             rows.append([f"{model} on {device}", *(f"{each.latency_us:,.0f}" for each in found)])
+    return rows
+
+
+def training(_: Runs) -> Rows:
+    """Milliseconds of a network with its gradients on a V100."""
+    names = ("sequential", "greedy", "ios-both")
+    rows = [["", *names, "gain"]]
+    for model, batch in TRAINED.items():
+        network = iossim.load(model, batch=batch, training=True)
+        times_us = [iossim.optimize(network, "v100-sxm2", scheduler=name).latency_us for name in names]
+        gain = f"{times_us[0] / times_us[-1]:.2f}"
+        rows.append([f"{model}, batch {batch}", *(f"{us / 1e3:.2f}" for us in times_us), gain])
     return rows
 
 
@@ -132,6 +153,8 @@ WRITTEN: dict[str, Callable[[Runs], Rows]] = {
     "dataflow-zcu102": partial(edge_device, "zcu102"),
     "dataflow-parts": edge_parts,
     "dataflow-devices": edge_devices,
+    "dataflow-sensitivity": partial(edge_sensitivity, 0),
+    "dataflow-sensitivity-devices": partial(edge_sensitivity, 1),
     "dataflow-operators": program("benchmarks/dataflow_operators.py"),
     "dataflow-splits": program("benchmarks/dataflow_heuristic.py"),
     "concurrency-of-gpus": concurrency_of_gpus,
@@ -142,7 +165,9 @@ WRITTEN: dict[str, Callable[[Runs], Rows]] = {
     "rules-generated": generated_rules,
     "streams-networks": program("benchmarks/streams.py", "table"),
     "streams-prices": stream_prices,
+    "training": training,
     "wide-networks": program("benchmarks/large_networks.py"),
+    **SEARCHES,
     **STUDIES,
 }
 
@@ -158,8 +183,9 @@ def main(
         return
     if keep is not None:
         keep.mkdir(exist_ok=True)
+    runs = Runs(keep)
     for name in tables or WRITTEN:
-        rows = WRITTEN[name](Runs(keep))
+        rows = WRITTEN[name](runs)
         with (TABLES / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(rows)
         print(f"wrote {name}.csv", flush=True)

@@ -1,15 +1,14 @@
-"""Tables of docs/results from studies that ship, and from rewriting: for :mod:`benchmarks.result_tables`."""
+"""Tables of docs/results from studies that ship, and of published rules: for :mod:`benchmarks.result_tables`."""
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from benchmarks.kept_runs import ROOT, Rows, Runs
+from benchmarks.kept_runs import Rows, Runs
 from evidence.data.data_sets import shared_data
 
 #: Tables of studies: the scenarios of each.
@@ -37,12 +36,6 @@ METAFLOW = {
     "resnet50": ("ResNet-50", (1.97, 1.86), "37.2 -> 35.8", "70 -> 67", "0.52 -> 0.54"),
 }
 ALPHAS = ("1", "1.02", "1.05", "1.1")
-#: Networks whose rewritings are searched, and of these the ones that take half an hour: without a kept output their rows stay.
-REWRITTEN = (
-    *("alexnet", "squeezenet", "vgg19", "resnet50", "mobilenet_v1", "bert_layer", "resnext50", "resnext50_branches"),
-    *("inception_v3", "randwire", "nasnet_a"),
-)
-SLOW = ("resnext50_branches", "randwire", "nasnet_a")
 #: Longer answers, with a case for each model and device, are in the reports alone.
 MOST_LETTERS = 450
 Row = Mapping[str, Any]
@@ -133,27 +126,6 @@ def shown(ms: float) -> str:
     return f"{ms:.2f}" if ms < 10 else f"{ms:.1f}"
 
 
-def rewriting_searches(runs: Runs) -> Rows:
-    """Three searches side by side: milliseconds by ios-both, CPU seconds, and the rules of the joint one."""
-    table = ROOT / "evidence" / "quoted" / "tables" / "rewriting-searches.csv"
-    with table.open(encoding="utf-8", newline="") as file:
-        header, *before = csv.reader(file)
-    stands = {row[0]: row for row in before}
-    rows = [header]
-    for name in REWRITTEN:
-        command = ("benchmarks/substitutions.py", "searches", name)
-        rows.append(stands[name] if name in SLOW and not runs.has(*command) else searched(runs.json_lines(*command)))
-    return rows
-
-
-def searched(found: Sequence[Row]) -> list[str]:
-    ms = [found[0]["schedule_before_us"] / 1e3, *(row["schedule_after_us"] / 1e3 for row in found)]
-    cpu_s = [f"{row['cpu_s']:.1f}" if row["cpu_s"] < 20 else f"{row['cpu_s']:,.0f}" for row in found]
-    used = sorted(found[-1]["rules"].items(), key=lambda item: -item[1])[:3]
-    rules = ", ".join(f"{rule} ({times})" if times > 1 else rule for rule, times in used)
-    return [found[0]["network"], *(f"{each:.3f}" for each in ms), ", ".join(cpu_s), rules or "none"]
-
-
 def published_rules(runs: Runs) -> Rows:
     """Verdicts on TASO's rules, the most frequent first; where a rule is refuted, the part of the reason that holds for several."""
     taso = str(shared_data() / "substitutions" / "taso_graph_subst.pb")
@@ -175,6 +147,5 @@ STUDIES: dict[str, Callable[[Runs], Rows]] = {
     "metaflow-table-2": metaflow_table_2,
     "metaflow-figure-10": metaflow_figure_10,
     "dataflow-scaling": dataflow_scaling,
-    "rewriting-searches": rewriting_searches,
     "rules-published": published_rules,
 }

@@ -1,6 +1,6 @@
 """Substitutions of networks: three searches side by side, and backtracking against the optimum over all graphs.
 
-    python benchmarks/substitutions.py searches alexnet squeezenet --check --out rows.jsonl
+    python benchmarks/substitutions.py searches alexnet squeezenet --check
     python benchmarks/substitutions.py exhaustive alexnet inception_v3:12
 
 ``searches`` prices each network as given, rewritten for the least sum of operators by backtracking and by saturation and scheduled then, and
@@ -61,6 +61,8 @@ FEW = ("merge-convolutions", "enlarge-1x1-to-3x3", "enlarge-1xk-to-3xk", "enlarg
 SEARCHES = ("backtracking", "saturation", "joint")
 #: Limits of e-nodes, rounds and branches that suffice for all graphs of a small network.
 ALL_GRAPHS = SaturationLimits(nodes=10_000, rounds=100, branches=100_000)
+#: Relative tolerance of the integer program that the bound comes from.
+OF_BOUND = 1e-6
 #: Difference of float32 sums in another order, relative to the largest output.
 TOLERANCE = 1e-4
 
@@ -121,7 +123,7 @@ def differences(network: Network, other: Network, device: str) -> dict[str, floa
     given = {name: random.standard_normal(graph.types[name].shape, np.float32) for name in graph.inputs}
     expected = by_onnx_runtime(graph, given)
     plan = plan_memory(lower_schedule(iossim.optimize(other, device, engine="paper"), other, in_place=True))
-    ran = {"onnx": by_onnx_runtime(other.graph, given), "plan": execute(plan, other, given, seed=1)}
+    ran = {"onnx": by_onnx_runtime(other.graph, given), "plan": execute(plan, other, given)}
     return {
         name: max(float(np.abs(found[each] - value).max() / np.abs(value).max()) for each, value in expected.items())
         for name, found in ran.items()
@@ -172,17 +174,9 @@ def of_exhaustive(network: Network, prices: CostModel, seconds: float) -> dict[s
         **row,
         "same": {
             "few": few_us <= least_us * (1 + RELATIVE_TOLERANCE),
-            "bound": max(ending_us, every_us) <= bound_us * (1 + RELATIVE_TOLERANCE),
+            "bound": max(ending_us, every_us) <= bound_us * (1 + OF_BOUND),
         },
     }
-
-
-def tell(row: dict[str, Any], out: Path | None) -> None:
-    line = json.dumps(row)
-    print(line, flush=True)
-    if out is not None:
-        with out.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
 
 
 @app.command()
@@ -192,7 +186,6 @@ def searches(
     budget: str = "200",
     check: bool = False,
     without: Annotated[list[str], typer.Option(help="A rule that is left out.")] = [],  # noqa: B006
-    out: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """The three searches on each network."""
     prices = api.cost_model("simulator", device, engine="paper")
@@ -201,7 +194,7 @@ def searches(
     for model in models:
         rows = []
         for row in of_searches(loaded(model), rules, prices, budget, device, check):
-            tell(row, out)
+            print(json.dumps(row), flush=True)
             rows.append(row)
         *first, joint = (row["schedule_after_us"] for row in rows)
         if joint > min(*first, rows[0]["schedule_before_us"]) * (1 + RELATIVE_TOLERANCE):
@@ -213,16 +206,11 @@ def searches(
 
 
 @app.command()
-def exhaustive(
-    models: Models,
-    device: Device = "v100-sxm2",
-    seconds: float = 60.0,
-    out: Annotated[Path | None, typer.Option()] = None,
-) -> None:
+def exhaustive(models: Models, device: Device = "v100-sxm2", seconds: float = 60.0) -> None:
     """Backtracking against the optimum over all graphs."""
     prices = api.cost_model("simulator", device, engine="paper")
     for model in models:
-        tell(of_exhaustive(loaded(model), prices, seconds), out)
+        print(json.dumps(of_exhaustive(loaded(model), prices, seconds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -146,10 +146,9 @@ def instructions(
             case Copy():
                 stage = (stages or {}).get(command.unit, 0)
                 moved = plan.buffers[command.target].type
-                sms = None if command.sms is None else len(command.sms)
                 found += [
                     IssueKernel(kernel, command.queue, command.unit, stage, command.sms or cores)
-                    for kernel in library.copy(moved, sms)
+                    for kernel in library.copy(moved, len(command.sms) if command.sms else None)
                 ]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
@@ -171,4 +170,5 @@ def _launched(command: Launch, network: Network, library: KernelLibrary, copies:
     units = [network.unit_index[name] for name in command.units]
     if command.strategy is Strategy.MERGE:
         return library.merged(network, units, copies)
-    return library.unit(network, units[0], command.algorithm, None if command.sms is None else len(command.sms))
+    sms = len(command.sms) if command.sms else None  # a unit of views has no kernels, and SMs of its own neither
+    return library.unit(network, units[0], command.algorithm, sms)
