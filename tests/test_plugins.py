@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -21,12 +22,13 @@ from random_networks import random_inputs, random_network, unscheduled
 
 from iossim.base.errors import say_once
 from iossim.base.registry import PluginError
-from iossim.cost.create import cost_model_names
+from iossim.cost.create import cost_model_names, create_cost_model
 from iossim.execution.backends import backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin
 from iossim.ir.op import OPS, Op, op_class
+from iossim.ir.types import Precision
 from iossim.report.schedule_formats import OUTPUTS
 from iossim.search.scheduler import schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import rule_set
@@ -224,6 +226,8 @@ def test_schedulers_whose_stages_a_plugin_cannot_price_are_left_out_of_a_compari
     (said,) = caplog.messages
     assert said.startswith("warning: scheduler 'ios-merge' is left out: plugin 'merging-costs' of ")
     assert "ZeroDivisionError" in refused(f"{asked} ios-merge,ios-both")
+    prices = create_cost_model("merging-costs", None, Precision.FP32, "paper")
+    assert pickle.loads(pickle.dumps(prices)) == prices
 
 
 def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path) -> None:
