@@ -23,6 +23,7 @@ from torch_cuda_double import Double, TorchWithDouble
 import iossim.torch
 from iossim.backends.cupy_cudnn import backend as cupy_cudnn
 from iossim.backends.torch_cuda import program
+from iossim.backends.torch_cuda.tensors import one_thread
 from iossim.base.errors import ModelError, OptionError
 from iossim.execution.backends import missing_for
 from iossim.execution.happens_before import check_happens_before
@@ -76,6 +77,8 @@ def test_a_compiled_module_is_a_module_and_can_be_part_of_one(monkeypatch: pytes
     with pytest.warns(UserWarning, match="training of module Sequential changed") as told:
         part(X)
     assert told[0].filename == __file__
+    part.eval().factor = 2
+    assert body.factor == 2, "attributes are set there, too"
 
 
 def test_outputs_are_the_modules_and_the_callers_own(compiled: Any) -> None:
@@ -249,6 +252,11 @@ def test_a_shape_is_compiled_while_other_threads_wait() -> None:
         torch.testing.assert_close([*threads.map(compiled, inputs)], expected, rtol=1e-4, atol=1e-5)
     assert not compiled._warned
     assert len(compiled._bounds) == 2
+    held: list[bool] = []
+    module.register_forward_hook(lambda *_: held.append(one_thread._is_owned()))
+    with pytest.warns(UserWarning, match="_forward_hooks of module Sequential changed"):
+        compiled(inputs[0])
+    assert held == [True], "eager calls wait, too"
 
 
 @pytest.mark.parametrize("made", [copy.copy, copy.deepcopy, pickle.dumps])
