@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from inspect import getattr_static
-from types import FunctionType
+from inspect import getattr_static, isfunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,11 +49,11 @@ def _guard(plugin: Plugin, kind: Any) -> None:
         for index, stage in enumerate(planned_of(asked) if isinstance(asked, StageBatch) else ()):
             try:
                 methods["price_stages"](model, asked.take(np.array([index])))
-            except (Exception, SystemExit):  # the one that it raised for among all
+            except (Exception, SystemExit):  # this stage is what the batch failed at
                 merged = "the merge of " if stage.strategy is Strategy.MERGE else ""
                 return f"cannot price {merged}{', '.join(stage.named(asked.problem).units)}"
         return "cannot price its stages"
 
     for name, method in methods.items():
-        if isinstance(method, FunctionType) and not kind.__module__.startswith("iossim."):
+        if isfunction(method) and not kind.__module__.startswith("iossim."):
             setattr(kind, name, plugin.guarded(method, unpriced))

@@ -50,7 +50,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
     neither copied nor pickled: :meth:`save` it.
     """
 
-    # Not in its dict: of a module that it is part of, the state does not cover what it keeps of its calls.
+    # Slots are not in its dict: what it keeps of its calls is no state of a module that it is part of.
     __slots__ = (
         *("_again", "_bounds", "_name", "_on_gpu", "_place", "_settings", "_signature", "_state", "_warned"),
         *("network", "plan", "schedule"),
@@ -81,7 +81,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
         given = dict(call.arguments)
         call.apply_defaults()
         here = leaves(call.arguments)
-        with one_thread:  # to compile a shape changes the module for a while
+        with one_thread:  # compiling a shape changes the module for a while
             if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
                 return self.module(*arguments, **keywords)
             kind, reason = self._unfit(here)
@@ -131,10 +131,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
             )
         made = io.BytesIO()
         torch.save({"format": FORMAT, "module": self._name, "shapes": shapes}, made)
-        try:
-            write_atomically(Path(path), made.getvalue())
-        except OSError as error:
-            raise ModelError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
+        write_atomically(Path(path), made.getvalue(), "compiled module", ModelError)
 
     def _bound(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Bound | None, str]:
         """The bound schedule for a call, or the reason why there is none; compiles new shapes."""
