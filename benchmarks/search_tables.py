@@ -15,7 +15,7 @@ REWRITTEN = (
     *("inception_v3", "randwire", "nasnet_a"),
 )
 SLOW = ("resnext50_branches", "randwire", "nasnet_a")
-#: Networks of which all graphs are made, and the seconds that end each backtracking.
+#: Networks whose graphs are all made, and the seconds that end each backtracking.
 SATURATED = ("alexnet", "vgg16", "inception_v3:12", "resnet18")
 SECONDS = 30
 #: Places of the joint search: a device, and options.

@@ -236,7 +236,7 @@ def test_recorded_prices_are_those_of_the_model(tmp_path: Path) -> None:
     assert reprice(best, network, table).latency_us == pytest.approx(best.latency_us)
     # Every stage that the simulator could run is there, none else.
     assert len(table.table.stages) == sum(map(np.isfinite, recorded.prices_us.values()))
-    with pytest.raises(OptionError, match="cannot be written"):
+    with pytest.raises(OptionError, match="cannot write price table "):
         recorded.save(tmp_path / "nowhere" / "prices.json")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from command_line import printed, printed_json, refused
 from onnx_models import write_onnx
 from random_networks import random_inputs, random_network, unscheduled
 
+from iossim import api
 from iossim.base.errors import say_once
 from iossim.base.registry import PluginError
 from iossim.cost.create import cost_model_names
@@ -87,9 +89,8 @@ def test_all_are_found_by_name(installed: None) -> None:
 
 def test_a_cost_model(installed: None) -> None:
     found = printed_json("optimize ios_sample --cost-model per-unit:7 --device t4 --json")
-    assert found["cost_model"]["name"] == "per-unit"
     # a, b and c side by side (or as one convolution), then d, then the concat.
-    assert found["latency_us"] == 3 * 7
+    assert (found["cost_model"]["name"], found["latency_us"]) == ("per-unit", 3 * 7)
 
 
 def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(installed: None, tmp_path: Path) -> None:
@@ -122,11 +123,8 @@ def test_its_own_tests_hold_it_to_the_contracts(site: Path, tmp_path: Path) -> N
     assert run.returncode == 0, run.stdout
 
 
-def test_a_command(installed: None) -> None:
+def test_a_command_and_a_device(installed: None) -> None:
     assert printed("hello --name you") == "hello, you\n"
-
-
-def test_a_device(installed: None) -> None:
     assert device("example-gpu").sm_count == 20
     assert origin("example-gpu") == "iossim-example 1.2"
     found = printed_json("optimize ios_sample --device example-gpu --json")
@@ -135,13 +133,11 @@ def test_a_device(installed: None) -> None:
 
 
 def test_a_backend_runs_plans(installed: None) -> None:
-    from iossim.api import cost_model
-
     network = random_network(3)
     backend = create_backend("example")
     assert backend.context.backend == "example"
     assert (missing_for("example"), offers_of("example")) == ("", ["every op, in NumPy"])
-    plan = lower_schedule(schedule(network, cost_model("random:1"), "greedy"), network, in_place=True)
+    plan = lower_schedule(schedule(network, api.cost_model("random:1"), "greedy"), network, in_place=True)
     inputs = random_inputs(network)
     found = backend.execute(network, plan, inputs)
     for name, expected in unscheduled(network, inputs).items():
@@ -151,9 +147,8 @@ def test_a_backend_runs_plans(installed: None) -> None:
 def test_an_output_format(installed: None, tmp_path: Path) -> None:
     printed(f"optimize ios_sample --device t4 --out {tmp_path} --no-plot --no-trace")
     printed(f"schedules export {tmp_path}/schedule.json --format csv --out {tmp_path}/stages.csv")
-    stages = [
-        stage for block in json.loads((tmp_path / "schedule.json").read_text())["blocks"] for stage in block["stages"]
-    ]
+    blocks = json.loads((tmp_path / "schedule.json").read_text())["blocks"]
+    stages = [stage for block in blocks for stage in block["stages"]]
     lines = (tmp_path / "stages.csv").read_text().splitlines()
     assert len(lines) == 1 + len(stages)
     assert lines[1].startswith(f"{stages[0]['strategy']},")
@@ -164,8 +159,7 @@ def test_a_set_of_rules(installed: None) -> None:
     assert rule.name == "double-relu"
     rows = {row["name"]: row for row in printed_json("rules list --json")}
     assert rows["example-rules"] == {"name": "example-rules", "rules": 1, "of": ["relu"], "from": "iossim-example 1.2"}
-    assert "broken-rules" not in rows
-    assert "no-rules" not in rows
+    assert {"broken-rules", "no-rules"}.isdisjoint(rows)
     assert printed("rules show example-rules").startswith("double-relu:\n")
 
 
@@ -224,6 +218,8 @@ def test_schedulers_whose_stages_a_plugin_cannot_price_are_left_out_of_a_compari
     (said,) = caplog.messages
     assert said.startswith("warning: scheduler 'ios-merge' is left out: plugin 'merging-costs' of ")
     assert "ZeroDivisionError" in refused(f"{asked} ios-merge,ios-both")
+    prices = api.cost_model("merging-costs")
+    assert pickle.loads(pickle.dumps(prices)) == prices
 
 
 def test_a_broken_output_writes_nothing(installed: None, tmp_path: Path) -> None:
@@ -283,8 +279,7 @@ def test_a_broken_device_is_left_out_of_the_list_with_a_warning(site: Path) -> N
         env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     names = {row["name"] for row in json.loads(run.stdout)}
-    assert {"example-gpu", "t4", "v100-sxm2"} <= names
-    assert "broken-gpu" not in names
+    assert names & {"broken-gpu", "example-gpu", "t4"} == {"example-gpu", "t4"}
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("warning: device profile of plugin 'broken-gpu' of iossim-example 1.2")
 

@@ -113,7 +113,7 @@ def _row(found: UnitVariant) -> dict[str, Any]:
 
 
 def _kept(row: Mapping[str, Any]) -> UnitVariant:
-    """What a row says, which has no workspace: 0 is read."""
+    """The variant of a row, which does not say its workspace: 0 stands for it."""
     held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
     return UnitVariant(str(row["algorithm"]), float(row["time_us"]), 0, *held)
 

@@ -62,7 +62,7 @@ class Epilogue(NamedTuple):
         return Epilogue(Computed(self.computed.expression, tuple(map(move, self.computed.operands))), steps)
 
     def in_call(self) -> tuple[dict[str, View], str, tuple[LibraryStep, ...]]:
-        """The steps of one of images as cuDNN is asked for them: operands by name, an activation, and the rest.
+        """Steps of a convolution of images as cuDNN is asked for them: operands by name, an activation, the rest.
 
         Those that cuDNN ships kernels for come first: a residual and a bias, then the activation.
         """

@@ -111,15 +111,16 @@ def _kernels(
 def _alone(
     kernel: Kernel, alone_us: float, times: Floats, model: KernelModel, has_neighbours: bool
 ) -> dict[Limit, float]:
-    """Limits of a kernel on an idle device: its start, then its longest resource, as far as it fills the SMs."""
+    """Limits of a kernel on an idle device: start, wait for DRAM, the longest resource as far as it fills the SMs."""
     rates, sms = model.rates, int(model.rates.sms)
     (row,) = kernel_table(model.profile.limits, (kernel,))
     start_us = min(alone_us, rates.gap_us + float(rates.ramp_us[row["work_class"]]))
-    body_us = alone_us - start_us
+    waited_us = float(rates.dram_latency_us[row["work_class"]] * (times[DRAM] > 0.0))
+    body_us = alone_us - start_us - waited_us
     l2_drawn, dram_drawn = (float(drawn[row["work_class"]]) for drawn in (rates.l2_drawn, rates.dram_drawn))
     l2_us, dram_us = float(times[L2]) / l2_drawn, float(times[DRAM]) / dram_drawn
     longest_us = max(times[ARITHMETIC], l2_us, dram_us)
-    parts: dict[Limit, float] = {Limit.START: start_us}
+    parts: dict[Limit, float] = {Limit.START: start_us} | ({Limit.DRAM: waited_us} if waited_us else {})
     if body_us <= 0.0 or longest_us <= 0.0:
         return {Limit.START: alone_us}
     if dram_us == longest_us:
@@ -136,7 +137,7 @@ def _alone(
         spread = kernel.blocks / sms
         filled = 1.0 if has_neighbours else spread / ceil(spread)
     filled = min(1.0, filled)
-    parts[limit] = filled * body_us
+    parts[limit] = parts.get(limit, 0.0) + filled * body_us
     if filled < 1.0:
         parts[Limit.UNFILLED] = (1.0 - filled) * body_us
     return parts

@@ -55,8 +55,8 @@ class Plugin:
     entry_point: EntryPoint
 
     def guarded(self, function: Callable[P, T], problem: Callable[P, str] | None = None) -> Callable[P, T]:
-        """A function of the plugin, with PluginError instead of anything it raises except IossimErrors; with a
-        ``problem`` that says what went wrong with its arguments.
+        """A function of the plugin that raises PluginError in place of any error that is no IossimError; ``problem``
+        says from the arguments what went wrong.
         """
 
         def call(*arguments: P.args, **options: P.kwargs) -> T:

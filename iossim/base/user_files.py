@@ -58,15 +58,18 @@ def read_text(
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
-def write_atomically(path: Path, contents: str | bytes) -> None:
+def write_atomically(path: Path, contents: str | bytes, what: str = "", error: type[IossimError] | None = None) -> None:
     """Write a file (text as UTF-8) so that a reader sees either the old one or the complete new one.
 
-    Raises OSError with the path as its ``filename`` if it cannot be written, for example because the disk is full.
+    If it cannot be written, for example because the disk is full, raises ``error``, which says ``what`` the file is; by
+    default OSError with the path as its ``filename``.
     """
     try:
         _write_beside(path, contents.encode() if isinstance(contents, str) else contents)
-    except OSError as error:
-        error.filename, error.filename2 = str(path), None
+    except OSError as problem:
+        if error is not None:
+            raise error(f"cannot write {what} {path}: {problem.strerror}; choose another file") from None
+        problem.filename, problem.filename2 = str(path), None
         raise
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from inspect import getattr_static, isfunction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,27 +30,30 @@ def adapted(
         found = plugin.guarded(create)(device, precision, str(Engine.named(engine, device)), argument)
         if (name := plugin.guarded(lambda: found.identity.name)()) != plugin.name:
             raise plugin.error(f"creates a cost model whose identity is called {name!r}")
-        return _guarded(plugin, found)
+        _guard(plugin, type(found))
+        return found
 
     return created
 
 
-def _guarded(plugin: Plugin, found: CostModel) -> CostModel:
-    """A plugin's cost model, of a class derived from its own to keep its capabilities: what it raises when asked for
-    prices is a PluginError that names the stage.
-    """
-    kind = type(found)
+@cache
+def _guard(plugin: Plugin, kind: Any) -> None:
+    """Make what a plugin's class raises when asked for prices a PluginError that names the stage.
 
-    def unpriced(model: CostModel, asked: Any, *_: object) -> str:
+    Methods are replaced in the class: its objects keep their capabilities, and are copied and pickled as before.
+    """
+    asked = ("price_stages", "price_boundary", "price_keys", "bounds")
+    methods: dict[str, Any] = {name: getattr_static(kind, name, None) for name in asked}
+
+    def unpriced(model: CostModel, asked: Any = None, *_: object, **__: object) -> str:
         for index, stage in enumerate(planned_of(asked) if isinstance(asked, StageBatch) else ()):
             try:
-                kind.price_stages(model, asked.take(np.array([index])))
-            except (Exception, SystemExit):  # as above, this time of one stage
+                methods["price_stages"](model, asked.take(np.array([index])))
+            except (Exception, SystemExit):  # this stage is what the batch failed at
                 merged = "the merge of " if stage.strategy is Strategy.MERGE else ""
                 return f"cannot price {merged}{', '.join(stage.named(asked.problem).units)}"
         return "cannot price its stages"
 
-    asked = ("price_stages", "price_boundary", "price_keys", "bounds")
-    own = {name: plugin.guarded(getattr(kind, name), unpriced) for name in asked if hasattr(kind, name)}
-    object.__setattr__(found, "__class__", type(kind.__name__, (kind,), {"__slots__": (), **own}))
-    return found
+    for name, method in methods.items():
+        if isfunction(method) and not kind.__module__.startswith("iossim."):
+            setattr(kind, name, plugin.guarded(method, unpriced))

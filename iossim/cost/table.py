@@ -148,10 +148,7 @@ class RecordingCostModel(WrappedCostModel):
 
     def save(self, path: Path) -> None:
         """Write the table for ``--cost-model table:PATH``; raises OptionError if it cannot be written."""
-        try:
-            write_atomically(path, self.table().model_dump_json(indent=1) + "\n")
-        except OSError as error:
-            raise OptionError(f"price table {path} cannot be written: {error.strerror}; choose another file") from None
+        write_atomically(path, self.table().model_dump_json(indent=1) + "\n", "price table", OptionError)
 
 
 def read_table(path: Path) -> PriceTable:

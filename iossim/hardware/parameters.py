@@ -166,7 +166,7 @@ class ModelParameters(Value):
     tensor_overlap_norm: Annotated[Norm, Fit(1.0, 10.0, of_tensor_cores=True)] = 1.56
     #: DRAM bandwidth reached by products on tensor cores.
     tensor_dram_efficiency: Annotated[Part, Fit(0.5, 1.0, of_tensor_cores=True)] = 0.92
-    #: The wait for the first operands there if they come from DRAM. Where it is 0, fits have it in the others.
+    #: The wait for the first operands there if they come from DRAM. Where it is 0, the fitted ones include it.
     tensor_dram_latency_us: NotNegative = 0.0
     #: Fraction of the bandwidth for operands contiguous along the inner dimension, of which a step loads short pieces.
     tensor_strided_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.8

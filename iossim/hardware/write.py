@@ -26,10 +26,7 @@ _WIDTH = 118
 
 def write_profile(profile: DeviceProfile, path: Path) -> None:
     """Write a profile, completely or not at all; raises DeviceError if the file cannot be written."""
-    try:
-        write_atomically(path, profile_yaml(profile))
-    except OSError as error:
-        raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+    write_atomically(path, profile_yaml(profile), "device profile", DeviceError)
 
 
 def save_host_cpu(profile: DeviceProfile) -> Path:

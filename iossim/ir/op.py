@@ -84,8 +84,8 @@ class Op(ABC):
     has_prologue: ClassVar[bool] = False
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
-    #: Type of the output, or a tuple of several, from the types of the operands, of which those with a default may be
-    #: omitted; raises GraphError, without the op's name, for operands that do not fit. By default the type of the one.
+    #: Type of the output, or a tuple of several, from the types of the operands; one with a default may be omitted.
+    #: Raises GraphError, without the op's name, for operands that do not fit. By default the type of the only one.
     output: ClassVar[Callable[..., TensorType | tuple[TensorType, ...]]] = lambda _, x: x
     #: The single output, from the operands' arrays, whose 16-bit floats are widened to fp32.
     compute: ClassVar[Callable[..., Array]]
@@ -336,7 +336,7 @@ def _declared(op: type[Op]) -> tuple[dict[str, Any], dict[str, str]]:
 
 @cache
 def _operands(op: type[Op]) -> tuple[int, float, str]:
-    """The least and the largest number of an op's operands, and their names as text; any for one that infers itself."""
+    """The least and the largest number of an op's operands, and their names; any number if it has its own ``infer``."""
     if op.infer is not Op.infer:
         return 0, inf, "its inputs"
     _, *given = signature(op.output).parameters.values()

@@ -59,6 +59,6 @@ def _shown(network: Network, unit: Unit) -> str:
     nodes = network.unit_nodes(unit)
     work = [network.graph.work(node).flops for node in nodes]
     main = nodes[work.index(max(work))].name
-    # An author's name is of no op, or begins those of the unit's ops.
+    # A name that an author gave is no op's, or begins those of the unit's ops.
     is_own = unit.name != nodes[-1].name or main.startswith(unit.name)
     return unit.name if is_own or not any(work) else main

@@ -223,11 +223,8 @@ def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSe
 
 def write_measurements(measured: MeasurementSet, path: Path) -> None:
     """Write a set as CSV if the path ends in ``.csv``, else as JSON lines; completely or not at all."""
-    path = Path(path)
-    try:
-        write_atomically(path, to_csv(measured) if path.suffix == ".csv" else to_json_lines(measured))
-    except OSError as error:
-        raise MeasurementError(f"cannot write measurements {path}: {error.strerror}; choose another file") from None
+    made = to_csv(measured) if Path(path).suffix == ".csv" else to_json_lines(measured)
+    write_atomically(Path(path), made, "measurements", MeasurementError)
 
 
 _SUFFIXES = (".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz")

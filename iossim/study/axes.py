@@ -76,7 +76,7 @@ class Model(Labelled):
     #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
-    #: As the study's; by default that.
+    #: As of a study; empty for that of the study.
     units: str = ""
     max_block: int | None = Field(default=None, ge=1)
     #: A single block, by its name, or its number: 1 is the first, -1 the last.
@@ -225,7 +225,7 @@ def where_in_words(labels: Mapping[str, Label], axes: Collection[str]) -> str:
 
 
 def _phrase(axis: str, label: str) -> str:
-    """A value in a sentence; one that says of what it is follows the preposition: ``with any workspace``."""
+    """A value in a sentence; one that ends with its axis follows the preposition alone: ``with any workspace``."""
     phrase = ROW_AXES[axis].phrase
     return f"{phrase.split()[0]} {label}" if label.endswith(axis) else phrase.format(label)
 
@@ -299,7 +299,7 @@ class Quantity:
         return "nothing" if value is None else self.amount(value)
 
     def exact(self, bound: float) -> str:
-        """A bound as it was given, with the unit, behind the name of the metric, which says of what it is."""
+        """A bound as it was given, with as much of its unit as the name of the metric before it does not say."""
         if self.metric == "gap":
             return f"{100 * bound:,g}%"
         words = METRICS[self.metric].unit.split(" ")

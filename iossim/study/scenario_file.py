@@ -124,12 +124,9 @@ def write_new_scenario(path: Path, fields: Mapping[str, Any]) -> Scenario:
         questions="\n".join(f"  - {question}" for question in fields["questions"]),
     )
     scenario = parse_scenario(text, path)
-    try:
-        schema_path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(schema_path, json.dumps(schema("scenario"), indent=1, ensure_ascii=False) + "\n")
-        write_atomically(path, text)
-    except OSError as error:
-        raise ScenarioError(f"cannot write scenario {path}: {error.strerror}; choose another file") from None
+    schema_path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(schema_path, json.dumps(schema("scenario"), indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, text, "scenario", ScenarioError)
     return scenario
 
 

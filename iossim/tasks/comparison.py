@@ -254,7 +254,7 @@ class Comparison(Printed):
 
     @property
     def fastest_of_stages(self) -> list[Entry[Schedule]]:
-        """The entries of stages as fast as the fastest, of one network: the given one if it can."""
+        """The entries of stages as fast as the fastest, all of one network: the given one if it has any."""
         found = fastest([*self._of_given(self.schedules), *self.changed], self.latency_us)
         return [each for each in found if each.network is found[0].network]
 

@@ -104,7 +104,7 @@ def load(path: str | Path, module: Any) -> CompiledModule:
 
 
 def _own(module: Any) -> torch.nn.Module:
-    """The module that is meant, of a compiled one its own; raises ModelError for any other value, and TorchScript."""
+    """The module, or that of a compiled one; raises ModelError for TorchScript and for values that are no module."""
     if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module that can be traced; give a torch.nn.Module")
     return module.module if isinstance(module, CompiledModule) else module

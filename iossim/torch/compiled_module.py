@@ -43,14 +43,14 @@ Compile = Callable[[Mapping[str, Any]], Bound]
 class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library that is not read
     """Runs a module's schedule; it is called like the module, returns the same, and has the module's attributes.
 
-    The module is its only part, ``module``, which the keys of a state dict begin with. With ``again`` other shapes and
-    strides are compiled at their first call, :data:`MOST_SHAPES` of them. Calls that do
-    not match run eagerly, with one warning per reason: other arguments (shape, strides, element
-    type, device, or a value that is no tensor), a changed module, other settings of PyTorch, a requested
-    gradient. Calls from several threads run sequentially. It can be neither copied nor pickled: :meth:`save` it.
+    The module is its only part, ``module``, with which the keys of a state dict begin. With ``again`` other shapes and
+    strides are compiled at their first call, :data:`MOST_SHAPES` of them. Calls that do not match run eagerly, with one
+    warning per reason: other arguments (shape, strides, element type, device, or a value that is no tensor), a changed
+    module, other settings of PyTorch, a requested gradient. Calls from several threads run sequentially. It can be
+    neither copied nor pickled: :meth:`save` it.
     """
 
-    # Not in its dict: of a module that it is part of, the state does not cover what it keeps of its calls.
+    # Slots are not in its dict: what it keeps of its calls is no state of a module that it is part of.
     __slots__ = (
         *("_again", "_bounds", "_name", "_on_gpu", "_place", "_settings", "_signature", "_state", "_warned"),
         *("network", "plan", "schedule"),
@@ -81,7 +81,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
         given = dict(call.arguments)
         call.apply_defaults()
         here = leaves(call.arguments)
-        with one_thread:  # another may compile a shape, while which the module is not itself
+        with one_thread:  # compiling a shape changes the module for a while
             if torch.compiler.is_exporting() or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():
                 return self.module(*arguments, **keywords)
             kind, reason = self._unfit(here)
@@ -90,13 +90,17 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
                 bound, reason = self._bound(given, here)
                 if bound is not None:
                     return bound.run(here)
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(f"iossim.torch: {reason}; this call runs eagerly", stacklevel=5)
-        return self.module(*arguments, **keywords)
+            if kind not in self._warned:
+                self._warned.add(kind)
+                warnings.warn(f"iossim.torch: {reason}; this call runs eagerly", stacklevel=5)
+            return self.module(*arguments, **keywords)
 
     def __getattr__(self, name: str) -> Any:
         return super().__getattr__(name) if name == "module" else getattr(self.module, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = name == "module" or name in vars(self) or hasattr(type(self), name)
+        super().__setattr__(name, value) if own else setattr(self.module, name, value)
 
     def __repr__(self) -> str:
         return f"<CompiledModule {self._name}: {self.schedule!r}>"
@@ -127,10 +131,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
             )
         made = io.BytesIO()
         torch.save({"format": FORMAT, "module": self._name, "shapes": shapes}, made)
-        try:
-            write_atomically(Path(path), made.getvalue())
-        except OSError as error:
-            raise ModelError(f"cannot write {str(path)!r}: {error.strerror}; give another path") from None
+        write_atomically(Path(path), made.getvalue(), "compiled module", ModelError)
 
     def _bound(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Bound | None, str]:
         """The bound schedule for a call, or the reason why there is none; compiles new shapes."""

@@ -16,6 +16,7 @@ from random_streams import issued_streams, random_stream_batch
 from iossim import api, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
+from iossim.cost.facts import Limit
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.edge.explain import PAIRS, explain_dataflow, explanation_lines, explanation_overview
@@ -39,11 +40,8 @@ from iossim.tasks.explain import Choice, Explanation, explain
 from iossim.tasks.explain_rewriting import explain_rewriting
 from iossim.tasks.stream_explain import Cause, StreamExplanation, explain_streams
 
-SMALL = derive(
-    "small-gpu",
-    device("t4"),
-    {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0},
-)
+FACTS = {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0}
+SMALL = derive("small-gpu", device("t4"), FACTS)
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +125,15 @@ def test_a_stage_that_is_not_there(fork: Network) -> None:
     saved = schedule(fork, prices, "sequential")
     with pytest.raises(OptionError, match=r"`stage` 3: the schedule has stages 0 to 2; give one of them"):
         explain(saved, fork, prices, [3])
-    (one,) = explain(saved, fork, prices, [2]).stages
-    assert one.number == 2
+    assert [one.number for one in explain(saved, fork, prices, [2]).stages] == [2]
+
+
+def test_a_wait_for_dram_is_no_arithmetic() -> None:
+    network, prices = load("alexnet", dtype="bf16"), api.cost_model("simulator", "h100-sxm", "bf16")
+    stages = explain(schedule(network, prices, "sequential"), network, prices).stages
+    limits = [kernel.limits_us for stage in stages if stage.facts for kernel in stage.facts.kernels]
+    waits = [us[Limit.DRAM] for us in limits if {Limit.ARITHMETIC, Limit.DRAM} <= us.keys()]
+    assert waits == pytest.approx([0.35] * 4)
 
 
 @pytest.mark.slow

@@ -173,7 +173,7 @@ class StoredProduct(Op, has_epilogue=True):
         return self.product.multiply_adds([inputs[place] for place in self.places], outputs)
 
     def _sums(self, dtype: DType, x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
-        """The type of the product of integers, of whatever types, as ``dtype``."""
+        """The product's type as ``dtype``, of integers of any types."""
         (y,) = self.product.infer([TensorType(value.shape) for value in (x, w, bias) if value is not None])
         return TensorType(y.shape, dtype)
 

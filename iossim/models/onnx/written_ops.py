@@ -28,7 +28,7 @@ Writing = Callable[..., str]
 def writing_of(op: Op, opset: int) -> Writing | None:
     """How to write an op in an operator set that has no operator for it; None for an op that is one."""
     match op:
-        case SoftmaxLike(flatten=True) if opset >= 13:  # which has softmaxes along one axis
+        case SoftmaxLike(flatten=True) if opset >= 13:  # where softmaxes are along one axis
             return _flattened_softmax
         case Unary("swish", (1.0,)) if opset < 24:
             return _silu

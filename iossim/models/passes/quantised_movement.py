@@ -100,9 +100,9 @@ def advanced_quantisation(graph: Graph, last: Node, constants: dict[str, Constan
 
 
 def _advanced(graph: Graph, last: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-    """The nodes in place of a quantisation, and none in place of those before that only it reads.
+    """The nodes in place of a quantisation, and none in place of those before it that it alone reads.
 
-    Those of a later quantisation replace them, since it takes the same ones along.
+    The nodes of a later quantisation replace these, since it takes the same ones along.
     """
     if any(graph.number(each) is None for each in last.inputs[1:]):
         return {}

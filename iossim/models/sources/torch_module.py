@@ -41,7 +41,7 @@ def load(module: Any, options: LoadOptions) -> Network:
             f"network {module!r} was made in memory, of a PyTorch module; give network=iossim.load(module, inputs), "
             "or as `model` an ONNX file of it, which iossim.load(module, inputs, onnx_file=PATH) writes"
         )
-    torch = sys.modules.get("torch")  # which is not imported for this: no module exists before
+    torch = sys.modules.get("torch")  # not imported for this: before it no module exists
     if options.example_inputs is None and (torch is None or not isinstance(module, torch.nn.Module)):
         raise ModelError(
             f"model {shortened(module)} is no name: give a model of the zoo, the path of an ONNX file, or a PyTorch "
@@ -140,7 +140,7 @@ def check_inference(module: Any) -> None:
 
 
 def _leave_out_numbers(traced: Any, name: str) -> None:
-    """Make None, which is no output in ONNX's form, of outputs of a trace that are whole numbers, flags or text.
+    """Replace outputs of a trace that are whole numbers, flags or text by None, which ONNX's form leaves out.
 
     Raises ModelError for any other that is no tensor: a fraction may be another at each call.
     """

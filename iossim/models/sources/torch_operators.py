@@ -176,8 +176,8 @@ def _inverse(y: Any, places: Any, numbers: Any) -> Any:
 
 
 def _masked(put: Callable[..., Any]) -> Callable[..., Any]:
-    """``aten::index_put`` by the exporter's translation, but for ``y[:, mask] = values``, the same at all places: these
-    are a choice, of which no shape depends on data.
+    """``aten::index_put`` by the exporter's translation, but for ``y[:, mask] = values``, the same at all places: a
+    choice, whose shapes do not depend on data.
     """
     from onnxscript import ir
     from onnxscript import opset18 as op

@@ -32,7 +32,7 @@ def title_of(key: str) -> str:
 
 
 def choice_words(key: str, value: object) -> str:
-    """A value of a column in words: ``batch size 8``; by itself where it says of what it is, as ``any workspace``."""
+    """A value of a column in words: ``batch size 8``; alone if it ends with the title, as ``any workspace``."""
     title = title_of(key)
     return str(value) if key == "point" or str(value).endswith(title) else f"{title} {value}"
 
