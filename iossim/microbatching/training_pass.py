@@ -52,9 +52,8 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
             else tape.filled(tape.types[value].shape, 0.0)  # nothing differentiable reads it
             for value in node.outputs
         ]
-        for value, grad in zip(node.inputs, gradients(tape, node, grads), strict=True):
-            if grad is not None and tape.needed(value):
-                contributions.setdefault(value, []).append(grad)
+        for value, grad in gradients(tape, node, grads):
+            contributions.setdefault(value, []).append(grad)
     learnt = [name for name in tape.weights if name in contributions]
     if not learnt:
         raise ModelError(f"network {network.name!r} has no weight that its outputs depend on; leave out `training`")
