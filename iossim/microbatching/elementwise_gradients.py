@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from iossim.base.errors import ModelError
-from iossim.ir.ops.functions import UNARY, Nary, Unary
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
 from iossim.microbatching.gradients import RULES, Gradients, Tape, summed
@@ -102,6 +102,8 @@ SLOPES: dict[str, Slope] = {
     "log": lambda x, y: x.apply("reciprocal"),
     "neg": lambda x, y: _number(x.tape, -1.0),
     "reciprocal": lambda x, y: -(y * y),
+    "relu": lambda x, y: y.apply("sign"),
+    "sigmoid": lambda x, y: y * (1.0 - y),
     "sin": lambda x, y: x.apply("cos"),
     "softplus": lambda x, y: x.sigmoid(),
     "sqrt": lambda x, y: y.apply("reciprocal") * 0.5,
@@ -110,20 +112,14 @@ SLOPES: dict[str, Slope] = {
 }
 
 
-@RULES.register(Unary)
-def _unary(tape: Tape, op: Unary, grad: str, x: str) -> Gradients:
-    kind = UNARY[op.function].onnx_type
-    if op.function not in SLOPES:
+@RULES.register(Relu, Sigmoid, Unary)
+def _unary(tape: Tape, op: Relu | Sigmoid | Unary, grad: str, x: str) -> Gradients:
+    kind, parameters = op.to_onnx()[0], op.parameters if isinstance(op, Unary) else ()
+    if op.operation not in SLOPES:
         raise ModelError(f"op {tape.node.name!r} ({kind}) has no gradient here")
     with tape.fused(kind):
-        slope = SLOPES[op.function](_Value(tape, x), _Value(tape, tape.node.outputs[0]), *op.parameters)
+        slope = SLOPES[op.operation](_Value(tape, x), _Value(tape, tape.node.outputs[0]), *parameters)
         return [tape.add(Mul(), grad, slope.name)]
-
-
-@RULES.register(Relu)
-def _relu(tape: Tape, op: Relu, grad: str, x: str) -> Gradients:
-    with tape.fused("Relu"):
-        return [tape.add(Mul(), grad, tape.add(Unary("sign"), tape.node.outputs[0]))]
 
 
 @RULES.register(Clip)
@@ -132,14 +128,6 @@ def _clip(tape: Tape, op: Clip, grad: str, x: str) -> Gradients:
     with tape.fused("Clip"):
         inside = _between(_Value(tape, tape.node.outputs[0]), op.minimum, op.maximum)
         return [tape.add(Mul(), grad, inside.name) if inside else grad]
-
-
-@RULES.register(Sigmoid)
-def _sigmoid(tape: Tape, op: Sigmoid, grad: str, x: str) -> Gradients:
-    (y,) = tape.node.outputs
-    with tape.fused("Sigmoid"):
-        rest = tape.add(Add(), tape.add(Unary("neg"), y), tape.filled((1,), 1.0))
-        return [tape.add(Mul(), grad, tape.add(Mul(), y, rest))]
 
 
 @RULES.register(Add)

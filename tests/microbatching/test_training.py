@@ -163,7 +163,7 @@ OPS: dict[str, tuple[Callable[[GraphBuilder, str], str], tuple[int, ...]]] = {
     "power": (lambda b, x: b.add(Nary("pow"), x, number(b, 3.0)), (2, 3)),
     "power, whole": (lambda b, x: b.add(Nary("pow"), x, whole(b, 2)), (2, 3)),
     "silu": (lambda b, x: b.add(Mul(), x, b.add(Sigmoid(), x)), (2, 3)),
-    **{function: (partial(unary, function), (3, 4)) for function in SLOPES},
+    **{function: (partial(unary, function), (3, 4)) for function in SLOPES if function in UNARY},
     **{
         f"reduce, {function}{', keepdims' * keepdims}": (partial(reduced, function, keepdims), (2, 3, 4))
         for function in ("sum", "mean", "max", "min", "l1", "l2", "sum_square", "log_sum_exp")
