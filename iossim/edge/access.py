@@ -6,10 +6,10 @@ has no :class:`Piece`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
+from operator import and_, eq
 from typing import NamedTuple
 
 from iossim.execution.box import Box
@@ -233,25 +233,18 @@ def _matmul(op: MatMul, box: Box, a: TensorType, b: TensorType, part: ParameterP
     return Piece(op, (read_a, read_b), (AS_IT_LIES, columns))
 
 
-@ACCESS.register(Softmax)
-def _softmax(op: Softmax, box: Box, x: TensorType) -> Piece | None:
+@ACCESS.register(LayerNorm, Softmax)
+def _over_axes(op: LayerNorm | Softmax, box: Box, x: TensorType, *parameters: TensorType) -> Piece | None:
+    """Axes that are summed over are whole."""
     first = op.axis % len(x.shape)
-    last = len(x.shape) if op.flatten else first + 1
-    return Piece(op, (box,)) if box.shape[first:last] == x.shape[first:last] else None
-
-
-@ACCESS.register(LayerNorm)
-def _layer_norm(op: LayerNorm, box: Box, x: TensorType, *parameters: TensorType) -> Piece | None:
-    first = op.axis % len(x.shape)
-    if box.shape[first:] != x.shape[first:]:
-        return None
-    return Piece(op, (box, *(Box.whole(value.shape) for value in parameters)))
+    last = first + 1 if isinstance(op, Softmax) and not op.flatten else len(x.shape)
+    is_whole = box.shape[first:last] == x.shape[first:last]
+    return Piece(op, (box, *(Box.whole(value.shape) for value in parameters))) if is_whole else None
 
 
 @ACCESS.register(BatchNorm)
 def _batch_norm(op: BatchNorm, box: Box, x: TensorType, *parameters: TensorType) -> Piece:
-    channels = Box(box.starts[1:2], box.shape[1:2])
-    return Piece(op, (box, *(channels,) * len(parameters)))
+    return Piece(op, (box, *[Box(box.starts[1:2], box.shape[1:2])] * len(parameters)))
 
 
 @ACCESS.register(Concat)
@@ -269,11 +262,9 @@ def _concat(op: Concat, box: Box, *terms: TensorType) -> Piece:
 
 @ACCESS.register(Transpose)
 def _transpose(op: Transpose, box: Box, x: TensorType) -> Piece:
-    axes = op.permutation
-    starts, shape = [0] * len(axes), [0] * len(axes)
-    for to, origin in enumerate(axes):
-        starts[origin], shape[origin] = box.starts[to], box.shape[to]
-    return Piece(op, (Box(tuple(starts), tuple(shape)),), (Order(tuple(axes)),))
+    places = [op.permutation.index(axis) for axis in range(len(x.shape))]
+    read = Box(tuple(box.starts[place] for place in places), tuple(box.shape[place] for place in places))
+    return Piece(op, (read,), (Order(op.permutation),))
 
 
 @ACCESS.register(Slice)
@@ -290,19 +281,16 @@ def _slice(op: Slice, box: Box, x: TensorType) -> Piece | None:
 def _reshape(op: Reshape | Flatten, box: Box, x: TensorType) -> Piece | None:
     """Axes at the start or end that both shapes share can be split; those between are whole."""
     before, after = x.shape, op.output(x).shape
-    head = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
-    )
-    tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    middle = slice(head, len(after) - tail)
-    if math.prod(before[head : len(before) - tail]) != math.prod(after[middle]):
-        tail, middle = 0, slice(head, len(after))
-    if box.shape[middle] != after[middle]:
+    head = _leading(before, after)
+    tail = _leading(before[head:][::-1], after[head:][::-1])
+    between, end = before[head : len(before) - tail], len(after) - tail
+    if box.shape[head:end] != after[head:end]:
         return None
-    between = before[head : len(before) - tail]
-    end = len(after) - tail
     starts = (*box.starts[:head], *(0,) * len(between), *box.starts[end:])
     shape = (*box.shape[:head], *between, *box.shape[end:])
     return Piece(Reshape(box.shape), (Box(starts, shape),))
+
+
+def _leading(before: tuple[int, ...], after: tuple[int, ...]) -> int:
+    """Number of axes from the first on that have the same sizes in both."""
+    return sum(accumulate(map(eq, before, after), and_))
