@@ -101,9 +101,7 @@ class Operator:
         found = [
             node
             for node in self.nodes
-            if isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul)
-            and len(node.inputs) > 1
-            and node.inputs[1] in constants
+            if isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul) and node.inputs[1] in constants
         ]
         return found[0] if len(found) == 1 and found[0].inputs[0] in self.inputs else None
 
