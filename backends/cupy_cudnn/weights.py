@@ -138,9 +138,7 @@ class Weights:
         """Weight and bias of the stacked convolution of ``parts``; no bias where none of them has one."""
 
         def stacked(index: int) -> Array:
-            weights = [self.load(node.inputs[1]) for node in parts]
-            biases = [self.load(node.inputs[2]) if len(node.inputs) > 2 else None for node in parts]
-            found = merged.stack(weights, biases)[index]
+            found = merged.stack([[*map(self.load, node.inputs[1:])] for node in parts])[index]
             assert found is not None, "asked for where there is one"
             return found
 

@@ -6,10 +6,10 @@ has no :class:`Piece`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
+from operator import and_, eq
 from typing import NamedTuple
 
 from iossim.execution.box import Box
@@ -70,16 +70,17 @@ class Piece:
 #: Part of the parameters of a product: its first input channel and their number and, of windows, the same of each axis.
 ParameterPart = tuple[tuple[int, int], ...]
 
+#: Piece of an op by it, the box of its output, and the types of its operands; of a product also by a ``part``.
 Access = Callable[..., Piece | None]
 ACCESS = KindTable[Access]()
 
 
-def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box, *part: ParameterPart) -> Piece | None:
+def piece(op: Op, inputs: Sequence[TensorType], box: Box, **part: ParameterPart) -> Piece | None:
     """Piece of ``op`` that computes ``box`` of its output; None if there is none, or the access pattern is unknown.
     Of a product with a ``part`` of its parameters, and without its bias, it computes a partial sum.
     """
     access = ACCESS.get(op.kind)
-    return None if access is None else access(op, inputs, output, box, *part)
+    return None if access is None else access(op, box, *inputs, **part)
 
 
 def part_sizes(op: Op, weight: tuple[int, ...]) -> tuple[int, ...]:
@@ -100,7 +101,7 @@ def is_known(op: Op) -> bool:
 
 
 @ACCESS.register(Add, Cast, Clip, Identity, Mul, Nary, Relu, Sigmoid, Unary, Where)
-def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
+def _elementwise(op: Op, box: Box, *inputs: TensorType) -> Piece:
     return Piece(op, tuple(_broadcast(value.shape, box) for value in inputs))
 
 
@@ -143,9 +144,8 @@ def channels_first(rank: int) -> tuple[int, ...]:
 
 @ACCESS.register(Conv)
 def _conv(
-    op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
+    op: Conv, box: Box, x: TensorType, weight: TensorType, *bias: TensorType, part: ParameterPart = ()
 ) -> Piece | None:
-    x, weight = inputs[0], inputs[1]
     first, count = box.starts[1], box.shape[1]
     filters, inner = weight.shape[0] // op.groups, weight.shape[1]
     (begin, channels), *taps = part or _whole(weight.shape[1:])
@@ -156,21 +156,20 @@ def _conv(
     else:
         return None
     read, pads = _windowed(box, read_channels, x, tuple(taps), op)
-    if part is None and not all(read.shape):
+    if not part and not all(read.shape):
         return None  # only padding
     kernel = Box((first, begin, *(tap for tap, _ in taps)), (count, channels, *(size for _, size in taps)))
     axes = channels_first(len(x.shape)) if inner > 1 else None
     extent = (weight.shape[2] - 1) * op.dilations[0] + 1
-    bias = (Box((first,), (count,)),) if len(inputs) == 3 and part is None else ()
+    added = () if part else (Box((first,), (count,)),) * len(bias)
     order = Order(axes, extent, op.strides[0], op.pads[0])
-    return Piece(replace(op, pads=pads, groups=groups), (read, kernel, *bias), (order,))
+    return Piece(replace(op, pads=pads, groups=groups), (read, kernel, *added), (order,))
 
 
 @ACCESS.register(ConvTranspose)
 def _conv_transpose(
-    op: ConvTranspose, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
+    op: ConvTranspose, box: Box, x: TensorType, weight: TensorType, *bias: TensorType, part: ParameterPart = ()
 ) -> Piece | None:
-    x, weight = inputs[0], inputs[1]
     if op.groups > 1:
         return None
     first, count = box.starts[1], box.shape[1]
@@ -190,43 +189,38 @@ def _conv_transpose(
     bare = replace(op, pads=(0,) * 2 * rank, output_padding=(0,) * rank)
     read = Box((box.starts[0], begin_in, *starts), (box.shape[0], channels, *sizes))
     kernel = Box((begin_in, first, *(0,) * rank), (channels, count, *weight.shape[2:]))
-    bias = (Box((first,), (count,)),) if len(inputs) == 3 and part is None else ()
-    return Piece(bare, (read, kernel, *bias), (Order(channels_first(len(x.shape))),), Box((0, 0, *crop), box.shape))
+    added = () if part else (Box((first,), (count,)),) * len(bias)
+    return Piece(bare, (read, kernel, *added), (Order(channels_first(len(x.shape))),), Box((0, 0, *crop), box.shape))
 
 
 @ACCESS.register(MaxPool, AveragePool)
-def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+def _pool(op: MaxPool | AveragePool, box: Box, x: TensorType) -> Piece | None:
     if op.ceil_mode:
         return None
-    read, pads = _windowed(box, (box.starts[1], box.shape[1]), inputs[0], _whole(op.kernel), op)
+    read, pads = _windowed(box, (box.starts[1], box.shape[1]), x, _whole(op.kernel), op)
     extent = (op.kernel[0] - 1) * op.dilations[0] + 1
     return Piece(replace(op, pads=pads), (read,), (Order(None, extent, op.strides[0], op.pads[0]),))
 
 
 @ACCESS.register(GlobalAveragePool, GlobalMaxPool)
-def _global_pool(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
-    size = inputs[0].shape[2:]
+def _global_pool(op: Op, box: Box, x: TensorType) -> Piece:
+    size = x.shape[2:]
     return Piece(op, (Box((*box.starts[:2], *(0,) * len(size)), (*box.shape[:2], *size)),))
 
 
 @ACCESS.register(Gemm)
-def _gemm(
-    op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
-) -> Piece:
+def _gemm(op: Gemm, box: Box, a: TensorType, b: TensorType, *c: TensorType, part: ParameterPart = ()) -> Piece:
     (row, column), (rows, columns) = box
-    ((begin, inner),) = part or _whole(inputs[0].shape[:1] if op.trans_a else inputs[0].shape[1:])
-    a = Box((begin, row), (inner, rows)) if op.trans_a else Box((row, begin), (rows, inner))
-    b = Box((column, begin), (columns, inner)) if op.trans_b else Box((begin, column), (inner, columns))
+    ((begin, inner),) = part or _whole(a.shape[:1] if op.trans_a else a.shape[1:])
+    read_a = Box((begin, row), (inner, rows)) if op.trans_a else Box((row, begin), (rows, inner))
+    read_b = Box((column, begin), (columns, inner)) if op.trans_b else Box((begin, column), (inner, columns))
     orders = (Order((1, 0)) if op.trans_a else AS_IT_LIES, AS_IT_LIES if op.trans_b else Order((1, 0)))
-    c = (_broadcast(inputs[2].shape, box),) if len(inputs) == 3 and part is None else ()
-    return Piece(op, (a, b, *c), orders)
+    added = () if part else (_broadcast(each.shape, box) for each in c)
+    return Piece(op, (read_a, read_b, *added), orders)
 
 
 @ACCESS.register(MatMul)
-def _matmul(
-    op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: Box, part: ParameterPart | None = None
-) -> Piece | None:
-    a, b = inputs
+def _matmul(op: MatMul, box: Box, a: TensorType, b: TensorType, part: ParameterPart = ()) -> Piece | None:
     if len(a.shape) < 2 or len(b.shape) < 2:
         return None
     ((begin, inner),) = part or _whole(a.shape[-1:])
@@ -239,32 +233,25 @@ def _matmul(
     return Piece(op, (read_a, read_b), (AS_IT_LIES, columns))
 
 
-@ACCESS.register(Softmax)
-def _softmax(op: Softmax, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
-    first = op.axis % len(output.shape)
-    last = len(output.shape) if op.flatten else first + 1
-    return Piece(op, (box,)) if box.shape[first:last] == output.shape[first:last] else None
-
-
-@ACCESS.register(LayerNorm)
-def _layer_norm(op: LayerNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
-    first = op.axis % len(output.shape)
-    if box.shape[first:] != output.shape[first:]:
-        return None
-    return Piece(op, (box, *(Box.whole(value.shape) for value in inputs[1:])))
+@ACCESS.register(LayerNorm, Softmax)
+def _over_axes(op: LayerNorm | Softmax, box: Box, x: TensorType, *parameters: TensorType) -> Piece | None:
+    """Axes that are summed over are whole."""
+    first = op.axis % len(x.shape)
+    last = first + 1 if isinstance(op, Softmax) and not op.flatten else len(x.shape)
+    is_whole = box.shape[first:last] == x.shape[first:last]
+    return Piece(op, (box, *(Box.whole(value.shape) for value in parameters))) if is_whole else None
 
 
 @ACCESS.register(BatchNorm)
-def _batch_norm(op: BatchNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
-    channels = Box(box.starts[1:2], box.shape[1:2])
-    return Piece(op, (box, *(channels,) * (len(inputs) - 1)))
+def _batch_norm(op: BatchNorm, box: Box, x: TensorType, *parameters: TensorType) -> Piece:
+    return Piece(op, (box, *[Box(box.starts[1:2], box.shape[1:2])] * len(parameters)))
 
 
 @ACCESS.register(Concat)
-def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
-    axis = op.axis % len(output.shape)
+def _concat(op: Concat, box: Box, *terms: TensorType) -> Piece:
+    axis = op.axis % len(box.shape)
     boxes, offset = [], 0
-    for value in inputs:
+    for value in terms:
         low = max(box.starts[axis], offset)
         high = min(box.starts[axis] + box.shape[axis], offset + value.shape[axis])
         size = max(0, high - low)
@@ -274,41 +261,36 @@ def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: B
 
 
 @ACCESS.register(Transpose)
-def _transpose(op: Transpose, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
-    axes = op.permutation
-    starts, shape = [0] * len(axes), [0] * len(axes)
-    for to, origin in enumerate(axes):
-        starts[origin], shape[origin] = box.starts[to], box.shape[to]
-    return Piece(op, (Box(tuple(starts), tuple(shape)),), (Order(tuple(axes)),))
+def _transpose(op: Transpose, box: Box, x: TensorType) -> Piece:
+    places = [op.permutation.index(axis) for axis in range(len(x.shape))]
+    read = Box(tuple(box.starts[place] for place in places), tuple(box.shape[place] for place in places))
+    return Piece(op, (read,), (Order(op.permutation),))
 
 
 @ACCESS.register(Slice)
-def _slice(op: Slice, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+def _slice(op: Slice, box: Box, x: TensorType) -> Piece | None:
     starts, shape = list(box.starts), list(box.shape)
     for axis, begin, step in zip(op.axes, op.starts, op.steps, strict=True):
         if step != 1:
             return None
-        starts[axis] += slice(begin, None).indices(inputs[0].shape[axis])[0]
+        starts[axis] += slice(begin, None).indices(x.shape[axis])[0]
     return Piece(Identity(), (Box(tuple(starts), tuple(shape)),))
 
 
 @ACCESS.register(Reshape, Flatten)
-def _reshape(op: Reshape | Flatten, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
+def _reshape(op: Reshape | Flatten, box: Box, x: TensorType) -> Piece | None:
     """Axes at the start or end that both shapes share can be split; those between are whole."""
-    before, after = inputs[0].shape, output.shape
-    head = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
-    )
-    tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    middle = slice(head, len(after) - tail)
-    if math.prod(before[head : len(before) - tail]) != math.prod(after[middle]):
-        tail, middle = 0, slice(head, len(after))
-    if box.shape[middle] != after[middle]:
+    before, after = x.shape, op.output(x).shape
+    head = _leading(before, after)
+    tail = _leading(before[head:][::-1], after[head:][::-1])
+    between, end = before[head : len(before) - tail], len(after) - tail
+    if box.shape[head:end] != after[head:end]:
         return None
-    between = before[head : len(before) - tail]
-    end = len(after) - tail
     starts = (*box.starts[:head], *(0,) * len(between), *box.starts[end:])
     shape = (*box.shape[:head], *between, *box.shape[end:])
     return Piece(Reshape(box.shape), (Box(starts, shape),))
+
+
+def _leading(before: tuple[int, ...], after: tuple[int, ...]) -> int:
+    """Number of axes from the first on that have the same sizes in both."""
+    return sum(accumulate(map(eq, before, after), and_))

@@ -101,9 +101,7 @@ class Operator:
         found = [
             node
             for node in self.nodes
-            if isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul)
-            and len(node.inputs) > 1
-            and node.inputs[1] in constants
+            if isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul) and node.inputs[1] in constants
         ]
         return found[0] if len(found) == 1 and found[0].inputs[0] in self.inputs else None
 
@@ -191,7 +189,7 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
         if (node.name, wanted) in calls:
             continue
         types = graph.input_types(node)
-        found = piece(node.op, types, graph.types[value], wanted)
+        found = piece(node.op, types, wanted)
         if found is None:
             return None
         calls[node.name, wanted] = Call(node, wanted, found)
@@ -234,7 +232,7 @@ def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand
     assert anchor is not None
     (call,) = (each for each in demand.calls if each.node is anchor)
     graph, weight = operator.network.graph, anchor.inputs[1]
-    sliced = piece(anchor.op, graph.input_types(anchor), graph.types[anchor.outputs[0]], call.box, part)
+    sliced = piece(anchor.op, graph.input_types(anchor), call.box, part=part)
     assert sliced is not None
     boxes = dict(zip(anchor.inputs, sliced.inputs, strict=False))
     reads = tuple(

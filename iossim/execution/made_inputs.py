@@ -41,7 +41,7 @@ def merged_graph(network: Network, units: Sequence[int]) -> Graph:
     merged = merged_convolution(network, units)
     parts = [network.unit_nodes(network.units[unit]) for unit in units]
     arrays = [[network.graph.constants[value].load() for value in nodes[0].inputs[1:]] for nodes in parts]
-    weight, bias = merged.stack([part[0] for part in arrays], [part[1] if len(part) > 1 else None for part in arrays])
+    weight, bias = merged.stack(arrays)
     name = "merged:" + "+".join(network.units[unit].name for unit in units)
     constants: dict[str, Constant] = {f"{name}.weight": ArrayConstant(weight)}
     if bias is not None:

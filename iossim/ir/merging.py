@@ -44,20 +44,20 @@ class MergedConvolution:
     channel_begin: tuple[int, ...]
     offsets: tuple[tuple[int, ...], ...]
 
-    def stack(self, weights: Sequence[Array], biases: Sequence[Array | None]) -> tuple[Array, Array | None]:
-        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from ``[M, C, *smaller]`` and biases.
+    def stack(self, parts: Sequence[Sequence[Array]]) -> tuple[Array, Array | None]:
+        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from each ``[M, C, *smaller]`` and its bias.
 
-        A part without a bias (None) has zeros; the merged bias is None if no part has one.
+        A part that has none has zeros; the merged bias is None if no part has one.
         """
-        merged = np.zeros(self.weight.shape, dtype=weights[0].dtype)
-        bias = np.zeros(self.weight.shape[0], dtype=weights[0].dtype)
-        for part, (weight, part_bias) in enumerate(zip(weights, biases, strict=True)):
+        merged = np.zeros(self.weight.shape, dtype=parts[0][0].dtype)
+        bias = np.zeros(self.weight.shape[0], dtype=merged.dtype)
+        for part, (weight, *own) in enumerate(parts):
             rows = slice(self.channel_begin[part], self.channel_begin[part + 1])
             window = tuple(
                 slice(offset, offset + size) for offset, size in zip(self.offsets[part], weight.shape[2:], strict=True)
             )
             merged[(rows, slice(None), *window)] = weight
-            if part_bias is not None:
+            for part_bias in own:
                 bias[rows] = part_bias
         return merged, bias if self.has_bias else None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from iossim.base.errors import ModelError
-from iossim.ir.graph import Node
-from iossim.ir.ops.functions import UNARY, Nary, Unary
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.nary import Add, Mul, Where
 from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid
-from iossim.microbatching.gradients import RULES, Gradients, Tape, op_of, summed
+from iossim.microbatching.gradients import RULES, Gradients, Tape, summed
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ SLOPES: dict[str, Slope] = {
     "log": lambda x, y: x.apply("reciprocal"),
     "neg": lambda x, y: _number(x.tape, -1.0),
     "reciprocal": lambda x, y: -(y * y),
+    "relu": lambda x, y: y.apply("sign"),
+    "sigmoid": lambda x, y: y * (1.0 - y),
     "sin": lambda x, y: x.apply("cos"),
     "softplus": lambda x, y: x.sigmoid(),
     "sqrt": lambda x, y: y.apply("reciprocal") * 0.5,
@@ -110,85 +112,65 @@ SLOPES: dict[str, Slope] = {
 }
 
 
-@RULES.register(Unary)
-def _unary(tape: Tape, node: Node, grad: str) -> Gradients:
-    op = op_of(node, Unary)
-    if op.function not in SLOPES:
-        raise ModelError(f"op {node.name!r} ({UNARY[op.function].onnx_type}) has no gradient here")
-    with tape.fused(UNARY[op.function].onnx_type):
-        slope = SLOPES[op.function](_Value(tape, node.inputs[0]), _Value(tape, node.outputs[0]), *op.parameters)
+@RULES.register(Relu, Sigmoid, Unary)
+def _unary(tape: Tape, op: Relu | Sigmoid | Unary, grad: str, x: str) -> Gradients:
+    kind, parameters = op.to_onnx()[0], op.parameters if isinstance(op, Unary) else ()
+    if op.operation not in SLOPES:
+        raise ModelError(f"op {tape.node.name!r} ({kind}) has no gradient here")
+    with tape.fused(kind):
+        slope = SLOPES[op.operation](_Value(tape, x), _Value(tape, tape.node.outputs[0]), *parameters)
         return [tape.add(Mul(), grad, slope.name)]
 
 
-@RULES.register(Relu)
-def _relu(tape: Tape, node: Node, grad: str) -> Gradients:
-    with tape.fused("Relu"):
-        return [tape.add(Mul(), grad, tape.add(Unary("sign"), node.outputs[0]))]
-
-
 @RULES.register(Clip)
-def _clip(tape: Tape, node: Node, grad: str) -> Gradients:
+def _clip(tape: Tape, op: Clip, grad: str, x: str) -> Gradients:
     """Zero gradient where a bound is reached, as in PyTorch's ReLU6."""
-    op = op_of(node, Clip)
     with tape.fused("Clip"):
-        inside = _between(_Value(tape, node.outputs[0]), op.minimum, op.maximum)
+        inside = _between(_Value(tape, tape.node.outputs[0]), op.minimum, op.maximum)
         return [tape.add(Mul(), grad, inside.name) if inside else grad]
 
 
-@RULES.register(Sigmoid)
-def _sigmoid(tape: Tape, node: Node, grad: str) -> Gradients:
-    (y,) = node.outputs
-    with tape.fused("Sigmoid"):
-        rest = tape.add(Add(), tape.add(Unary("neg"), y), tape.filled((1,), 1.0))
-        return [tape.add(Mul(), grad, tape.add(Mul(), y, rest))]
-
-
 @RULES.register(Add)
-def _add(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [summed(tape, grad, each) if tape.needed(each) else None for each in node.inputs]
+def _add(tape: Tape, op: Add, grad: str, *terms: str) -> Gradients:
+    return [partial(summed, tape, grad, each) for each in terms]
 
 
 @RULES.register(Mul)
-def _mul(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [
-        summed(tape, tape.add(Mul(), grad, other), each) if tape.needed(each) else None
-        for each, other in zip(node.inputs, reversed(node.inputs), strict=True)
-    ]
+def _mul(tape: Tape, op: Mul, grad: str, a: str, b: str) -> Gradients:
+    return [lambda: summed(tape, tape.add(Mul(), grad, b), a), lambda: summed(tape, tape.add(Mul(), grad, a), b)]
 
 
 @RULES.register(Nary)
-def _nary(tape: Tape, node: Node, grad: str) -> Gradients:
+def _nary(tape: Tape, op: Nary, grad: str, a: str, b: str = "", *more: str) -> Gradients:
     """Gradients of differences, quotients, and powers with a constant exponent."""
-    function, (a, b, *_), y = op_of(node, Nary).function, node.inputs, _Value(tape, node.outputs[0])
-    of_both = function in ("sub", "div")
-    if not of_both and (function != "pow" or tape.needed(b)):
-        raise ModelError(f"op {node.name!r} ({function}) has no gradient here")
-    second, upstream = _Value(tape, b), _Value(tape, grad)
-    found: list[str | None] = [None, None]
-    with tape.fused(function.capitalize()):
+    if op.function not in ("sub", "div") and (op.function != "pow" or tape.needed(b)):
+        raise ModelError(f"op {tape.node.name!r} ({op.function}) has no gradient here")
+    y, second, upstream = (_Value(tape, name) for name in (tape.node.outputs[0], b, grad))
+    of_a = of_b = ""
+    with tape.fused(op.function.capitalize()):
         if tape.needed(a):
-            match function:
+            match op.function:
                 case "sub":
-                    of_first = upstream
+                    first = upstream
                 case "div":
-                    of_first = upstream / second
+                    first = upstream / second
                 case _:
                     if tape.types[b].dtype is not tape.types[a].dtype:
                         second = _Value(tape, tape.add(Cast(str(tape.types[a].dtype)), b))
                     power = tape.add(Nary("pow"), a, (second + -1.0).name)
-                    of_first = upstream * (second * _Value(tape, power))
-            found[0] = summed(tape, of_first.name, a)
+                    first = upstream * (second * _Value(tape, power))
+            of_a = summed(tape, first.name, a)
         if tape.needed(b):
-            found[1] = summed(tape, (-upstream if function == "sub" else -(upstream * y / second)).name, b)
-    return found
+            of_b = summed(tape, (-upstream if op.function == "sub" else -(upstream * y / second)).name, b)
+    return [of_a, of_b]
 
 
 @RULES.register(Where)
-def _where(tape: Tape, node: Node, grad: str) -> Gradients:
-    condition, *chosen = node.inputs
-    zero = tape.filled((), 0.0)
-    found: list[str | None] = [None]
+def _where(tape: Tape, op: Where, grad: str, condition: str, x: str, y: str) -> Gradients:
+    zero, of_x, of_y = tape.filled((), 0.0), "", ""
     with tape.fused("Where"):
-        for value, operands in zip(chosen, ((grad, zero), (zero, grad)), strict=True):
-            found.append(summed(tape, tape.add(Where(), condition, *operands), value) if tape.needed(value) else None)
-    return found
+        if tape.needed(x):
+            of_x = summed(tape, tape.add(Where(), condition, grad, zero), x)
+        if tape.needed(y):
+            of_y = summed(tape, tape.add(Where(), condition, zero, grad), y)
+    return [None, of_x, of_y]

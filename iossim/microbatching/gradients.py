@@ -1,8 +1,8 @@
 """Gradients of op kinds, as other ops: the rules of reverse-mode differentiation.
 
-A rule gets the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
-gradient of each input, None for an input without one. A rule for another op kind is a function registered in
-:data:`RULES`; those of element-wise ops are in :mod:`iossim.microbatching.elementwise_gradients`.
+A rule gets the tape, the op, the gradient of each of its outputs, and its operands; it adds ops to the tape and returns
+the gradient of each operand (:data:`Gradients`). A rule for another op kind is a function registered in :data:`RULES`;
+those of element-wise ops are in :mod:`iossim.microbatching.elementwise_gradients`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from iossim.base.errors import ModelError
 from iossim.ir.builder import GraphBuilder
@@ -121,25 +121,27 @@ class Tape(GraphBuilder):
         return replace(network, name=name, graph=graph, units=tuple(units), blocks=tuple(blocks))
 
 
-Gradients = Sequence[str | None]
+#: Of each input its gradient, or a function that makes it, which is called where it is required; None for none.
+Gradients = Sequence[Callable[[], str] | str | None]
 Rule = Callable[..., Gradients]
-_Op = TypeVar("_Op", bound=Op)
 RULES = KindTable[Rule]()
 
 
-def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
-    """The gradient of each input of a node, given those of its outputs; raises ModelError for a kind without rule."""
+def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each input of a node whose gradient is required, and that gradient, given those of the outputs.
+
+    Raises ModelError for a kind without rule.
+    """
     rule = RULES.get(node.op.kind)
     if rule is None:
         raise ModelError(
             f"op {node.name!r} ({node.op.kind}) has no gradient here; "
             "leave out `training`, or register a rule for its kind"
         )
-    return rule(tape, node, *grads)
-
-
-def op_of(node: Node, kind: type[_Op]) -> _Op:
-    return cast(_Op, node.op)
+    made = rule(tape, node.op, *grads, *node.inputs)
+    for value, grad in zip(node.inputs, made[: len(node.inputs)], strict=True):
+        if grad is not None and tape.needed(value):
+            yield value, grad if isinstance(grad, str) else grad()
 
 
 def summed(tape: Tape, grad: str, like: str) -> str:
@@ -168,16 +170,14 @@ ADJOINTS: dict[type[Op], Callable[[Any, TensorType], Op]] = {
 
 
 @RULES.register(*ADJOINTS)
-def _linear(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [tape.add(ADJOINTS[type(node.op)](node.op, tape.types[node.inputs[0]]), grad)]
+def _linear(tape: Tape, op: Op, grad: str, x: str) -> Gradients:
+    return [tape.add(ADJOINTS[type(op)](op, tape.types[x]), grad)]
 
 
-RULES.register(Identity)(lambda tape, node, grad: [grad])
-RULES.register(Expand)(lambda tape, node, grad: [summed(tape, grad, node.inputs[0])])
-RULES.register(Split)(lambda tape, node, *grads: [tape.add(Concat(node.op.axis), *grads)])
-RULES.register(MaxPool)(
-    lambda tape, node, grad: [tape.add(MaxPoolBackward(**node.op.attributes()), node.inputs[0], grad)]
-)
+RULES.register(Identity)(lambda tape, op, grad, x: [grad])
+RULES.register(Expand)(lambda tape, op, grad, x: [summed(tape, grad, x)])
+RULES.register(MaxPool)(lambda tape, op, grad, x: [tape.add(MaxPoolBackward(**op.attributes()), x, grad)])
+RULES.register(Split)(lambda tape, op, *grads_and_x: [tape.add(Concat(op.axis), *grads_and_x[:-1])])
 
 
 def convolution_gradients(op: Conv, x: TensorType, weight: TensorType) -> tuple[ConvBackwardData, ConvBackwardFilter]:
@@ -187,78 +187,68 @@ def convolution_gradients(op: Conv, x: TensorType, weight: TensorType) -> tuple[
 
 
 @RULES.register(Conv)
-def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
-    x, weight, *bias = node.inputs
-    data, filters = convolution_gradients(op_of(node, Conv), tape.types[x], tape.types[weight])
-    spatial = (0, *range(2, len(tape.types[grad].shape)))
-    return [
-        tape.add(data, grad, weight) if tape.needed(x) else None,
-        tape.add(filters, x, grad) if tape.needed(weight) else None,
-        *(tape.add(Reduce("sum", spatial, keepdims=False), grad) if tape.needed(each) else None for each in bias),
-    ]
+def _conv(tape: Tape, op: Conv, grad: str, x: str, weight: str, bias: str = "") -> Gradients:
+    data, filters = convolution_gradients(op, tape.types[x], tape.types[weight])
+    total = Reduce("sum", (0, *range(2, len(tape.types[grad].shape))), keepdims=False)
+    return [lambda: tape.add(data, grad, weight), lambda: tape.add(filters, x, grad), lambda: tape.add(total, grad)]
 
 
 @RULES.register(Gemm)
-def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (a, b, *bias) = op_of(node, Gemm), node.inputs
-    found: list[str | None] = [None, None]
-    if tape.needed(a):
+def _gemm(tape: Tape, op: Gemm, grad: str, a: str, b: str, c: str = "") -> Gradients:
+    def of_a() -> str:
         if op.trans_a:
-            found[0] = tape.add(Gemm(op.alpha, trans_a=op.trans_b, trans_b=True), b, grad)
-        else:
-            found[0] = tape.add(Gemm(op.alpha, trans_b=not op.trans_b), grad, b)
-    if tape.needed(b):
+            return tape.add(Gemm(op.alpha, trans_a=op.trans_b, trans_b=True), b, grad)
+        return tape.add(Gemm(op.alpha, trans_b=not op.trans_b), grad, b)
+
+    def of_b() -> str:
         if op.trans_b:
-            found[1] = tape.add(Gemm(op.alpha, trans_a=True, trans_b=op.trans_a), grad, a)
-        else:
-            found[1] = tape.add(Gemm(op.alpha, trans_a=not op.trans_a), a, grad)
-    for each in bias:
-        total = summed(tape, grad, each) if tape.needed(each) else None
-        if total is not None and op.beta != 1:
-            total = tape.add(Mul(), total, tape.filled((1,), op.beta))
-        found.append(total)
-    return found
+            return tape.add(Gemm(op.alpha, trans_a=True, trans_b=op.trans_a), grad, a)
+        return tape.add(Gemm(op.alpha, trans_a=not op.trans_a), a, grad)
+
+    def of_c() -> str:
+        total = summed(tape, grad, c)
+        return total if op.beta == 1 else tape.add(Mul(), total, tape.filled((1,), op.beta))
+
+    return [of_a, of_b, of_c]
 
 
 @RULES.register(MatMul)
-def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
-    a, b = node.inputs
+def _matmul(tape: Tape, op: MatMul, grad: str, a: str, b: str) -> Gradients:
     rows, columns = tape.types[a], tape.types[b]
-    if len(columns.shape) == 2 and len(rows.shape) >= 2:
-        inner, width = columns.shape
-        with tape.fused("MatMul"):
-            flat = tape.add(Reshape((-1, width)), grad)
-            grad_a = tape.add(Reshape(rows.shape), tape.add(Gemm(trans_b=True), flat, b)) if tape.needed(a) else None
-        if not tape.needed(b):
-            return [grad_a, None]
-        with tape.fused("MatMul"):
-            left, right = tape.add(Reshape((-1, inner)), a), tape.add(Reshape((-1, width)), grad)
-            return [grad_a, tape.add(Gemm(trans_a=True), left, right)]
     if min(len(rows.shape), len(columns.shape)) < 2:
         raise ModelError(
-            f"op {node.name!r} (matmul) multiplies a vector ({rows}, {columns}), which has no gradient here"
+            f"op {tape.node.name!r} (matmul) multiplies a vector ({rows}, {columns}), which has no gradient here"
         )
-    found: list[str | None] = [None, None]
-    if tape.needed(a):
-        with tape.fused("MatMul"):
-            found[0] = summed(tape, tape.add(MatMul(), grad, _turned(tape, b)), a)
-    if tape.needed(b):
-        with tape.fused("MatMul"):
-            found[1] = summed(tape, tape.add(MatMul(), _turned(tape, a), grad), b)
-    return found
+    is_stacked = len(columns.shape) > 2
 
+    def flat(value: str) -> str:
+        return tape.add(Reshape((-1, tape.types[value].shape[-1])), value)
 
-def _turned(tape: Tape, value: str) -> str:
-    """Each matrix transposed."""
-    *batch, rows, columns = range(len(tape.types[value].shape))
-    return tape.add(Transpose((*batch, columns, rows)), value)
+    def turned(value: str) -> str:
+        """Each matrix transposed."""
+        *batch, row, column = range(len(tape.types[value].shape))
+        return tape.add(Transpose((*batch, column, row)), value)
+
+    def of_a() -> str:
+        with tape.fused("MatMul"):
+            if is_stacked:
+                return summed(tape, tape.add(MatMul(), grad, turned(b)), a)
+            return tape.add(Reshape(rows.shape), tape.add(Gemm(trans_b=True), flat(grad), b))
+
+    def of_b() -> str:
+        with tape.fused("MatMul"):
+            if is_stacked:
+                return summed(tape, tape.add(MatMul(), turned(a), grad), b)
+            return tape.add(Gemm(trans_a=True), flat(a), flat(grad))
+
+    return [of_a, of_b]
 
 
 @RULES.register(Softmax, LogSoftmax)
-def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (y,) = cast(SoftmaxLike, node.op), node.outputs
+def _softmax(tape: Tape, op: SoftmaxLike, grad: str, x: str) -> Gradients:
+    (y,) = tape.node.outputs
     if op.flatten:
-        raise ModelError(f"op {node.name!r} (softmax over several axes) has no gradient here")
+        raise ModelError(f"op {tape.node.name!r} (softmax over several axes) has no gradient here")
     total = Reduce("sum", (op.axis % len(tape.types[y].shape),))
     with tape.fused("Softmax"):
         if isinstance(op, LogSoftmax):
@@ -268,77 +258,78 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
 
 
 @RULES.register(GlobalAveragePool)
-def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    shape = tape.types[node.inputs[0]].shape
+def _global_average_pool(tape: Tape, op: GlobalAveragePool, grad: str, x: str) -> Gradients:
+    shape = tape.types[x].shape
     with tape.fused("AveragePool"):
         share = tape.add(Mul(), grad, tape.filled((1,), 1 / math.prod(shape[2:])))
         return [tape.add(Expand(shape), share)]
 
 
 @RULES.register(BatchNorm)
-def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
+def _batch_norm(
+    tape: Tape, op: BatchNorm, grad: str, x: str, scale: str, bias: str, mean: str, variance: str
+) -> Gradients:
     """Constant statistics have no gradient; that of batch statistics is part of the gradient of ``x``."""
-    x, scale, bias, mean, variance = node.inputs
-    channels, norm = tape.types[scale].shape, op_of(node, BatchNorm)
+    channels = tape.types[scale].shape
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
     others = tuple(axis for axis in range(len(tape.types[x].shape)) if axis != 1)
+    total = Reduce("sum", others, keepdims=False)
     makers = [tape.forward.producer.get(value) for value in (mean, variance)]
     of_batch = makers[0] is not None and (makers[0].op, makers[0].inputs) == (mean_of_batch(len(others) + 1), (x,))
     if not of_batch and any(maker is not None for maker in makers):
-        raise ModelError(f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here")
-    found: list[str | None] = [None] * 5
+        raise ModelError(
+            f"op {tape.node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here"
+        )
+    of_x, of_scale, of_bias = "", "", ""
     if tape.needed(scale) or of_batch:
         with tape.fused("BatchNorm"):
-            normal = tape.add(norm, x, ones, zeros, mean, variance)
-            found[1] = tape.add(Reduce("sum", others, keepdims=False), tape.add(Mul(), grad, normal))
+            normal = tape.add(op, x, ones, zeros, mean, variance)
+            of_scale = tape.add(total, tape.add(Mul(), grad, normal))
     if tape.needed(bias) or of_batch:
-        found[2] = tape.add(Reduce("sum", others, keepdims=False), grad)
+        of_bias = tape.add(total, grad)
     if tape.needed(x):
         with tape.fused("BatchNorm"):
             centred = grad
             if of_batch:
                 share = tape.filled((1,), 1 / math.prod(tape.types[x].shape[axis] for axis in others))
-                means = [tape.add(Mul(), total, share) for total in found[1:3] if total is not None]
-                centred = tape.add(Nary("sub"), grad, tape.add(norm, x, *means, mean, variance))
-            found[0] = tape.add(norm, centred, scale, zeros, zeros, variance)
-    return found
+                means = [tape.add(Mul(), each, share) for each in (of_scale, of_bias)]
+                centred = tape.add(Nary("sub"), grad, tape.add(op, x, *means, mean, variance))
+            of_x = tape.add(op, centred, scale, zeros, zeros, variance)
+    return [of_x, of_scale, of_bias, None, None]
 
 
 @RULES.register(LayerNorm)
-def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (x, scale, *bias) = op_of(node, LayerNorm), node.inputs
+def _layer_norm(tape: Tape, op: LayerNorm, grad: str, x: str, scale: str, bias: str = "") -> Gradients:
     rank = len(tape.types[x].shape)
     mean = Reduce("mean", tuple(range(op.axis % rank, rank)))
+    of_x, of_scale = "", ""
     with tape.fused("LayerNorm"):
         centred = tape.add(Nary("sub"), x, tape.add(mean, x))
         variance = tape.add(mean, tape.add(Mul(), centred, centred))
         deviation = tape.add(Unary("sqrt"), tape.add(Add(), variance, tape.filled((1,), op.epsilon)))
         normal = tape.add(Nary("div"), centred, deviation)
-        found: list[str | None] = [None, None]
         if tape.needed(x):
             scaled = tape.add(Mul(), grad, scale)
             along = tape.add(Mul(), normal, tape.add(mean, tape.add(Mul(), scaled, normal)))
             rest = tape.add(Nary("sub"), tape.add(Nary("sub"), scaled, tape.add(mean, scaled)), along)
-            found[0] = tape.add(Nary("div"), rest, deviation)
+            of_x = tape.add(Nary("div"), rest, deviation)
         if tape.needed(scale):
-            found[1] = summed(tape, tape.add(Mul(), grad, normal), scale)
-    return [*found, *(summed(tape, grad, each) if tape.needed(each) else None for each in bias)]
+            of_scale = summed(tape, tape.add(Mul(), grad, normal), scale)
+    return [of_x, of_scale, lambda: summed(tape, grad, bias)]
 
 
 @RULES.register(Concat)
-def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
-    axis = op_of(node, Concat).axis
-    return tape.add_all(Split(axis, tuple(tape.types[each].shape[axis] for each in node.inputs)), grad)
+def _concat(tape: Tape, op: Concat, grad: str, *terms: str) -> Gradients:
+    return tape.add_all(Split(op.axis, tuple(tape.types[each].shape[op.axis] for each in terms)), grad)
 
 
 @RULES.register(Reduce)
-def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (x,), (y,) = op_of(node, Reduce), node.inputs, node.outputs
-    shape = tape.types[x].shape
+def _reduce(tape: Tape, op: Reduce, grad: str, x: str) -> Gradients:
+    (y,), shape = tape.node.outputs, tape.types[x].shape
     axes = {axis % len(shape) for axis in op.axes}
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     if not axes:
-        raise ModelError(f"op {node.name!r} (reduce) reduces nothing, and has no gradient here")
+        raise ModelError(f"op {tape.node.name!r} (reduce) reduces nothing, and has no gradient here")
     with tape.fused("Reduce"):
         if not op.keepdims:
             grad = tape.add(Reshape(kept), grad)
@@ -349,10 +340,10 @@ def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
             return [tape.add(Expand(shape), grad)]
         if not op.keepdims:
             y = tape.add(Reshape(kept), y)
-        return [tape.add(Mul(), _slope_of_reduction(tape, node, op, x, y), grad)]
+        return [tape.add(Mul(), _slope_of_reduction(tape, op, x, y), grad)]
 
 
-def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> str:
+def _slope_of_reduction(tape: Tape, op: Reduce, x: str, y: str) -> str:
     """The derivative of a reduction other than a sum by each element; equal maxima share it."""
     match op.function:
         case "max" | "min":
@@ -367,14 +358,14 @@ def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> s
         case "log_sum_exp":
             return tape.add(Unary("exp"), tape.add(Nary("sub"), x, y))
         case _:
-            raise ModelError(f"op {node.name!r} (reduce, {op.function}) has no gradient here")
+            raise ModelError(f"op {tape.node.name!r} (reduce, {op.function}) has no gradient here")
 
 
 @RULES.register(Slice)
-def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, shape = op_of(node, Slice), tape.types[node.inputs[0]].shape
+def _slice(tape: Tape, op: Slice, grad: str, x: str) -> Gradients:
+    shape = tape.types[x].shape
     if set(op.steps) - {1}:
-        raise ModelError(f"op {node.name!r} (slice) has steps, and no gradient here")
+        raise ModelError(f"op {tape.node.name!r} (slice) has steps, and no gradient here")
     before, after = [0] * len(shape), [0] * len(shape)
     for axis, start, end in zip(op.axes, op.starts, op.ends, strict=True):
         taken = range(shape[axis])[start:end]
@@ -383,8 +374,5 @@ def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
 
 
 @RULES.register(Gather)
-def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
-    data, indices = node.inputs
-    axis = op_of(node, Gather).axis
-    size = tape.types[data].shape[axis]
-    return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
+def _gather(tape: Tape, op: Gather, grad: str, data: str, indices: str) -> Gradients:
+    return [lambda: tape.add(GatherBackward(op.axis, tape.types[data].shape[op.axis]), grad, indices), None]

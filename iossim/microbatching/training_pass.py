@@ -52,9 +52,8 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
             else tape.filled(tape.types[value].shape, 0.0)  # nothing differentiable reads it
             for value in node.outputs
         ]
-        for value, grad in zip(node.inputs, gradients(tape, node, grads), strict=True):
-            if grad is not None and tape.needed(value):
-                contributions.setdefault(value, []).append(grad)
+        for value, grad in gradients(tape, node, grads):
+            contributions.setdefault(value, []).append(grad)
     learnt = [name for name in tape.weights if name in contributions]
     if not learnt:
         raise ModelError(f"network {network.name!r} has no weight that its outputs depend on; leave out `training`")
@@ -74,10 +73,9 @@ def with_batch_statistics(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         if isinstance(node.op, BatchNorm) and graph.constants.keys() >= set(node.inputs[3:]):
-            statistics = _statistics(graph, node, free)
-            nodes += statistics
-            made = (statistics[0].outputs[0], statistics[-1].outputs[0])
-            nodes.append(replace(node, inputs=(*node.inputs[:3], *made)))
+            mean, *others, variance = _statistics(graph, node, free)
+            norm = replace(node, inputs=(*node.inputs[:3], *mean.outputs, *variance.outputs))
+            nodes += [mean, *others, variance, norm]
         else:
             nodes.append(node)
     return with_nodes(graph, nodes, graph.constants)
@@ -85,11 +83,10 @@ def with_batch_statistics(graph: Graph) -> Graph:
 
 def _statistics(graph: Graph, node: Node, free: Names) -> list[Node]:
     """The ops that compute the mean of the batch (first) and its variance (last)."""
-    shape = graph.types[node.inputs[0]].shape
+    x, shape = node.inputs[0], graph.types[node.inputs[0]].shape
     mean = mean_of_batch(len(shape))
     parts = ("mean", "broadcast_mean", "centred", "squares", "variance")
-    names = [free.fresh(f"{node.name}.{part}") for part in parts]
-    (x, *_), (average, broadcast, centred, squares, variance) = node.inputs, names
+    average, broadcast, centred, squares, variance = (free.fresh(f"{node.name}.{part}") for part in parts)
     per_channel = Reshape((1, shape[1], *[1] * (len(shape) - 2)))
     return [
         Node(average, mean, (x,), (average,)),

@@ -67,7 +67,7 @@ def test_a_merged_convolution_computes_its_parts(
         merged = merged_convolution(network, units)
         nodes = [network.graph.nodes[network.units[unit].nodes[0]] for unit in units]
         weights = [network.graph.constants[node.inputs[1]].load() for node in nodes]
-        stacked, bias = merged.stack(weights, [None] * len(units))
+        stacked, bias = merged.stack([[weight] for weight in weights])
         assert bias is None
         (together,) = merged.op.evaluate([image, stacked])
         assert together.shape == merged.output.shape

@@ -166,7 +166,7 @@ def test_undone_without_the_original_it_computes_the_same(seed: int) -> None:
         if stage.strategy == "merge":
             merged = merged_convolution(network, [network.unit_index[name] for name in stage.units])
             parts = [(weights[f"{name}.conv.weight"], weights[f"{name}.conv.bias"]) for name in stage.units]
-            whole, bias = merged.stack([part[0] for part in parts], [part[1] for part in parts])
+            whole, bias = merged.stack(parts)
             assert bias is not None
             begin = 0
             for name in stage.units:

@@ -153,8 +153,8 @@ def _in_torch_order(op: Recurrent, parameter: Operand) -> Operand:
 
 @computes("quantize")
 def _quantize(op: Quantize, types: Types, x: Operand, *parameters: Operand) -> Operand:
-    scale, *zero = _along(op.axis, parameters, types)
     (made,) = op.infer(types)
+    scale, *zero = (_along(op.axis, made.shape, each) for each in parameters)
     return _rounded(torch.div(x.to(torch.float32), scale.to(torch.float32)), zero, made.dtype)
 
 
@@ -164,7 +164,7 @@ def _dequantize(op: Dequantize, types: Types, x: Operand, *parameters: Operand) 
         size = types[0].shape[op.axis]
         every = [torch.repeat_interleave(each, min(op.block, size), op.axis) for each in parameters]
         parameters = tuple(torch.narrow(each, op.axis, 0, size) for each in every)
-    scale, *zero = parameters if op.block else _along(op.axis, parameters, types)
+    scale, *zero = parameters if op.block else (_along(op.axis, types[0].shape, each) for each in parameters)
     if zero and types[0].dtype not in FP8:
         wide = torch.int64 if types[0].dtype is DType.INT32 else torch.int32
         x = torch.sub(x.to(wide), zero[0].to(wide))
@@ -220,27 +220,25 @@ def _requantised(op: StoredProduct, types: Types, *operands: Operand) -> Operand
     """The scales multiply in fp32, as they are stored."""
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = operands
     (made,) = op.infer(types)
-    total = _exact(op, [x, weight, *bias], [x_zero, w_zero], [*types[:1], *types[3:4], *types[8:]], types[5:6])
-    (w_scale,) = _along(1, [w_scale], [made, types[4]])
-    one, other, out = (
-        each.to(torch.float32) for each in (torch.reshape(x_scale, ()), w_scale, torch.reshape(y_scale, ()))
-    )
+    total = _exact(op, types, [x, weight, *bias], [x_zero, w_zero])
+    scales = (torch.reshape(x_scale, ()), _along(1, made.shape, w_scale), torch.reshape(y_scale, ()))
+    one, other, out = (each.to(torch.float32) for each in scales)
     return _rounded(torch.mul(total, torch.div(torch.mul(one, other), out)), [torch.reshape(y_zero, ())], made.dtype)
 
 
 computes("integer_conv", "integer_matmul")(
-    lambda op, types, x, weight, *zeros: _exact(op, [x, weight], [*zeros], types[:2], types[3:]).to(torch.int32)
+    lambda op, types, x, weight, *zeros: _exact(op, types, [x, weight], zeros).to(torch.int32)
 )
 
 
-def _exact(op: StoredProduct, operands: list[Operand], zeros: list[Operand], types: Types, w_zero: Types) -> Operand:
-    """A product around the zero points of its first two operands, in fp64; ``w_zero`` is the type of the second."""
-    centred = [each.to(torch.float64) for each in operands]
-    around = [*(torch.reshape(zero, ()) for zero in zeros[:1]), *_along(0, zeros[1:], [types[1], *w_zero])]
-    for place, zero in enumerate(around):
-        centred[place] = torch.sub(centred[place], zero.to(torch.float64))
-    (total,) = apply(op.product, centred, [TensorType(value.shape, DType.FLOAT64) for value in types])
-    return total
+def _exact(op: StoredProduct, types: Types, factors: Sequence[Operand], zeros: Sequence[Operand]) -> Operand:
+    """A product around the zero points of its two factors, maybe with a bias (the ninth operand), in fp64."""
+    shapes = [types[place].shape for place in (*op.places, *range(8, len(types)))]
+    centred = [each.to(torch.float64) for each in factors]
+    for place, zero in enumerate(zeros):
+        around = _along(op.columns, shapes[place], zero)
+        centred[place] = torch.sub(centred[place], around.to(torch.float64))
+    return apply(op.product, centred, [TensorType(shape, DType.FLOAT64) for shape in shapes])[0]
 
 
 def _rounded(x: Operand, zero: Sequence[Operand], dtype: DType) -> Operand:
@@ -253,11 +251,6 @@ def _rounded(x: Operand, zero: Sequence[Operand], dtype: DType) -> Operand:
     return torch.clamp(whole, limits.min, limits.max).to(DTYPES[dtype])
 
 
-def _along(axis: int, parameters: Sequence[Operand], types: Types) -> list[Operand]:
-    """Parameters of one number, or of one for each place of an axis of the first type, as they broadcast."""
-    rank = len(types[0].shape)
-    found = []
-    for parameter, value in zip(parameters, types[1:], strict=True):
-        shape = () if value.elements == 1 else tuple(-1 if at == axis % rank else 1 for at in range(rank))
-        found.append(torch.reshape(parameter, shape))
-    return found
+def _along(axis: int, shape: tuple[int, ...], parameter: Operand) -> Operand:
+    """A parameter of one number, or of one for each place of an axis of a shape, as it broadcasts to that."""
+    return torch.reshape(parameter, (-1, *[1] * (len(shape) - 1 - axis % len(shape))) if shape else ())

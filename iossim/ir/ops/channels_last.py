@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+
 from iossim.ir.op import Array, Op, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.pool import (
@@ -41,11 +43,10 @@ class ChannelsLast(Op, Generic[_First]):
     def unit_kind(self) -> str:
         return f"{self.channels_first.unit_kind}Nhwc"
 
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) > 0, "needs an input")
-        require(len(inputs[0].shape) == 4, f"its input {inputs[0]} is no images of two dimensions")
-        (y,) = self.channels_first.infer(first_types(inputs))
-        return (permuted(y, TO_LAST),)
+    def output(self, x: TensorType, *parameters: TensorType) -> TensorType:
+        require(len(x.shape) == 4, f"its input {x} is no images of two dimensions")
+        (y,) = self.channels_first.infer(first_types([x, *parameters]))
+        return permuted(y, TO_LAST)
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return self.channels_first.multiply_adds(first_types(inputs), first_types(outputs))
@@ -53,9 +54,8 @@ class ChannelsLast(Op, Generic[_First]):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return self.channels_first.flops(first_types(inputs), first_types(outputs))
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (y,) = self.channels_first.evaluate([inputs[0].transpose(TO_FIRST), *inputs[1:]])
-        return (y.transpose(TO_LAST),)
+    def compute(self, x: Array, *parameters: Array) -> Array:
+        return np.transpose(self.channels_first.compute(x.transpose(TO_FIRST), *parameters), TO_LAST)
 
 
 class ConvNhwc(ChannelsLast[Conv], ConvAttributes, kind="conv_nhwc", first=Conv, has_epilogue=True):

@@ -26,8 +26,7 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
     groups: int = 1
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        added = outputs[0].elements if len(inputs) == 3 else 0
-        return super().flops(inputs, outputs) + added
+        return super().flops(inputs, outputs) + outputs[0].elements * len(inputs[2:])
 
     def completed(self, node: OnnxNode) -> Self:
         return replace(self, **node.windows(node.window()))

@@ -147,9 +147,8 @@ class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        grad_output, weight = inputs
-        return self.transposed(grad_output.shape[2:], weight.shape[2:]).evaluate((grad_output, weight))
+    def compute(self, grad_output: Array, weight: Array) -> Array:
+        return self.transposed(grad_output.shape[2:], weight.shape[2:]).compute(grad_output, weight)
 
     def transposed(self, size: Sequence[int], kernel: Sequence[int]) -> ConvTranspose:
         """The equivalent transposed convolution, for a gradient of spatial ``size`` and such a ``kernel``."""

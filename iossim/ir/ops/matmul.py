@@ -85,8 +85,7 @@ class Gemm(
         return outputs[0].elements * inputs[0].shape[0 if self.trans_a else 1]
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        bias = outputs[0].elements if len(inputs) == 3 else 0
-        return 2 * self.multiply_adds(inputs, outputs) + bias
+        return super().flops(inputs, outputs) + outputs[0].elements * len(inputs[2:])
 
     def compute(self, a: Array, b: Array, c: Array | None = None) -> Array:
         y: Array = (a.T if self.trans_a else a) @ (b.T if self.trans_b else b)

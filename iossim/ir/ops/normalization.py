@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.op import AlongAxis, Array, Op, Role, as_float32, broadcast, normal_axis, require
+from iossim.ir.op import AlongAxis, Array, Op, Role, broadcast, normal_axis, require
 from iossim.ir.types import TensorType
 
 
@@ -86,14 +86,12 @@ class LocalResponseNorm(Op, kind="local_response_norm", onnx_types="LRN", onnx_n
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (2 * self.size + 4)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = as_float32(inputs[0])
+    def compute(self, x: Array) -> Array:
         reach = ((self.size - 1) // 2, self.size // 2)
         squares = np.pad(x * x, [(0, 0), reach, *[(0, 0)] * (x.ndim - 2)])
         channels = x.shape[1]
         total = np.sum([squares[:, offset : offset + channels] for offset in range(self.size)], axis=0)
-        y = x / (np.float32(self.bias) + np.float32(self.alpha / self.size) * total) ** np.float32(self.beta)
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return np.asarray(x / (self.bias + np.float32(self.alpha / self.size) * total) ** np.float32(self.beta))
 
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:

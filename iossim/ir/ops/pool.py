@@ -46,10 +46,8 @@ class MaxPool(_Pool, MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (math.prod(self.kernel) - 1)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (x,) = inputs
-        lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-        return (_reduce(self, x, lowest, np.maximum),)
+    def compute(self, x: Array) -> Array:
+        return _reduce(self, x, np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf, np.maximum)
 
 
 @dataclass(frozen=True)

@@ -155,11 +155,10 @@ class _Blocks(Op, onnx_names="block=blocksize"):
         """The six axes that an input of a shape is taken apart into, and their order in the output."""
         raise NotImplementedError
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (x,) = inputs
-        (made,) = self.infer([TensorType(x.shape)])
+    def compute(self, x: Array) -> Array:
         parts, order = self.parts(x.shape)
-        return (x.reshape(parts).transpose(order).reshape(made.shape),)
+        (made,) = self.infer([TensorType(x.shape)])
+        return x.reshape(parts).transpose(order).reshape(made.shape)
 
     def completed(self, node: OnnxNode) -> Self:
         return replace(self, columns_first=node.attribute("mode", "DCR") == "CRD")

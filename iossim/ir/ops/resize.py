@@ -12,7 +12,7 @@ import numpy as np
 
 from iossim.ir.onnx_node import compute_standard
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.op import Array, Op, require, widen
+from iossim.ir.op import Array, Op, require
 from iossim.ir.types import TensorType
 
 #: The operator set whose terms are used.
@@ -57,13 +57,10 @@ class Resize(
     def making(self, shape: tuple[int, ...]) -> Resize | None:
         return replace(self, sizes=shape) if self.sizes else None
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (x,) = inputs
+    def compute(self, x: Array) -> Array:
         attributes = self.to_onnx()[1]
         given = np.array(attributes.pop("sizes" if self.sizes else "scales"), None if self.sizes else np.float32)
-        operands = [widen(x), None, *[None] * bool(self.sizes), given]
-        y = compute_standard("Resize", _OPSET, operands, attributes)
-        return (y.astype(x.dtype, copy=False),)
+        return compute_standard("Resize", _OPSET, [x, None, *[None] * bool(self.sizes), given], attributes)
 
     def tables(self, shape: Sequence[int], made: Sequence[int]) -> dict[int, Array]:
         """For each axis that is resampled from ``shape`` to ``made`` the matrix ``[its size made, its size]`` of it."""

@@ -62,9 +62,8 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
 class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_element=1):
     """``max(x, 0)``, element by element."""
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (x,) = inputs
-        return (np.maximum(x, x.dtype.type(0)),)
+    def compute(self, x: Array) -> Array:
+        return np.asarray(np.maximum(x, x.dtype.type(0)))
 
 
 class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, flops_per_element=4):
@@ -95,11 +94,8 @@ class Clip(Op, kind="clip", onnx_types="Clip", onnx_names="minimum=min maximum=m
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * sum(bound is not None for bound in (self.minimum, self.maximum))
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (y,) = inputs
+    def compute(self, x: Array) -> Array:
         # ONNX returns the maximum if the bounds cross, so the maximum is applied last.
         if self.minimum is not None:
-            y = np.maximum(y, np.asarray(self.minimum).astype(y.dtype))
-        if self.maximum is not None:
-            y = np.minimum(y, np.asarray(self.maximum).astype(y.dtype))
-        return (y,)
+            x = np.maximum(x, np.asarray(self.minimum).astype(x.dtype))
+        return x if self.maximum is None else np.minimum(x, np.asarray(self.maximum).astype(x.dtype))
