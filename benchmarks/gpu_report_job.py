@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +187,17 @@ class Job:
 
         for engine, backend in self._backends.items():
             if isinstance(backend, CupyCudnnBackend):
-                self.record("counts", section=self.section, engine=engine, **asdict(backend.planning))
+                algorithms, timing = backend.machine.algorithms, backend.machine.algorithms.timing
+                counts = {
+                    "convolutions": len(algorithms.known),
+                    "plans_built": timing.lane.library.built,
+                    "candidates_timed": timing.timed,
+                    "chosen_by_timing": len(algorithms.known) - algorithms.recalled,
+                    "recalled": algorithms.recalled,
+                    "refused": len(timing.refusals),
+                    "first_refusal": next(iter(timing.refusals), ""),
+                }
+                self.record("counts", section=self.section, engine=engine, **counts)
 
 
 def probe_torch() -> None:

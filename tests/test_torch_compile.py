@@ -44,7 +44,7 @@ def compiled() -> Any:
     [
         ({"devcie": "t4"}, r"compile takes no `devcie`; did you mean 'device'\? known: "),
         ({"scheduler": "ios-bth"}, "`scheduler` 'ios-bth' is not known; did you mean 'ios-both'"),
-        ({"tune": float("nan")}, "`tune` is nan; give seconds"),
+        ({"tune": float("nan")}, "tune is nan; give seconds"),
     ],
 )
 def test_a_wrong_option_is_one_line_that_names_it(compiled: Any, options: Any, reason: str) -> None:

@@ -240,6 +240,10 @@ class WithCublas:
         self._library.cublasLtGetVersion.restype = ctypes.c_size_t
         return (("cublas", version_text(int(self._library.cublasLtGetVersion()))), *self._cudnn.versions)
 
+    @property
+    def built(self) -> int:
+        return self._cudnn.built
+
     def handle(self, stream: Stream) -> _Handle:
         return _Handle(stream.ptr, self._cudnn.handle(stream))
 

@@ -163,6 +163,10 @@ class ConvolutionLibrary(Protocol):
     #: Exceptions by which it refuses a plan that it offered; a device that is broken may raise them, too.
     refusals: tuple[type[Exception], ...]
 
+    @property
+    def built(self) -> int:
+        """Number of plans built so far."""
+
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
 

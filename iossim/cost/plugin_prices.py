@@ -16,14 +16,13 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import planned_of
 
 if TYPE_CHECKING:
-    from iossim.cost.create import CreateCostModel
     from iossim.cost.model import CostModel
     from iossim.hardware.profile import DeviceProfile
 
 
 def adapted(
     plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]
-) -> CreateCostModel:
+) -> Callable[[DeviceProfile | None, Precision, str, str, object], CostModel]:
     """The ``create`` of a plugin, which has no store; schedules record the name, so that it must be the plugin's."""
 
     def created(device: DeviceProfile | None, precision: Precision, engine: str, argument: str, _: object) -> CostModel:

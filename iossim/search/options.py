@@ -78,7 +78,7 @@ class SearchLimits:
 
     def __post_init__(self) -> None:
         if not is_count(self.max_states, 2):
-            raise OptionError(f"`max_states` {self.max_states!r} allows no block; give 2 or more, those of one unit")
+            raise OptionError(f"max_states {self.max_states!r} allows no block; give 2 or more, those of one unit")
 
     def least(self, other: SearchLimits) -> SearchLimits:
         """Intersection of both limits."""

@@ -69,7 +69,7 @@ def compile(
     """
     module = _own(module)
     if not isinstance(tune, int | float) or not 0 <= tune < inf:
-        raise OptionError(f"`tune` is {tune!r}; give seconds, or 0 to measure nothing")
+        raise OptionError(f"tune is {tune!r}; give seconds, or 0 to measure nothing")
     SCHEDULERS.find(scheduler)
     given = _bound(module, *call_arguments(example_inputs, type(module).__name__))
     place = _place(module, given)

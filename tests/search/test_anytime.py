@@ -124,7 +124,7 @@ def test_what_has_no_time_is_refused() -> None:
     for seconds in (0.0, float("nan")):
         with pytest.raises(OptionError, match="leaves no time to search"):
             SearchOptions(seconds=seconds)
-    with pytest.raises(OptionError, match="`max_states` 1 allows no block"):
+    with pytest.raises(OptionError, match="max_states 1 allows no block"):
         SearchLimits(max_states=1)
 
 

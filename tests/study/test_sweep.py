@@ -33,7 +33,7 @@ from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun
 from iossim.study.sweep import run_study
 
-SCENARIO = small_study(("ios_sample", "squeezenet"), cross_evaluate=["device", "batch"])
+SCENARIO = small_study(("ios_sample", "squeezenet"), cross_evaluate=["device", "batch"], units="model")
 
 
 @pytest.fixture(scope="module")

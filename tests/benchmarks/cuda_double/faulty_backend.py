@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-from host_device import HostDriver, Ramp
+from host_device import HostDriver, HostStream, Ramp
 from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.convolution import Asked
+from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable
 from iossim.backends.cupy_cudnn.options import parsed_options
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
@@ -42,11 +44,16 @@ class FaultyLibrary(HostLibrary):
         self._kind, self._calls = kind, 0
         self.held = {"eng0": (200, 1.0), "eng7": (48, 0.53)}
 
-    def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
-        super().execute(executable, addresses, workspace, handle)
+    def bind(self, convolution: Asked, plan: str) -> Executable:
+        return partial(self._faulty, convolution, super().bind(convolution, plan))
+
+    def _faulty(
+        self, asked: Asked, run: Executable, addresses: Mapping[str, int], workspace: int, handle: HostStream
+    ) -> None:
+        run(addresses, workspace, handle)
         self._calls += 1
         if self._kind == "wrong" or (self._kind == "nan" and handle.capture is not None):
-            y = self._tensor(addresses["y"], executable[0].y, executable[0].dtype)
+            y = self._tensor(addresses["y"], asked.y, asked.dtype)
             factor = np.float32(np.nan if self._kind == "nan" else 1.05)
             self._driver.enqueue(handle, lambda: np.copyto(y, (y * factor).astype(y.dtype)), 0.0)
         if self._calls == CALLS_UNTIL_FAULT and self._kind == "sticky":
