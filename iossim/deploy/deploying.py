@@ -173,7 +173,7 @@ def _profile_of(device: str) -> DeviceProfile:
         return load_device(device)
     except DeviceError:
         raise OptionError(
-            f"the schedule is for {device}, which is no known device; give its profile, --device FILE.yaml"
+            f"the schedule is for {device}, which is no known device; give its profile, `device` FILE.yaml"
         ) from None
 
 

@@ -53,16 +53,16 @@ def plain_schedule(network: Network, name: str) -> Schedule:
 
 def split_names(text: str, plain: Sequence[str] = PLAIN) -> tuple[list[str], list[str]]:
     """``sequential,torch`` as schedulers (of ``plain``) and baselines; raises OptionError naming the unknown one."""
-    names = once(list(filter(None, text.split(","))), "--compare")
+    names = once(list(filter(None, text.split(","))), "`compare`")
     for name in names:
         owner = name.partition("-")[0]
         if name in plain or name in BASELINES:
             continue
         if owner not in BASELINES:
-            raise OptionError(f"--compare {name!r} is not known; {did_you_mean(name, [*plain, *BASELINES])}")
+            raise OptionError(f"`compare` {name!r} is not known; {did_you_mean(name, [*plain, *BASELINES])}")
         known = import_module(BASELINES[owner]).BASELINES
         if name not in known:
-            raise OptionError(f"--compare {name!r} is not known; {did_you_mean(name, known)}")
+            raise OptionError(f"`compare` {name!r} is not known; {did_you_mean(name, known)}")
     return [name for name in names if name in plain], [name for name in names if name not in plain]
 
 
