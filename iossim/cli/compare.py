@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
@@ -61,6 +62,7 @@ def compare(
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
 
+    @cache
     def document() -> dict[str, Any]:
         from iossim.base.memory import peak_memory_bytes
 
