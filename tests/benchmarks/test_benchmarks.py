@@ -31,7 +31,8 @@ def test_every_table_that_is_written_is_kept(capsys: pytest.CaptureFixture[str])
 def test_every_benchmark_is_importable() -> None:
     # In a process of its own: other tests have a module `conftest`, too.
     names = ", ".join(sorted(path.stem for path in FOLDER.glob("*.py")))
-    subprocess.run([sys.executable, "-c", f"import {names}"], cwd=FOLDER, check=True)
+    code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import {names}"
+    subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parent, check=True)
 
 
 def test_a_network_is_compared_with_itself() -> None:
