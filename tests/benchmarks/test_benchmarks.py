@@ -28,7 +28,9 @@ def test_every_table_that_is_written_is_kept(capsys: pytest.CaptureFixture[str])
     assert set(capsys.readouterr().out.split()) <= {path.stem for path in tables.TABLES.glob("*.csv")}
 
 
+@pytest.mark.torch
 def test_every_benchmark_is_importable() -> None:
+    pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
     # In a process of its own: other tests have a module `conftest`, too.
     names = ", ".join(sorted(path.stem for path in FOLDER.glob("*.py")))
     code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import {names}"
