@@ -135,7 +135,7 @@ def _grouped_product(calls: UnitChains, node: Node, op: GroupedMatMul) -> None:
 
 @OP_CALLS.register(Gather)
 def _gather(calls: UnitChains, node: Node, op: Gather) -> None:
-    """Along an axis of its own for all indices, which are flat."""
+    """A lookup at flat indices; the output's view has one axis for all of them."""
     x, given, axis = calls.looked_up(node)
     y, shape = calls.written(node), calls.graph.types[node.inputs[1]].shape
     indices = given if given.is_dense else calls.dense_copy(given)

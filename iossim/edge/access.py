@@ -235,7 +235,7 @@ def _matmul(op: MatMul, box: Box, a: TensorType, b: TensorType, part: ParameterP
 
 @ACCESS.register(LayerNorm, Softmax)
 def _over_axes(op: LayerNorm | Softmax, box: Box, x: TensorType, *parameters: TensorType) -> Piece | None:
-    """Axes that are summed over are whole."""
+    """A piece of an op that sums over axes; None unless the box is whole along these."""
     first = op.axis % len(x.shape)
     last = first + 1 if isinstance(op, Softmax) and not op.flatten else len(x.shape)
     is_whole = box.shape[first:last] == x.shape[first:last]

@@ -19,7 +19,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
 
-#: Told how much of a piece of work is done, and how much there is in all.
+#: Callback for the progress of a piece of work: how much is done, and how much there is in all.
 Progress = Callable[[int, int], None]
 
 

@@ -207,7 +207,7 @@ def _format_of(path: Path, others: Sequence[Format]) -> Format:
 
 
 def kind_of_file(path: Path, expected: str) -> str:
-    """What a file seems to be, and what reads it or else the remedy ``expected``; empty if unknown."""
+    """Description of a file, with the commands that read it, or else the remedy ``expected``; empty if unknown."""
     try:
         text = read_file(path)
     except MeasurementError:

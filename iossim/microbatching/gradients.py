@@ -121,7 +121,7 @@ class Tape(GraphBuilder):
         return replace(network, name=name, graph=graph, units=tuple(units), blocks=tuple(blocks))
 
 
-#: Of each input its gradient, or a function that makes it, which is called where it is required; None for none.
+#: Gradient of each input, or a function that makes it, called only where it is required; None if there is none.
 Gradients = Sequence[Callable[[], str] | str | None]
 Rule = Callable[..., Gradients]
 RULES = KindTable[Rule]()

@@ -76,7 +76,7 @@ class Model(Labelled):
     #: Complete shapes of inputs by name, and sizes of named dimensions, as in ``--shape`` and ``--dim``.
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
-    #: As of a study; empty for that of the study.
+    #: Unit policy, as the field of the same name of a study; empty for the study's own.
     units: str = ""
     max_block: int | None = Field(default=None, ge=1)
     #: A single block, by its name, or its number: 1 is the first, -1 the last.

@@ -76,7 +76,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, *arguments: Any, **keywords: Any) -> Any:
-        """What the module returns. Where PyTorch traces or transforms a call, it is the module's own."""
+        """The module's outputs, by its schedule; by the module itself while PyTorch traces or transforms the call."""
         call = self._signature.bind(*arguments, **keywords)
         given = dict(call.arguments)
         call.apply_defaults()

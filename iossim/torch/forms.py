@@ -99,7 +99,7 @@ class Results:
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}
-        #: What is no tensor is returned as it is.
+        #: Outputs in order: a value that every call returns (no tensor, or one of the module's own), or how to view it.
         self._results: list[Any] = []
         tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
         for number, output in enumerate(outputs):

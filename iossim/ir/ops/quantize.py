@@ -6,6 +6,7 @@ weights of a few bits are those of the numbers: sums of fp32, rounded to the typ
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import ClassVar, Self, TypeVar
@@ -279,9 +280,9 @@ class IntegerMatMul(_Integer, kind="integer_matmul", onnx_types="MatMulInteger")
 class Dequantised(StoredProduct):
     """Base of products of numbers stored with scales, which ONNX writes as DequantizeLinear and the product."""
 
+    @abstractmethod
     def plain(self, inputs: Sequence[T], dequantise: Callable[[Dequantize, Sequence[T]], T]) -> list[T]:
         """The operands of :attr:`product`, stored ones by a function of their op and of its operands."""
-        raise NotImplementedError
 
     def _of_numbers(self, *inputs: TensorType | None) -> TensorType:
         given = [value for value in inputs if value is not None]

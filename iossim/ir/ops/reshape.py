@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -151,9 +152,9 @@ class _Blocks(Op, onnx_names="block=blocksize"):
     block: int
     columns_first: bool = False
 
+    @abstractmethod
     def parts(self, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The six axes that an input of a shape is taken apart into, and their order in the output."""
-        raise NotImplementedError
 
     def compute(self, x: Array) -> Array:
         parts, order = self.parts(x.shape)

@@ -78,7 +78,7 @@ class Speller:
             (made,) = node.outputs
             if not (is_last := made in called):
                 called[made] = self.names.fresh(f"{name}.{node.op.kind}")
-            # What dequantises joins the product when the file is read, and is no node of a unit.
+            # A dequantisation joins the product when the file is read: it is no node of a unit, and has no name.
             own = name if is_last else "" if isinstance(node.op, Dequantize) else called[made]
             read = [called.get(each, each) for each in node.inputs]
             self._single(node.op, own, read, [called[made]], parts.types[node.inputs[0]])

@@ -15,7 +15,8 @@ from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 
 Pass = Callable[[Graph], Graph]
-#: The nodes in place of others, by the names of those, for one node; their constants are added to the given.
+#: Function from one node to replacements: new nodes by the name of the node that they replace. It adds their constants
+#: to the given ones.
 _Replacing = Callable[[Graph, Node, dict[str, Constant]], Mapping[str, Sequence[Node]]]
 
 
