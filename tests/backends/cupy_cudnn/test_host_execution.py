@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from host_device import HostDriver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, save
+from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
 from small_networks import OPS, UNITS, of_op
 from torch_op_cases import MORE_CASES
@@ -38,7 +38,6 @@ from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.reshape import Transpose
-from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import Hardmax
 from iossim.ir.ops.unary import Relu
@@ -48,79 +47,41 @@ from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule
 
 
-def hrnet(width: int = 18, size: int = 224, blocks: int = 4, modules: tuple[int, ...] = (1, 4, 3)) -> Network:
-    """HRNet-W18 up to its last exchange; smaller with fewer basic ``blocks`` a branch and ``modules`` a stage."""
-    b = GraphBuilder(f"hrnet_w{width}")
-
-    def conv(x: str, filters: int, kernel: int, stride: int = 1, relu: bool = True) -> str:
-        with b.unit(f"u{len(b.types)}", "Conv"):
-            made = b.conv(x, filters, kernel, stride=stride, padding=kernel // 2)
-            return b.add(Relu(), made) if relu else made
-
-    def added(values: list[str]) -> str:
-        with b.unit(f"u{len(b.types)}", "Add-Relu"):
-            return b.add(Relu(), b.add(Add(), *values) if len(values) > 1 else values[0])
-
-    def exchanged(x: str, source: int, target: int) -> str:
-        """Contribution of branch ``source`` to branch ``target``; each branch has half the resolution of the one before."""
-        if source > target:
-            factor = 2.0 ** (source - target)
-            up = Resize((1.0, 1.0, factor, factor), (), "nearest", "asymmetric", "floor")
-            return b.add(up, conv(x, width << target, 1, relu=False))
-        for step in range(source, target):
-            x = conv(x, width << (target if step == target - 1 else source), 3, 2, step < target - 1)
-        return x
-
-    x = conv(conv(b.input("x", (1, 3, size, size)), 64, 3, 2), 64, 3, 2)
-    for block in range(blocks):  # bottlenecks
-        y = conv(conv(conv(x, 64, 1), 64, 3), 256, 1, relu=False)
-        x = added([y, conv(x, 256, 1, relu=False) if block == 0 else x])
-    branches = [conv(x, width, 3), conv(x, 2 * width, 3, 2)]
-    for stage, count in enumerate(modules):
-        if stage:
-            branches.append(conv(branches[-1], width << len(branches), 3, 2))
-        for _ in range(count):
-            places = range(len(branches))
-            for place, _ in product(places, range(blocks)):
-                inner = conv(conv(branches[place], width << place, 3), width << place, 3, relu=False)
-                branches[place] = added([inner, branches[place]])
-            branches = [added([exchanged(branches[j], j, i) for j in places]) for i in places]
-    return b.network(branches)
-
-
-def agree(
-    network: Network,
-    schedule: AnySchedule,
-    engine: Engine,
-    *,
-    chosen: bool = True,
-    in_place: bool = True,
-    seed: int = 0,
-) -> None:
+def agree(network: Network, schedule: AnySchedule, engine: Engine = Engine.GRAPH, seed: int = 0) -> None:
     backend = HostBackend(engine=engine, driver=HostDriver(seed))
+    backend.agree(network, backend.lowered(network, schedule))
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    engine=st.sampled_from(UNDIVIDED),
+    precision=st.sampled_from([Precision.FP32, Precision.FP16, Precision.BF16]),
+    layout=st.sampled_from(["", "nhwc", "nchw"]),
+    streams=st.booleans(),
+    chosen=st.booleans(),
+    in_place=st.booleans(),
+)
+def test_random_stages_and_streams_of_random_networks(
+    seed: int, engine: Engine, precision: Precision, layout: str, streams: bool, chosen: bool, in_place: bool
+) -> None:
+    """In every precision and layout, whatever algorithms are chosen, and wherever values lie."""
+    network = stored_in(random_network(seed, movers=seed % 2 == 0), precision)
+    schedule = (random_streams if streams else random_schedule)(network, seed)
+    backend = HostBackend(precision, engine, HostDriver(seed), layout=layout)
     choices = backend.choices(network) if chosen else None
     backend.agree(network, backend.lowered(network, schedule, choices, in_place=in_place))
-
-
-@settings(max_examples=25)
-@given(seed=st.integers(0, 10**6), engine=st.sampled_from(UNDIVIDED), chosen=st.booleans(), in_place=st.booleans())
-def test_random_schedules_of_random_networks(seed: int, engine: Engine, chosen: bool, in_place: bool) -> None:
-    network = random_network(seed, movers=seed % 2 == 0)
-    agree(network, random_schedule(network, seed), engine, chosen=chosen, in_place=in_place, seed=seed)
-
-
-@settings(max_examples=10)
-@given(seed=st.integers(0, 10**6), engine=st.sampled_from(UNDIVIDED))
-def test_random_streams(seed: int, engine: Engine) -> None:
-    network = random_network(seed, movers=True)
-    agree(network, random_streams(network, seed), engine, seed=seed)
+    assert all(asked.last == (layout == "nhwc") for asked in backend.library.asked if layout)
 
 
 @pytest.mark.parametrize("name", [*OPS, *UNITS])
-def test_every_op_and_every_way_ops_meet(name: str) -> None:
-    network = {**OPS, **UNITS}[name]()
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
+def test_every_op_and_every_way_ops_meet(name: str, precision: Precision) -> None:
+    network = stored_in({**OPS, **UNITS}[name](), precision)
     assert not fallbacks(network)
-    agree(network, sequential_schedule(network), Engine.GRAPH)
+    backend = HostBackend(precision)
+    backend.agree(network)
+    assert all(asked.dtype is precision.storage for asked in backend.library.asked)
 
 
 @given(data=st.data(), average=st.booleans())
@@ -170,15 +131,6 @@ def test_every_unit_of_the_zoo_has_a_program(model: str) -> None:
     assert all(program.calls for program in found)
 
 
-def test_hrnet_is_planned_and_a_small_one_runs() -> None:
-    """Which was refused for its Resize."""
-    whole = hrnet()
-    assert sum(isinstance(node.op, Resize) for node in whole.graph.nodes) == 31
-    assert not fallbacks(whole)
-    small = hrnet(2, 32, 1, (1,))
-    agree(small, random_schedule(small, seed=2), Engine.GRAPH)
-
-
 #: Kinds that are computed on the host alone: recurrent layers, gradients, and what inference hardly has.
 ON_HOST = {
     *("gru", "lstm", "rnn", "average_pool_backward", "conv_backward_filter", "gather_backward", "max_pool_backward"),
@@ -214,7 +166,7 @@ def test_no_kind_of_op_is_refused(tmp_path: Path) -> None:
     assert device | host.keys() == set(KINDS.own())
     assert host.keys() - device == ON_HOST
     for kind in ON_HOST:
-        agree(host[kind], sequential_schedule(host[kind]), Engine.GRAPH, chosen=False)
+        agree(host[kind], sequential_schedule(host[kind]))
 
 
 def with_fallbacks() -> Network:
@@ -236,7 +188,7 @@ def test_what_no_kernel_computes_runs_on_the_host_with_a_remark(
     say_once.cache_clear()
     network = with_fallbacks()
     for seed in range(3):
-        agree(network, random_schedule(network, seed), engine, chosen=False, seed=seed)
+        agree(network, random_schedule(network, seed), engine, seed)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         "warning: max_pool of 'fallbacks' (op 'pooled') runs on the host, by NumPy, and the device waits: "

@@ -13,13 +13,12 @@ from host_backend import HostBackend
 from host_device import DropsEdges, HostDriver
 from host_kernels import host_kernel
 from host_library import HostLibrary
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from needed_waits import needed_waits
 from precisions import stored_in
 from quantised_networks import QUANTISED, convolution, scales, whole
-from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
-from small_networks import OPS, UNITS
+from random_networks import random_inputs, random_network, random_schedule, random_streams
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution
 from iossim.backends.cupy_cudnn.driver import EnginePlan
@@ -30,7 +29,7 @@ from iossim.base.errors import say_once
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import BackendError, Timing, context_of
-from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.execution.engine import Engine
 from iossim.execution.layouts import suits_channels_last
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
@@ -46,55 +45,10 @@ from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.schedule import AnySchedule
 
 SIXTEEN = (Precision.FP16, Precision.BF16)
 #: A step of whole numbers over the largest value, of outputs that take a range of few steps.
 LARGEST_STEP = 0.05
-
-
-def agree(
-    network: Network, schedule: AnySchedule, engine: Engine = Engine.GRAPH, layout: str = "", seed: int = 0
-) -> HostLibrary:
-    """Outputs are within the tolerance; the library, with all that it was asked for."""
-    backend = HostBackend(network.precision, engine, HostDriver(seed), layout=layout)
-    backend.agree(network, backend.lowered(network, schedule, backend.choices(network)))
-    return backend.library
-
-
-@pytest.mark.parametrize("name", [*OPS, *UNITS])
-@pytest.mark.parametrize("precision", SIXTEEN)
-def test_every_op_in_16_bits(name: str, precision: Precision) -> None:
-    network = stored_in({**OPS, **UNITS}[name](), precision)
-    library = agree(network, sequential_schedule(network))
-    assert all(asked.dtype is precision.storage for asked in library.asked)
-
-
-@settings(max_examples=12)
-@given(
-    seed=st.integers(0, 10**6),
-    engine=st.sampled_from(UNDIVIDED),
-    precision=st.sampled_from(SIXTEEN),
-    layout=st.sampled_from(["nhwc", "nchw"]),
-)
-def test_random_schedules_in_16_bits(seed: int, engine: Engine, precision: Precision, layout: str) -> None:
-    network = stored_in(random_network(seed, movers=seed % 2 == 0), precision)
-    library = agree(network, random_schedule(network, seed), engine, layout, seed)
-    assert all(asked.last == (layout == "nhwc") for asked in library.asked)
-
-
-@settings(max_examples=6)
-@given(seed=st.integers(0, 10**6), precision=st.sampled_from(SIXTEEN))
-def test_random_streams_in_16_bits(seed: int, precision: Precision) -> None:
-    network = stored_in(random_network(seed, movers=True), precision)
-    agree(network, random_streams(network, seed), seed=seed)
-
-
-@settings(max_examples=8)
-@given(seed=st.integers(0, 10**6))
-def test_fp32_computes_the_same_with_channels_last(seed: int) -> None:
-    network = random_network(seed, movers=True)
-    agree(network, random_schedule(network, seed), layout="nhwc", seed=seed)
 
 
 def convolved(channels: int, count: int = 2) -> Network:

@@ -1,46 +1,33 @@
-"""Every command that can take over a second shows a bar on a terminal, and the bar is gone before its words appear."""
+"""A small run of every command: JSON that its schema names whole, and a bar where it may take over a second, gone before its words."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import pty
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_backend import FakeBackend
-from small_runs import RUNS, write_files
+from command_line import printed
+from jsonschema import Draft202012Validator
+from small_runs import FAKE, RUNS, write_files
 
 import iossim.cli.bars
 import iossim.cli.progress
 from iossim.base import compile_time
 from iossim.cli.main import build_command, main
-from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.profiling import ProfileOptions, profile_parts
-from iossim.cost.measured.store import MeasurementStore
-from iossim.execution.backend import Timing
-from iossim.models.load import load
+from iossim.report.schemas import schema
 
-
-def commands() -> set[str]:
-    """The names of all commands, those of groups behind their group's."""
-
-    def leaves(command: Any, path: tuple[str, ...]) -> Iterator[str]:
-        for name, each in getattr(command, "commands", {}).items():
-            yield from leaves(each, (*path, name))
-        if not hasattr(command, "commands"):
-            yield " ".join(path)
-
-    return set(leaves(build_command(), ()))
-
-
+#: Libraries that a command needs.
+NEEDS = {"deploy": "onnxruntime", "rules-verify": "z3", "study report": "altair"}
 #: Character of which rich draws bars.
 BAR = "━"
 #: Commands that look something up, or write a file to begin with: they answer within a second.
@@ -48,14 +35,12 @@ QUICK = {
     "devices list", "devices new", "devices show", "devices validate", "measurements list", "measurements prune",
     "models list", "rules list", "rules show", "schema", "study list", "study new", "study show",
 }  # fmt: skip
-#: One case of each other command, by its name; the first three print no JSON.
-CASES = {
+#: Commands that print no JSON.
+OTHERS = {
     "models export": "models export squeezenet --out squeezenet.onnx",
     "schedules export": "schedules export greedy.json --out theirs.json",
-    "study report": "study report ran",
-} | {name: line for name in commands() - QUICK for _, line in reversed(RUNS) if f"{line} ".startswith(f"{name} ")}
-#: Cases of several seconds of work.
-SLOW = {"calibrate", "dataflow run", "doctor", "rules verify", "run", "study report", "study run"}
+    "study report": "study report reported",
+}
 
 
 class AtOnce:
@@ -96,44 +81,76 @@ def terminal() -> Iterator[tuple[int, list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what commands read."""
-    folder = tmp_path_factory.mktemp("progress")
+    folder = tmp_path_factory.mktemp("made")
     write_files(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["study", "run", "tiny.yaml", "--out", "ran", "--workers", "1", "--no-report"]) == 0
-    with MeasurementStore(folder / "s.sqlite") as store:
-        prices = MeasuredCostModel(FakeBackend(), store, Timing(3, 0))
-        prices.boundary_us()
-        network = load("ios_sample")
-        prices.measure(*(b for part in profile_parts(network, prices, ProfileOptions(2, 2)) for b in part.batches))
     return folder
 
 
-def test_every_command_has_a_case_or_is_quick() -> None:
-    assert commands() == CASES.keys() | QUICK
-    assert not CASES.keys() & QUICK
+def sealed(form: Any) -> Any:
+    """A schema that allows no keys but those that it names, where it names any."""
+    if isinstance(form, list):
+        return [sealed(each) for each in form]
+    if not isinstance(form, dict):
+        return form
+    made = {key: sealed(each) for key, each in form.items()}
+    return {"additionalProperties": False, **made} if "properties" in made and "required" in made else made
 
 
+def commands(command: Any, words: str = "") -> Iterator[tuple[str, bool]]:
+    """All commands by their words, and whether they print JSON."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, f"{words} {name}".strip())
+    if not hasattr(command, "commands"):
+        yield words, any("--json" in parameter.opts for parameter in command.params)
+
+
+def test_every_command_is_run_or_quick() -> None:
+    def run(words: str, lines: Iterable[str]) -> bool:
+        return any(f"{line} ".startswith(f"{words} ") for line in lines)
+
+    known = dict(commands(build_command()))
+    assert [words for words, has_json in known.items() if has_json and not run(words, (line for _, line in RUNS))] == []
+    assert {words for words, has_json in known.items() if not has_json} <= OTHERS.keys() | QUICK <= known.keys()
+
+
+RUN_FIRST = {
+    "s.sqlite": f"profile {FAKE} --store s.sqlite",
+    "reported": "study run tiny.yaml --no-report --out reported",
+}
+
+
+@pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize(
-    "command", [pytest.param(each, marks=[pytest.mark.slow] if each in SLOW else []) for each in sorted(CASES)]
+    ("name", "command"), [*RUNS, *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS.items())]
 )
-def test_a_bar_is_drawn(command: str, files: Path, fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By each command's first moments: whatever of it takes over a second, a bar was there or comes."""
-    folder = tmp_path / "here"
-    shutil.copytree(files, folder)
-    monkeypatch.chdir(folder)
+def test_a_bar_is_drawn_and_json_is_valid(name: str, command: str, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar by the first moments of the command: whatever of it takes over a second, a bar was there or comes."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    monkeypatch.chdir(made)
+    for file, first in RUN_FIRST.items():
+        if file in command and not Path(file).exists():
+            printed(first)
+    has_json = name not in OTHERS
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(iossim.cli.bars, "Timer", AtOnce)
     with terminal() as (slave, shown), open(os.dup(slave), "w", encoding="utf-8") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        assert main(shlex.split(CASES[command].replace("--out ran", "--out again"))) == 0
+        with redirect_stdout(io.StringIO()) as printed_json:
+            assert main([*shlex.split(command), *["--json"] * has_json]) == 0
         monkeypatch.undo()
-    assert BAR in shown[0]
+    assert BAR in shown[0] or any(f"{command} ".startswith(f"{words} ") for words in QUICK)
+    if has_json:
+        form = sealed({"type": "array", "items": schema(name)} if name == "rule" else schema(name))
+        found = json.loads(printed_json.getvalue())
+        assert [error.message[-300:] for error in Draft202012Validator(form).iter_errors(found)] == []
+        # It is no schema that takes anything.
+        assert list(Draft202012Validator(form).iter_errors([found] if isinstance(found, dict) else {"": found}))
 
 
-def test_words_stand_alone_on_a_terminal(files: Path) -> None:
+def test_words_stand_alone_on_a_terminal(tmp_path: Path) -> None:
     """The bar is taken away before the first of them, and does not come again."""
     program = (
         "import sys, time, iossim.cli.bars as bars, iossim.cli.progress as progress\n"
@@ -147,7 +164,7 @@ def test_words_stand_alone_on_a_terminal(files: Path) -> None:
     with terminal() as (slave, shown):
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
         subprocess.run(
-            [sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment, check=True, cwd=files
+            [sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment, check=True, cwd=tmp_path
         )
     before, _, behind = shown[0].partition("words")
     assert BAR in before
