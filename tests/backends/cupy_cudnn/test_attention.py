@@ -45,6 +45,14 @@ def ran(
     return backend.library, backend.algorithm(network)
 
 
+def slow_in_one_call(asked: Asked) -> Mapping[EnginePlan, float]:
+    """The usual plans, of which one call of an attention is slower than its products."""
+    return {plan: us + 500.0 * isinstance(asked, FusedAttention) for plan, us in default_plans(asked).items()}
+
+
+PLANS = {"fused": default_plans, "apart": slow_in_one_call}
+
+
 def fused_of(library: HostLibrary) -> FusedAttention | None:
     return next((asked for asked in library.asked if isinstance(asked, FusedAttention)), None)
 
@@ -60,7 +68,7 @@ def fused_of(library: HostLibrary) -> FusedAttention | None:
     joined=st.booleans(),
     before=st.booleans(),
     shared=st.sampled_from([1, HEADS]),
-    by=st.sampled_from(["fused", "apart"]),
+    by=st.sampled_from(list(PLANS)),
 )
 def test_an_attention_however_it_is_spelt(
     precision: Precision,
@@ -74,15 +82,11 @@ def test_an_attention_however_it_is_spelt(
     shared: int,
     by: str,
 ) -> None:
-    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
-        slow = by == "apart" and isinstance(asked, FusedAttention)
-        return {plan: 500.0 if slow else us for plan, us in default_plans(asked).items() if plan.name != "refused"}
-
     network = attention(
         precision, scaled=scaled, mask=mask, scaled_mask=scaled_mask, casts=casts, joined=joined, before=before,
         shared=shared,
     )  # fmt: skip
-    library, algorithm = ran(network, engine, plans_of)
+    library, algorithm = ran(network, engine, PLANS[by])
     asked = fused_of(library)
     if (mask and scaled_mask) or scaled == "values":  # cuDNN adds a mask to what is scaled, and scales no values
         assert asked is None
@@ -112,18 +116,14 @@ def test_capped_scores_and_heads_of_all_sequences_in_one_axis_run_apart(
     assert fused_of(library) is None
 
 
-@pytest.mark.parametrize("by", ["fused", "apart"])
+@pytest.mark.parametrize("by", PLANS)
 @pytest.mark.parametrize("casts", [False, True])
 def test_a_query_that_sees_no_key_gets_zeros(casts: bool, by: str) -> None:
-    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
-        slow = by == "apart" and isinstance(asked, FusedAttention)
-        return {plan: us + 500.0 * slow for plan, us in default_plans(asked).items()}
-
     network = attention(scaled="scores", checked=True, casts=casts)
     (made,) = evaluate_graph(network.graph, made_arrays(network.graph.inputs, network.graph.types)).values()
     assert not made[:, 0].any()
     assert made[:, 1:].all()
-    library, algorithm = ran(network, plans_of=plans_of)
+    library, algorithm = ran(network, plans_of=PLANS[by])
     asked = fused_of(library)
     assert asked is not None
     assert asked.mask is not None
@@ -157,17 +157,12 @@ def test_where_cudnn_has_no_such_call_it_is_computed_apart() -> None:
     assert algorithm.startswith("apart:")
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_the_choice_is_kept_and_found_again(slow: bool, tmp_path: Path) -> None:
-    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
-        return {
-            plan: us + 500.0 * (slow and isinstance(asked, FusedAttention)) for plan, us in default_plans(asked).items()
-        }
-
+@pytest.mark.parametrize("by", PLANS)
+def test_the_choice_is_kept_and_found_again(by: str, tmp_path: Path) -> None:
     kept = tmp_path / "choices.json"
-    first, again = (ran(attention(), plans_of=plans_of, choices=kept)[1] for _ in range(2))
+    first, again = (ran(attention(), plans_of=PLANS[by], choices=kept)[1] for _ in range(2))
     assert first == again
-    assert first.startswith("apart:" if slow else "fused:")
+    assert first.startswith(f"{by}:")
     of = [choice["of"] for place in json.loads(kept.read_text())["places"] for choice in place["choices"].values()]
     assert "an attention of 2x2x6x8 to 2x2x6x8 in bf16" in of
 

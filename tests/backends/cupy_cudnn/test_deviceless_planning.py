@@ -60,15 +60,6 @@ LAYOUTS = {"x": dense(1, 64, 56, 56), "w": dense(96, 64, 3, 3), "y": dense(1, 96
 CONVOLUTION = Convolution(*LAYOUTS.values(), (1, 1), (1, 1), (1, 1), (1, 1), True, "relu")
 
 
-@pytest.mark.parametrize("name", [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name])
-def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> None:
-    for convolution in convolutions({**OPS, **UNITS}[name]()):
-        plans = tuple(graphs.plans(convolution))
-        assert plans, convolution
-        assert len({plan.name for plan in plans}) == len(plans)
-        assert all(plan.workspace_bytes >= 0 for plan in plans)
-
-
 def test_a_target_of_sms_is_part_of_a_plans_name_and_few_engines_take_it(graphs: CudnnGraphs) -> None:
     """On an H100 targets of up to 16 are planned, the same in another process; where none is, there are no plans."""
     layouts = {name: replace(layout, strides=channels_last(layout.shape)) for name, layout in LAYOUTS.items()}
@@ -109,37 +100,41 @@ def test_products_of_stacks_are_planned_as_they_are_asked_for(
     assert not described.planned_names(Product(*wide, precision.storage))
 
 
+HEADS = TensorLayout((2, 12, 128, 64), (128 * 768, 64, 768, 1))
+
+
+def heads(count: int, tokens: int) -> TensorLayout:
+    """Of a decoder as they lie in its tokens."""
+    return TensorLayout((1, count, tokens, 64), (tokens * count * 64, 64, count * 64, 1))
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
-@pytest.mark.parametrize("mask", [None, (1, 1, 1, 128), (2, 12, 128, 128)], ids=["bare", "row", "full"])
+@pytest.mark.parametrize(
+    ("q", "k", "mask", "is_causal"),
+    [
+        (HEADS, HEADS, None, False),
+        (HEADS, HEADS, (1, 1, 1, 128), False),
+        (HEADS, HEADS, (2, 12, 128, 128), False),
+        (heads(32, 1), heads(8, 128), None, False),
+        (heads(32, 128), heads(8, 128), None, True),
+        (heads(32, 16), heads(8, 128), (1, 1, 16, 128), False),
+    ],
+    ids=["bare", "row", "full", "a step behind a past", "prefill", "several tokens behind a past"],
+)
 @pytest.mark.usefixtures("graphs")
 def test_attentions_are_planned_as_they_are_asked_for(
-    mask: tuple[int, ...] | None, precision: Precision, device: str
+    q: TensorLayout, k: TensorLayout, mask: tuple[int, ...] | None, is_causal: bool, precision: Precision, device: str
 ) -> None:
-    """Of the heads of a BERT as they lie in its tokens; built by the device's own driver only, as products are."""
+    """Of the heads of a BERT, and of decoders with shared keys; built by the device's own driver only, as products are."""
     described = CudnnGraphs(CudnnOptions(), describe(device))
-    heads = TensorLayout((2, 12, 128, 64), (128 * 768, 64, 768, 1))
-    asked = FusedAttention(heads, heads, heads, heads, 0.125, precision.storage, mask and dense(*mask))
+    asked = FusedAttention(q, k, k, q, 0.125, precision.storage, mask and dense(*mask), is_causal)
     names = described.planned_names(asked)
     assert names
     assert all(name.startswith("eng") for name in names)
     if RUNTIME_VARIABLE in os.environ:
         assert described.named(asked, names[0]) is None
         assert "cuLibraryLoadData" in described.refusal(asked)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("queries", "is_causal", "masked"), [(1, False, False), (128, True, False), (16, False, True)])
-@pytest.mark.usefixtures("graphs")
-def test_decoders_with_shared_keys_are_planned(queries: int, is_causal: bool, masked: bool, device: str) -> None:
-    """A step behind a past, a prefill, and several tokens behind a past, whose mask is added."""
-    keys = 128
-    q, k = (
-        TensorLayout((1, heads, n, 64), (n * heads * 64, 64, heads * 64, 1)) for heads, n in ((32, queries), (8, keys))
-    )
-    mask = dense(1, 1, queries, keys) if masked else None
-    asked = FusedAttention(q, k, k, q, 0.125, DType.BFLOAT16, mask, is_causal)
-    assert CudnnGraphs(CudnnOptions(), describe(device)).planned_names(asked)
 
 
 def test_an_attention_that_cudnn_does_not_take_has_no_plan_and_a_reason(graphs: CudnnGraphs) -> None:
@@ -151,23 +146,25 @@ def test_an_attention_that_cudnn_does_not_take_has_no_plan_and_a_reason(graphs: 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
-def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, device: str, graphs: CudnnGraphs) -> None:
-    """Fused with bias and activation, and apart; images and slices of their channels with channels last.
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
+@pytest.mark.usefixtures("graphs")
+def test_every_kind_of_convolution_has_plans(precision: Precision, device: str) -> None:
+    """Fused with bias, residual and activation, and apart; images and slices of their channels, last in 16 bits.
 
     What is compiled for its activation is planned, and built by the device's own driver only.
     """
-    activations = set()
+    activations, is_short = set(), precision is not Precision.FP32
     described = CudnnGraphs(CudnnOptions(), describe(device))
     for name in [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name]:
-        for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), precision), channels_last=True):
-            assert (convolution.dtype, convolution.last) == (precision.storage, True)
+        for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), precision), channels_last=is_short):
+            assert convolution.dtype is precision.storage
+            assert convolution.last or not is_short
             activations.add(convolution.activation)
             if convolution.compiles_activation:
                 assert 0 < len(described.planned_names(convolution)) <= MOST_COMPILED, (name, convolution)
             else:
                 assert next(described.plans(convolution), None), (name, convolution)
-    assert activations == {"", "relu", "sigmoid", "swish", "gelu"}
+    assert activations == {"", "relu", *(["sigmoid", "swish", "gelu"] if is_short else [])}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -193,15 +190,6 @@ def test_every_product_of_whole_numbers_has_plans(device: str) -> None:
     for convolution in asked:
         assert (convolution.dtype, convolution.last) == (DType.INT8, True)
         assert next(described.plans(convolution), None), convolution
-
-
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
-@pytest.mark.parametrize("last", [False, True])
-def test_a_residual_is_added_in_the_same_call(precision: Precision, last: bool, graphs: CudnnGraphs) -> None:
-    asked = convolutions(stored_in(UNITS["conv, residual and relu"](), precision), last)
-    (found,) = [each for each in asked if each.z and each.activation == "relu"]
-    assert (found.bias, found.last) == (True, last)
-    assert next(graphs.plans(found), None), found
 
 
 @pytest.mark.usefixtures("graphs")
