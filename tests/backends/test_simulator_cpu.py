@@ -18,7 +18,6 @@ from iossim.backends.simulator.events.run import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, time_kernels
-from iossim.base.errors import OptionError
 from iossim.cost.facts import Limit, StageFacts
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
@@ -228,13 +227,6 @@ def test_a_schedule_is_priced_as_its_plan_in_place_runs(seed: int) -> None:
     assert names == {span.unit for span in run_plan(plan, network, profile).spans}
     free = {network.units[unit].name for unit, copies in moves.items() if not copies}
     assert not names & free
-
-
-def test_another_argument_is_refused() -> None:
-    with pytest.raises(
-        OptionError, match="the simulator knows no such argument; leave it out, or give in-place or copies"
-    ):
-        iossim.cost_model("simulator:inplace", "v100-sxm2")
 
 
 def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes: float) -> list[StageFacts]:

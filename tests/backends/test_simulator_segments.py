@@ -192,6 +192,8 @@ def dealt(running: list[Kernel], interference: float) -> list[float]:
     interferences,
 )
 @example([Kernel(0.5, 1.0), Kernel(0.5, 1.0), Kernel(1.0, 1.0)], 0.1)
+@example([Kernel(0.5, 1.0), Kernel(0.25, 1.0), Kernel(0.25, 0.6), Kernel(0.25, 0.6)], 0.5)
+@example([Kernel(0.25, 1.0), Kernel(8.0, 0.5), Kernel(0.25, 0.4)], 0.2)
 @example([Kernel(0.5, 1.0), Kernel(1.25, 1.0), Kernel(0.5, 1.0), Kernel(5.0, 0.3)], 0.1)
 @example([Kernel(0.0125, 1.0), *[Kernel(0.0125, 1.0, device=0.3)] * 4], 0.0)
 def test_as_if_blocks_were_dealt_to_one_sm_after_the_other(running: list[Kernel], interference: float) -> None:
@@ -258,36 +260,21 @@ def test_blocks_without_room_for_all_run_as_two_waves(second_us: float, ends_us:
 
 
 HALF = Kernel(0.25, 0.5)
-#: 0.5 of every SM, 1 of a quarter of them: the even kernel waits for these, the other half-empty SMs do not.
-MANY, FEW, OTHER = Kernel(8.0, 0.5), Kernel(0.25, 1.0), Kernel(0.25, 0.4)
-#: A fourth kernel lies on the first SMs of equals: half of those of the first kernel, all of which waits.
-THREE, FOURTH = [Kernel(0.5, 1.0), Kernel(0.25, 1.0), Kernel(0.25, 0.6)], Kernel(0.25, 0.6)
 DRAM_OR_POWER = [replace(HALF, device=0.9), replace(HALF, power=0.9)]
 
 
 @pytest.mark.parametrize(
     ("running", "interference", "expected"),
     [
-        # On SMs of their own.
-        ([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.0, [1.0, 1.0]),
-        ([Kernel(0.5, 1.0), Kernel(0.5, 0.8)], 0.25, [1.25, 1.0]),
-        # The kernel is as slow as its slowest SM.
-        (THREE, 0.0, [1.0, 1.0, 1.0]),
-        ([*THREE, FOURTH], 0.0, [1.6, 1.0, 1.0, 1.6]),
-        ([*THREE, FOURTH], 0.5, [1.6 * 1.5, 1.5, 1.0, 1.6 * 1.5]),
-        ([MANY, FEW, OTHER], 0.0, [1.5, 1.5, 1.0]),
-        ([FEW, MANY, OTHER], 0.2, [1.8, 1.8, 1.08]),
         # DRAM is shared in proportion where it is short.
-        ([replace(HALF, device=0.6)] * 2, 0.0, [1.2, 1.2]),
         ([replace(HALF, device=0.6)] * 2, 0.25, [1.5, 1.5]),
-        ([replace(HALF, device=0.4)] * 2, 0.2, [1.0, 1.0]),
-        ([replace(HALF, device=0.4)] * 2, 0.5, [1.2, 1.2]),
         # DRAM and power are not one; whoever asks for some of what is short waits with the others.
         (DRAM_OR_POWER, 0.0, [1.0, 1.0]),
         ([*DRAM_OR_POWER, replace(HALF, device=0.3, power=0.2)], 0.0, [1.2, 1.1, 1.2]),
     ],
 )
 def test_kernels_are_stretched_by(running: list[Kernel], interference: float, expected: list[float]) -> None:
+    """By what an SM is asked for, see the dealt blocks above."""
     assert stretches(running, interference) == pytest.approx(expected)
 
 
@@ -374,10 +361,3 @@ def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) ->
             one.running_us * slots(one) * one.spread * (1 - one.tail + one.tail * one.last) for one in everything
         )
         assert found_us >= held_us * (1 - 1e-6)
-
-
-def test_two_kernels_that_interfere_until_one_ends() -> None:
-    # Both on all SMs at 0.8: demand_factor, 2 us each for one alone. The longer has 5 us left when the shorter ends.
-    short, long = Kernel(1.0, 0.8, alone_us=10.0), Kernel(1.0, 0.8, alone_us=15.0)
-    assert run([[short], [long]], 0.25)[0] == pytest.approx(25.0)
-    assert run([[short], [long]], 0.0)[0] == pytest.approx(16.0 + 5.0)
