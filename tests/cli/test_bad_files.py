@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from command_line import printed, refused
-from onnx import TensorProto, helper, numpy_helper
+from onnx_models import write_onnx
 
 Words = Sequence[str]
 
@@ -117,11 +117,8 @@ def test_folder_that_may_not_be_written() -> None:
 
 def test_damaged_external_data() -> None:
     """Weights in a file of their own that is gone: the model is priced without, and cannot be written."""
-    weight = numpy_helper.from_array(np.ones((3, 3, 1, 1), dtype=np.float32), "w")
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])
-    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "tiny", [x], [y], [weight])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    weights = {"w": np.ones((3, 3, 1, 1), np.float32)}
+    model = onnx.load(write_onnx(Path("model.onnx"), "y = Conv(x, w)", {"x": [1, 3, 8, 8]}, weights))
     onnx.save(model, "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     Path("weights.bin").unlink()
     assert "weights.bin, which does not exist" in " ".join(printed("optimize model.onnx -d t4").split())

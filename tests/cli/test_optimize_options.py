@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from command_line import printed, printed_json, refused
-from onnx import TensorProto, helper
 from onnx_models import write_onnx
 
 from iossim import api
@@ -38,20 +36,9 @@ COMMANDS = {
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
     """A model with open dimensions in both inputs, and with operators that iossim does not know."""
-    nodes = [
-        helper.make_node("GridSample", ["x", "grid"], ["sampled"], mode="bicubic"),
-        helper.make_node("Trilu", ["sampled"], ["lower"]),
-        helper.make_node("Relu", ["lower"], ["y"]),
-    ]
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2, 6, 6]),
-        helper.make_tensor_value_info("grid", TensorProto.FLOAT, ["batch", "side", "side", 2]),
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "foreign", inputs, outputs)
-    path = tmp_path / "foreign.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    nodes = 'sampled = GridSample <mode="bicubic"> (x, grid); lower = Trilu(sampled); y = Relu(lower)'
+    inputs = {"x": ["batch", 2, 6, 6], "grid": ["batch", "side", "side", 2]}
+    return write_onnx(tmp_path / "foreign.onnx", nodes, inputs, opset=17)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import NodeProto, helper
-from onnx_models import write_onnx
+from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -33,16 +32,12 @@ OPEN = np.array([[True, True, False, False], [True] * 4, [False, False, False, T
 CLOSED = np.array([[True] * 4, [False] * 4, [True] * 4])
 
 
-def node(op_type: str, inputs: str, output: str, **attributes: object) -> NodeProto:
-    return helper.make_node(op_type, inputs.split(), [output], **attributes)
-
-
 def loaded(
-    folder: Path, nodes: list[NodeProto], weights: Mapping[str, Array] | None = None, inputs: str = "x", opset: int = 18
+    folder: Path, nodes: str, weights: Mapping[str, Array] | None = None, inputs: str = "x", opset: int = 18
 ) -> Network:
     """The network of a file, whose outputs are those of ONNX Runtime: NaN included."""
     given = {"w": np.eye(4, dtype=np.float32), "zero": np.float32(0), "hidden": np.float32(-np.inf), **(weights or {})}
-    read = {name for each in nodes for name in each.input}
+    read = {name for each in nodes_of(nodes) for name in each.input}
     used = {name: array for name, array in given.items() if name in read}
     path = write_onnx(folder / "net.onnx", nodes, dict.fromkeys(inputs.split(), SHAPE), used, opset=opset)
     network = load(path)
@@ -57,36 +52,23 @@ def kinds(network: Network) -> list[str]:
     return [each.op.signature if each.op.kind == "unary" else each.op.kind for each in network.graph.nodes]
 
 
-def masked(mask: str, *before: NodeProto) -> list[NodeProto]:
-    """The attention that PyTorch's exporter writes: scores, a mask added, a softmax, a check of it."""
-    return [
-        *before,
-        node("MatMul", "x w", "scores"),
-        node("Add", f"scores {mask}", "masked"),
-        node("Softmax", "masked", "s", axis=-1),
-        node("IsNaN", "s", "is_nan"),
-        node("Where", "is_nan zero s", "y"),
-    ]
-
-
+#: The check of a softmax that PyTorch's exporter writes, and the attention of it: scores, a mask added, a softmax.
+CHECK = "is_nan = IsNaN(s); y = Where(is_nan, zero, s)"
+SOFTMAX_AND_CHECK = f"s = Softmax <axis=-1> (masked); {CHECK}"
+MASKED = f"scores = MatMul(x, w); masked = Add(scores, mask); {SOFTMAX_AND_CHECK}"
 ADDED = np.where(OPEN, 0, -np.inf).astype(np.float32)
-KNOWN_MASKS: dict[str, tuple[list[NodeProto], dict[str, Array]]] = {
-    "a constant": (masked("mask"), {"mask": ADDED}),
-    "of one row": (masked("mask"), {"mask": ADDED[:1]}),
-    "one number": (masked("zero"), {}),
-    "expanded": (
-        masked("whole", node("Expand", "mask shape", "whole")),
-        {"mask": ADDED[:1], "shape": np.array([3, 4])},
-    ),
-    "chosen": (masked("mask", node("Where", "open zero hidden", "mask")), {"open": OPEN}),
+KNOWN_MASKS: dict[str, tuple[str, dict[str, Array]]] = {
+    "a constant": (MASKED, {"mask": ADDED}),
+    "of one row": (MASKED, {"mask": ADDED[:1]}),
+    "one number": (MASKED.replace("mask)", "zero)"), {}),
+    "expanded": (f"mask = Expand(row, shape); {MASKED}", {"row": ADDED[:1], "shape": np.array([3, 4])}),
+    "chosen": (f"mask = Where(open, zero, hidden); {MASKED}", {"open": OPEN}),
     "chosen of the scores": (
-        [node("MatMul", "x w", "scores"), node("Where", "open scores hidden", "masked"), *masked("mask")[2:]],
+        f"scores = MatMul(x, w); masked = Where(open, scores, hidden); {SOFTMAX_AND_CHECK}",
         {"open": OPEN},
     ),
     "of the lengths of the input": (
-        masked(
-            "mask", node("Cast", "x", "n", to=6), node("Equal", "n n", "same"), node("Where", "same zero low", "mask")
-        ),
+        f"n = Cast <to=6> (x); same = Equal(n, n); mask = Where(same, zero, low); {MASKED}",
         {"low": np.float32(-1e4)},
     ),
 }
@@ -101,18 +83,14 @@ def test_a_check_that_finds_nothing_is_left_out(name: str, tmp_path: Path) -> No
     assert remark == "Left out, since the mask hides no row whole: 1 check of a softmax for NaN."
 
 
-KEPT_MASKS: dict[str, tuple[list[NodeProto], dict[str, Array], str]] = {
-    "a row is hidden": (masked("mask"), {"mask": np.where(CLOSED, 0, -np.inf).astype(np.float32)}, "x"),
-    "given at run time": (masked("mask"), {}, "x mask"),
-    "chosen at run time": (
-        masked("mask", node("Greater", "other zero", "open"), node("Where", "open zero hidden", "mask")),
-        {},
-        "x other",
-    ),
-    "very low": (masked("mask"), {"mask": np.where(CLOSED, 0, -3e38).astype(np.float32)}, "x"),
-    "not a number": (masked("mask"), {"mask": np.where(np.eye(3, 4) > 0, np.nan, 0).astype(np.float32)}, "x"),
-    "scores of unknown size": ([node("Exp", "x", "e"), node("MatMul", "x w", "z"), *masked("e")], {}, "x"),
-    "no softmax": ([node("Log", "x", "s"), *masked("mask")[3:]], {}, "x"),
+KEPT_MASKS: dict[str, tuple[str, dict[str, Array], str]] = {
+    "a row is hidden": (MASKED, {"mask": np.where(CLOSED, 0, -np.inf).astype(np.float32)}, "x"),
+    "given at run time": (MASKED, {}, "x mask"),
+    "chosen at run time": (f"open = Greater(other, zero); mask = Where(open, zero, hidden); {MASKED}", {}, "x other"),
+    "very low": (MASKED, {"mask": np.where(CLOSED, 0, -3e38).astype(np.float32)}, "x"),
+    "not a number": (MASKED, {"mask": np.where(np.eye(3, 4) > 0, np.nan, 0).astype(np.float32)}, "x"),
+    "scores of unknown size": (f"mask = Exp(x); z = MatMul(x, w); {MASKED}", {}, "x"),
+    "no softmax": (f"s = Log(x); {CHECK}", {}, "x"),
 }
 
 
@@ -125,30 +103,28 @@ def test_a_check_that_may_find_something_stays(name: str, tmp_path: Path) -> Non
     assert network.remarks == ("Kept, since the mask may hide a whole row: 1 check of a softmax for NaN.",)
 
 
-def selected(softmax: NodeProto, *between: NodeProto, scores: str = "scores low") -> list[NodeProto]:
-    return [node("MatMul", "x w", "scores"), node("Where", f"seen {scores}", "masked"), *between, softmax]
+def selected(behind: str = "y = Softmax <axis=-1> (masked)", scores: str = "scores, low") -> str:
+    """Scores, some of which are replaced by the lowest number, and what is behind them."""
+    return f"scores = MatMul(x, w); masked = Where(seen, {scores}); {behind}"
 
 
-SOFTMAX, LOW = node("Softmax", "masked", "y", axis=-1), {"low": np.float32(-1e4)}
-CAST = [node("Cast", "masked", "cast", to=1), node("Softmax", "cast", "y", axis=-1)]
-SUMMED = [node("Add", "masked m", "sum"), node("Softmax", "sum", "y", axis=-1)]
+LOW, SUMMED = {"low": np.float32(-1e4)}, "sum = Add(masked, m); y = Softmax <axis=-1> (sum)"
 
 
 @pytest.mark.parametrize("seen", [OPEN, OPEN[:1], np.array(True), OPEN[None]], ids=["rows", "a row", "all", "batch"])
 @pytest.mark.parametrize("low", [-1e4, np.finfo(np.float32).min, -np.inf])
 def test_a_known_selection_of_scores_is_a_sum_with_a_mask(seen: Array, low: float, tmp_path: Path) -> None:
-    for nodes in selected(SOFTMAX), selected(CAST[1], CAST[0]):
+    for nodes in selected(), selected("cast = Cast <to=1> (masked); y = Softmax <axis=-1> (cast)"):
         assert "where" not in kinds(loaded(tmp_path, nodes, {"seen": seen, "low": np.float32(low)}))
 
 
-@pytest.mark.parametrize("scores", ["scores low", "low scores"])
+@pytest.mark.parametrize("scores", ["scores, low", "low, scores"])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_selection_of_scores_or_the_lowest_number_is_a_sum_with_a_mask(
     known: bool, scores: str, tmp_path: Path
 ) -> None:
     """Whatever it hides, and what is added: GPT-2 adds a mask to what a known one hides, MPT's is computed."""
-    computed = [] if known else [node("Greater", "m zero", "seen")]
-    nodes = [*computed, *selected(SUMMED[1], SUMMED[0], scores=scores)]
+    nodes = f"{'' if known else 'seen = Greater(m, zero); '}{selected(SUMMED, scores)}"
     weights = {"low": np.float32(np.finfo(np.float32).min)} | ({"seen": CLOSED} if known else {})
     found = loaded(tmp_path, nodes, weights, inputs="x m")
     assert kinds(found).count("where") == (not known)
@@ -158,29 +134,23 @@ def test_a_selection_of_scores_or_the_lowest_number_is_a_sum_with_a_mask(
 @pytest.mark.parametrize(
     ("nodes", "weights"),
     [
-        pytest.param(selected(SOFTMAX), {"seen": CLOSED, **LOW}, id="a row is hidden"),
-        pytest.param(selected(SOFTMAX), {"seen": OPEN, "low": np.float32(-100)}, id="not low"),
-        pytest.param(selected(SOFTMAX, scores="low scores"), {"seen": OPEN, **LOW}, id="the other way hides a row"),
-        pytest.param(selected(SUMMED[1], SUMMED[0]), {"seen": OPEN, **LOW}, id="a sum, and not low enough"),
-        pytest.param(selected(node("Softmax", "masked", "y", axis=1)), {"seen": OPEN, **LOW}, id="columns"),
-        pytest.param(
-            selected(node("Add", "masked soft", "y"), node("Softmax", "masked", "soft", axis=-1)),
-            {"seen": OPEN, **LOW},
-            id="read elsewhere",
-        ),
+        pytest.param(selected(), {"seen": CLOSED, **LOW}, id="a row is hidden"),
+        pytest.param(selected(), {"seen": OPEN, "low": np.float32(-100)}, id="not low"),
+        pytest.param(selected(scores="low, scores"), {"seen": OPEN, **LOW}, id="the other way hides a row"),
+        pytest.param(selected(SUMMED), {"seen": OPEN, **LOW}, id="a sum, and not low enough"),
+        pytest.param(selected("y = Softmax <axis=1> (masked)"), {"seen": OPEN, **LOW}, id="columns"),
+        pytest.param(selected("soft = Softmax <axis=-1> (masked); y = Add(masked, soft)"), {"seen": OPEN, **LOW}, id="read elsewhere"),
     ],
 )  # fmt: skip
-def test_another_selection_stays(nodes: list[NodeProto], weights: dict[str, Array], tmp_path: Path) -> None:
-    assert "where" in kinds(loaded(tmp_path, nodes, weights, inputs="x m" if "m" in nodes[2].input else "x"))
+def test_another_selection_stays(nodes: str, weights: dict[str, Array], tmp_path: Path) -> None:
+    assert "where" in kinds(loaded(tmp_path, nodes, weights, inputs="x m" if SUMMED in nodes else "x"))
 
 
-MOST = [node("ReduceMax", "x last", "most"), node("Sub", "x most", "shifted")]
-PARTS: dict[str, list[NodeProto]] = {
-    name: [*before, node("Exp", x, "e"), node("ReduceSum", f"e {axis}", "sum"), node("Div", "e sum", "y")]
-    for name, before, x, axis in (
-        ("as it is", [], "x", "last"), ("without the maximum", MOST, "shifted", "last"), ("of rows", [], "x", "middle")
-    )
-}  # fmt: skip
+PARTS = {
+    "as it is": "e = Exp(x); sum = ReduceSum(e, last); y = Div(e, sum)",
+    "without the maximum": "most = ReduceMax(x, last); shifted = Sub(x, most); e = Exp(shifted); sum = ReduceSum(e, last); y = Div(e, sum)",
+    "of rows": "e = Exp(x); sum = ReduceSum(e, middle); y = Div(e, sum)",
+}
 AXES = {"last": np.array([-1]), "middle": np.array([1])}
 
 
@@ -194,12 +164,11 @@ def test_a_softmax_in_parts_is_one(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_no_softmax_stays_in_parts(tmp_path: Path) -> None:
-    exponential, total, quotient = PARTS["as it is"]
     others = [
-        [exponential, node("ReduceSum", "e both", "sum"), quotient],
-        [exponential, node("ReduceMax", "e last", "sum"), quotient],
-        [exponential, total, node("Div", "sum e", "y")],
-        [exponential, total, node("Div", "e sum", "z"), node("Add", "z e", "y")],
+        "e = Exp(x); sum = ReduceSum(e, both); y = Div(e, sum)",
+        "e = Exp(x); sum = ReduceMax(e, last); y = Div(e, sum)",
+        "e = Exp(x); sum = ReduceSum(e, last); y = Div(sum, e)",
+        "e = Exp(x); sum = ReduceSum(e, last); z = Div(e, sum); y = Add(z, e)",
     ]
     for nodes in others:
         network = loaded(tmp_path, nodes, {**AXES, "both": np.array([1, 2])})
@@ -208,8 +177,8 @@ def test_what_is_no_softmax_stays_in_parts(tmp_path: Path) -> None:
 
 
 def test_a_check_of_a_softmax_in_parts_is_left_out(tmp_path: Path) -> None:
-    parts = [node("Exp", "scores", "e"), node("ReduceSum", "e last", "sum"), node("Div", "e sum", "s")]
-    network = loaded(tmp_path, [node("MatMul", "x w", "scores"), *parts, *masked("mask")[3:]], AXES)
+    parts = "scores = MatMul(x, w); e = Exp(scores); sum = ReduceSum(e, last); s = Div(e, sum)"
+    network = loaded(tmp_path, f"{parts}; {CHECK}", AXES)
     assert kinds(network) == ["matmul", "softmax"]
     assert len(network.remarks) == 2
 
