@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,12 +20,11 @@ import iossim
 from iossim import api
 from iossim.cli import progress, schedule_files
 from iossim.cli.main import main
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.cost.model import Prices
 from iossim.cost.random import RandomCostModel
 from iossim.report.schedule_tables import summary
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
-from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search import block_parts, block_search, counting, memo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
@@ -35,42 +33,31 @@ from iossim.tasks import requests
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 
 
-@dataclass
-class Interrupting:
+class Interrupting(RandomCostModel):
     """Random prices; SIGINT arrives while the given batches are priced, counted from 1."""
 
-    at: frozenset[int]
-    inner: RandomCostModel = field(default_factory=RandomCostModel)
-    asked: int = 0
-
-    @property
-    def identity(self) -> CostModelIdentity:
-        return self.inner.identity
+    def __init__(self, *at: int) -> None:
+        super().__init__()
+        self.__dict__.update(at=at, asked=0)  # prices are frozen
 
     def price_stages(self, batch: StageBatch) -> Prices:
-        self.asked += 1
+        self.__dict__["asked"] += 1
         if self.asked in self.at:
             signal.raise_signal(signal.SIGINT)
-        return self.inner.price_stages(batch)
-
-    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
-        return self.inner.price_boundary(left_concurrent, right_concurrent)
-
-    def bounds(self, problem: ScheduleProblem) -> StageBounds:
-        return self.inner.bounds(problem)
+        return super().price_stages(batch)
 
 
 @pytest.mark.parametrize("model", ["squeezenet", "inception_v3"])
 def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
     """Wherever the interrupt falls, the schedule fits its network, is priced right, and says that it is not complete."""
     network = iossim.load(model)
-    counting = Interrupting(frozenset())
+    counting = Interrupting()
     optimum = iossim.optimize(network, None, cost_model=counting)
     assert optimum.complete
     # The first batch is the warm-up, and at the end every block's stages are priced once more.
     searching = counting.asked - len(network.blocks)
     for at in range(2, searching, max(1, searching // 15)):
-        found = iossim.optimize(network, None, cost_model=Interrupting(frozenset([at])))
+        found = iossim.optimize(network, None, cost_model=Interrupting(at))
         assert not found.complete
         fit(found, network)
         assert found.latency_us >= optimum.latency_us * (1 - 1e-9)
@@ -128,7 +115,7 @@ def test_interrupted_inside_a_block(part: str, scheduler: str, monkeypatch: pyte
 @pytest.mark.parametrize("at", [1, 100])
 def test_interrupted_comparison_keeps_what_was_found(at: int) -> None:
     """At first there is nothing yet, but the first scheduler's schedule needs no search."""
-    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(frozenset([at])))
+    comparison = iossim.compare("inception_v3", None, cost_model=Interrupting(at))
     assert not comparison.complete
     first, *others = comparison.schedules
     assert (first.scheduler, first.complete) == ("sequential", at > 1)
@@ -180,7 +167,7 @@ def interrupting(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the command line price with a model that is interrupted at the given batches."""
 
     def install(*at: int) -> None:
-        monkeypatch.setattr(requests, "create_cost_model", lambda *_: Interrupting(frozenset(at)))
+        monkeypatch.setattr(requests, "create_cost_model", lambda *_: Interrupting(*at))
 
     return install
 

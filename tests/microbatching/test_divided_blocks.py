@@ -16,11 +16,12 @@ from divided import divided
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_contents import check_contents
-from random_networks import random_inputs, random_network, unscheduled
+from random_networks import random_inputs, random_network
 
 import iossim
 from benchmarks.scheduled_first import scheduled_first
 from iossim import api
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.execution.happens_before import check_happens_before
@@ -56,7 +57,7 @@ def test_outputs_are_the_same_bit_for_bit_and_plans_are_proved(seed: int, which:
     }
     assert set(divided_units(network, dict.fromkeys(chosen, 2))) < {"", *(unit.name for unit in network.units)}
     inputs = random_inputs(network)
-    expected = unscheduled(network, inputs)
+    expected = evaluate_graph(network.graph, inputs)
     # Without merging, which is another algorithm.
     found = api.optimize(divided, "v100-sxm2", scheduler="ios-parallel")
     plan = plan_memory(lower_schedule(found, divided, in_place=in_place))
@@ -146,7 +147,9 @@ def test_what_combines_images_is_not_divided() -> None:
     found = divided(network, "v100-sxm2", 2)
     assert found.units == {"conv": 2, "last": 2}
     inputs = random_inputs(network)
-    np.testing.assert_array_equal(unscheduled(found.network, inputs)["last"], unscheduled(network, inputs)["last"])
+    np.testing.assert_array_equal(
+        evaluate_graph(found.network.graph, inputs)["last"], evaluate_graph(network.graph, inputs)["last"]
+    )
 
 
 def test_auto_is_never_slower_and_finds_again_what_it_saved(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -182,15 +182,6 @@ def random_inputs(network: Network, seed: int = 0) -> dict[str, Array]:
     generator = np.random.default_rng(seed)
     graph = network.graph
     return {name: generator.standard_normal(graph.types[name].shape).astype(np.float32) for name in graph.inputs}
-
-
-def unscheduled(network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The graph's outputs, op by op in the graph's own order."""
-    graph = network.graph
-    values = {**inputs, **{name: constant.load() for name, constant in graph.constants.items()}}
-    for node in graph.nodes:
-        values.update(zip(node.outputs, node.op.evaluate([values[name] for name in node.inputs]), strict=True))
-    return {name: values[name] for name in graph.outputs}
 
 
 def merged_stages(schedule: Schedule) -> int:

@@ -17,10 +17,11 @@ import pytest
 from command_line import printed, printed_json, refused
 from place_rules import DEFAULT, every_graph
 from quantised_networks import QUANTISED
-from random_networks import random_inputs, unscheduled
+from random_networks import random_inputs
 
 from iossim import api
 from iossim.api import cost_model
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backends import create_backend
@@ -161,8 +162,8 @@ def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path) -> None
     changed = network_of(saved)
     assert changed.graph.hash == saved.graph_hash
     inputs = random_inputs(changed)
-    made = unscheduled(load(tmp_path / "chosen.onnx"), inputs).values()
-    for value, wanted in zip(made, unscheduled(load(tmp_path / "model.onnx"), inputs).values(), strict=True):
+    made = evaluate_graph(load(tmp_path / "chosen.onnx").graph, inputs).values()
+    for value, wanted in zip(made, evaluate_graph(load(tmp_path / "model.onnx").graph, inputs).values(), strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
 
 
@@ -189,7 +190,7 @@ def test_what_it_finds_is_free_of_races_and_computes_the_same(made: Callable[[],
     assert found.latency_us == pytest.approx(joint["us"])
     assert joint["us"] <= min(joint["given_us"], *joint["alone_us"].values(), *joint["without_us"].values())
     inputs = random_inputs(network)
-    expected = unscheduled(network, inputs)
+    expected = evaluate_graph(network.graph, inputs)
     for backend in ("numpy_reference", *["onnxruntime_cpu"][: find_spec("onnxruntime") is not None]):
         runs_on = create_backend(backend)
         plan = lower_schedule(for_backend(found, changed, runs_on)[0], changed, found.engine)

@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_networks import (
-    merged_stages,
-    random_inputs,
-    random_network,
-    random_schedule,
-    sequential_schedule,
-    unscheduled,
-)
+from random_networks import merged_stages, random_inputs, random_network, random_schedule, sequential_schedule
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
@@ -93,7 +86,7 @@ def test_random_schedules_of_random_networks(
         in_place=in_place,
         choices=lambda units, strategy, variant: Choice(algorithm),
     )
-    assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend(engine, threads))
+    assert_outputs(network, plan, inputs, evaluate_graph(network.graph, inputs), backend(engine, threads))
 
 
 def test_the_random_plans_are_of_all_sorts() -> None:
@@ -169,7 +162,7 @@ def test_more_streams_than_cores() -> None:
     plan = lower_stage(network, [[index] for index in range(11)], Strategy.CONCURRENT)
     assert len(plan.queues) == 11
     inputs = random_inputs(network)
-    assert_outputs(network, plan, inputs, unscheduled(network, inputs), backend())
+    assert_outputs(network, plan, inputs, evaluate_graph(network.graph, inputs), backend())
 
 
 def test_sessions_are_shared_by_equal_work_with_equal_weights() -> None:
@@ -184,7 +177,7 @@ def test_sessions_are_shared_by_equal_work_with_equal_weights() -> None:
     inputs = random_inputs(network)
     plan = lower_schedule(sequential_schedule(network), network)
     for _ in range(2):
-        assert_outputs(network, plan, inputs, unscheduled(network, inputs), by)
+        assert_outputs(network, plan, inputs, evaluate_graph(network.graph, inputs), by)
         assert by.sessions.made == 3  # two of convolutions, one of all activations
 
 
@@ -195,5 +188,5 @@ def test_sessions_that_hold_too_much_are_dropped(monkeypatch: pytest.MonkeyPatch
     inputs = random_inputs(network)
     plan = lower_schedule(sequential_schedule(network), network)
     for _ in range(2):
-        assert_outputs(network, plan, inputs, unscheduled(network, inputs), by)
+        assert_outputs(network, plan, inputs, evaluate_graph(network.graph, inputs), by)
     assert by.sessions.made >= 2 * len({launch.units for launch in plan.launches}) - 2
