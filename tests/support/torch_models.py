@@ -97,34 +97,43 @@ class Inception(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    def __init__(self, channels: int, stride: int) -> None:
+    def __init__(
+        self, channels: int, stride: int, activation: type[nn.Module], gate: Callable[[Tensor], Tensor] | None
+    ) -> None:
         super().__init__()
         wide = 4 * channels
-        self.expand = nn.Sequential(*conv_bn(channels, wide, 1), nn.Hardswish())
+        self.expand = nn.Sequential(*conv_bn(channels, wide, 1), activation())
         self.depthwise = nn.Sequential(*conv_bn(wide, wide, 5, stride, wide), nn.ReLU6())
-        self.squeeze, self.excite = nn.Conv2d(wide, channels, 1), nn.Conv2d(channels, wide, 1)
+        self.squeeze, self.excite = (
+            (nn.Conv2d(wide, channels, 1), nn.Conv2d(channels, wide, 1)) if gate else (None, None)
+        )
         self.project = nn.Sequential(*conv_bn(wide, channels, 1))
-        self.adds = stride == 1
+        self.adds, self.gate = stride == 1, gate
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.depthwise(self.expand(x))
-        gate = F.hardsigmoid(self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(y, 1)))))
-        y = self.project(y * gate)
+        if self.gate is not None:
+            y = y * self.gate(self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(y, 1)))))
+        y = self.project(y)
         return x + y if self.adds else y
 
 
 class MobileNet(nn.Module):
-    """Inverted residuals with squeeze and excitation (Howard et al., 2019)."""
+    """Inverted residuals with squeeze and excitation (Howard et al., 2019), or without a ``gate`` (Sandler et al., 2018)."""
 
-    def __init__(self, width: int = 8) -> None:
+    def __init__(
+        self,
+        width: int = 8,
+        activation: type[nn.Module] = nn.Hardswish,
+        gate: Callable[[Tensor], Tensor] | None = F.hardsigmoid,
+    ) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*conv_bn(3, width, 3, 2), nn.Hardswish())
-        self.blocks = nn.Sequential(*(InvertedResidual(width, stride) for stride in (1, 2, 1)))
+        self.stem = nn.Sequential(*conv_bn(3, width, 3, 2), activation())
+        self.blocks = nn.Sequential(*(InvertedResidual(width, stride, activation, gate) for stride in (1, 2, 1)))
         self.classifier = nn.Sequential(nn.Linear(width, 16), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(16, 10))
 
     def forward(self, image: Tensor) -> Tensor:
-        x = F.adaptive_avg_pool2d(self.blocks(self.stem(image)), 1)
-        return self.classifier(x.flatten(1))
+        return self.classifier(self.blocks(self.stem(image)).mean((2, 3)))
 
 
 class UNet(nn.Module):
