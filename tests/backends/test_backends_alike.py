@@ -49,11 +49,21 @@ class TestContract(BackendConformance):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=8)
-@given(seed=st.integers(0, 10**6), engine=st.sampled_from(UNDIVIDED), in_arena=st.booleans())
-def test_values_in_boxes_along_any_axis(name: str, seed: int, engine: Engine, in_arena: bool) -> None:
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 10**6),
+    engine=st.sampled_from(UNDIVIDED),
+    in_place=st.booleans(),
+    in_boxes=st.booleans(),
+    in_arena=st.booleans(),
+)
+def test_any_schedule_wherever_values_lie(
+    name: str, seed: int, engine: Engine, in_place: bool, in_boxes: bool, in_arena: bool
+) -> None:
+    """As they are, in place, and in boxes along any axis; each in memory of its own, or all in an arena."""
     network = random_network(seed, movers=True)
-    plan = boxed(lower_schedule(random_schedule(network, seed), network, engine, in_place=True), seed)
+    plan = lower_schedule(random_schedule(network, seed), network, engine, in_place=in_place or in_boxes)
+    plan = boxed(plan, seed) if in_boxes else plan
     plan = plan_memory(plan) if in_arena else plan
     check_happens_before(plan)
     inputs = random_inputs(network)

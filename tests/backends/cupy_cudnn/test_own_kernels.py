@@ -26,7 +26,7 @@ from iossim.backends.cupy_cudnn import kernel_text
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
 from iossim.backends.cupy_cudnn.clock import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.element_kernels import COPY, Computed, as_it_is, chain, copy, looked_up
-from iossim.backends.cupy_cudnn.image_kernels import local_response_norm, pool
+from iossim.backends.cupy_cudnn.image_kernels import pool
 from iossim.backends.cupy_cudnn.reduction_kernels import norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.hardware.lowering.unit import unit_steps
@@ -34,7 +34,6 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Array
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import DType, Precision
 
@@ -201,13 +200,6 @@ def test_windows_of_any_layouts_and_types(data: st.DataObject) -> None:
         patch.setattr("iossim.backends.cupy_cudnn.image_kernels.ENOUGH_THREADS", data.draw(st.sampled_from([1, 2**16])))
         call = pool(op, x, y)
     np.testing.assert_allclose(room.made(call, y), wanted, rtol=2.0**-8)
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_responses_are_normalised_in_either_layout(last: bool) -> None:
-    x, y = (dense(Memory("storage", name), (2, 16, 4, 4), last=last) for name in "xy")
-    op, room = LocalResponseNorm(5, 0.1, 0.75, 1.0), Room()
-    np.testing.assert_allclose(room.made(local_response_norm(op, x, y), y), op.evaluate([room.array(x)])[0], rtol=1e-5)
 
 
 ROWS: dict[str, tuple[tuple[int, ...], Callable[[View, View], KernelCall], Callable[[Array], Array]]] = {
