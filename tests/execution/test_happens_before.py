@@ -12,9 +12,8 @@ from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_plans import boxed
-from plan_contents import accepted
-from plan_races import Races
-from random_networks import random_inputs, random_network, random_schedule
+from plan_races import Races, accepted
+from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
@@ -22,6 +21,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
@@ -191,3 +191,19 @@ def test_the_host_reads_outputs_after_a_synchronise_only() -> None:
 def test_memory_that_another_storage_has_overwritten(offsets: dict[str, int] | None, message: str) -> None:
     offsets = offsets and {**offsets, "scratch": 512}
     refused(replace(plan_of(F, launch("g", A, writes=["other"]), H), offsets=offsets), message)
+
+
+def test_only_what_adds_may_update_in_place() -> None:
+    b = GraphBuilder("chain")
+    value = b.input("x", (2, 3, 4, 4))
+    with b.block("only"):
+        for index in range(3):
+            value = b.conv(value, 3, name=f"c{index}")
+    network = b.network([value])
+    plan = lower_schedule(sequential_schedule(network), network)
+    together = replace(plan.buffers["c1"], name="c0", view_of="c1", starts=(0,) * 4)
+    wrong = replace(plan, buffers={**plan.buffers, "c0": together})
+    with pytest.raises(ScheduleError, match="nothing orders the two"):
+        check_happens_before(wrong)
+    adding = tuple(replace(one, adds_to="c0") if one in plan.launches[1:2] else one for one in plan.commands)  # type: ignore[type-var]
+    check_happens_before(replace(wrong, commands=adding))

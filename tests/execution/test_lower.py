@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,8 @@ from checked_execution import execute
 from command_line import printed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from other_plans import plan_from_json
-from plan_contents import accepted
-from plan_races import Races
+from other_plans import boxed, plan_from_json
+from plan_races import Races, accepted
 from random_networks import (
     make_schedule,
     make_stage,
@@ -31,6 +30,7 @@ import iossim
 from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
+from iossim.execution.backend import Choice, Choices
 from iossim.execution.backends import backend_from, create_backend
 from iossim.execution.box import Box
 from iossim.execution.engine import AUTO, UNDIVIDED, Engine
@@ -38,7 +38,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_difference
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait
+from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait, repeat
 from iossim.execution.plan_json import plan_to_json
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
@@ -225,6 +225,18 @@ def test_auto_without_a_device_is_the_engine_of_the_paper() -> None:
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(UNDIVIDED)
 V100 = device("v100-sxm2")
+
+
+@settings(max_examples=25)
+@given(SEEDS, SEEDS, ENGINES, st.booleans())
+def test_plans_are_saved(drawn: int, seed: int, engine: Engine, in_place: bool) -> None:
+    network = random_network(drawn, movers=True)
+    choices: Choices = lambda units, *_: Choice("some", 100 * len(units))  # noqa: E731
+    plan = lower_schedule(random_schedule(network, seed), network, engine, in_place=in_place, choices=choices)
+    for one in (plan, plan_memory(plan), boxed(plan, seed), repeat(plan, 2, False)):
+        back = plan_from_json(plan_to_json(one))
+        for field in fields(Plan):
+            assert getattr(back, field.name) == getattr(one, field.name), field.name
 
 
 @given(SEEDS, SEEDS, ENGINES, st.booleans(), st.booleans())

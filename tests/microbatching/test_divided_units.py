@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -13,8 +13,7 @@ from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_plans import plan_from_json
-from plan_contents import accepted, check_contents
-from plan_races import Races
+from plan_races import Races, accepted
 from random_networks import make_stage, one_block, random_inputs
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -24,7 +23,7 @@ from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, accesses
+from iossim.execution.plan import Command, Copy, Launch, Plan
 from iossim.execution.plan_json import plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
@@ -91,7 +90,6 @@ def divided(
     groups[0] = [*before, *groups[0], *(index for index in views if index not in before)]
     plan = plan_memory(lower_stage(network, groups, Strategy.CONCURRENT, engine, in_place=True, choices=choices))
     check_happens_before(plan)
-    check_contents(plan, network)
     return network, plan
 
 
@@ -164,11 +162,6 @@ def test_other_backends_run_them(backend: str, direction: str) -> None:
         np.testing.assert_allclose(made, whole(kernel, inputs), rtol=1e-4, atol=1e-5)
 
 
-def changed(plan: Plan, buffer: str, **fields: object) -> Plan:
-    """The plan with a field of a buffer changed."""
-    return replace(plan, buffers={**plan.buffers, buffer: replace(plan.buffers[buffer], **fields)})  # type: ignore[arg-type]
-
-
 def relaunched(plan: Plan, units: str, **fields: object) -> Plan:
     """The plan with a field of a launch changed."""
     commands: list[Command] = [
@@ -178,67 +171,43 @@ def relaunched(plan: Plan, units: str, **fields: object) -> Plan:
     return replace(plan, commands=tuple(commands))
 
 
-def views(plan: Plan) -> Sequence[Buffer]:
-    """Views that some command accesses."""
-    touched = {name for command in plan.commands for names in accesses(command) for name in names}
-    return [buffer for buffer in plan.buffers.values() if buffer.view_of is not None and buffer.name in touched]
-
-
-@settings(max_examples=40)
-@given(SEEDS, st.sampled_from(DIRECTIONS), st.integers(1, 3))
-def test_a_view_shifted_by_one_image_is_caught(seed: int, direction: str, queues: int) -> None:
-    _, (network, plan) = drawn(seed, direction, queues)
-    for view in views(plan):
-        images = plan.buffers[view.view_of or ""].type.shape[0]
-        for start in (view.starts[0] - 1, view.starts[0] + 1):
-            if 0 <= start <= images - view.type.shape[0]:
-                shifted = changed(plan, view.name, starts=(start, *view.starts[1:]))
-                assert not accepted(shifted, network), view
-
-
 @settings(max_examples=40)
 @given(SEEDS, st.sampled_from(DIRECTIONS[:2]), st.integers(2, 3))
 def test_a_workspace_of_two_that_run_at_once_is_caught(seed: int, direction: str, queues: int) -> None:
-    _, (network, plan) = drawn(seed, direction, queues)
+    _, (_, plan) = drawn(seed, direction, queues)
     assert plan.offsets is not None
     for one, other in permutations([launch for launch in plan.launches if launch.workspace], 2):
         shared = relaunched(plan, one.units[0], workspace=other.workspace)
         offsets = {**plan.offsets, one.workspace: plan.offsets[other.workspace or ""]}
         at_one_place = replace(plan, offsets=offsets)
         beside = one.queue != other.queue
-        assert accepted(shared, network) != beside
-        assert not (beside and accepted(at_one_place, network))
+        assert accepted(shared) != beside
+        assert not (beside and accepted(at_one_place))
 
 
 @settings(max_examples=40)
 @given(SEEDS, st.sampled_from(DIRECTIONS), st.integers(1, 3), st.sampled_from(["paper", "graph"]))
 def test_an_order_that_is_dropped_is_caught(seed: int, direction: str, queues: int, engine: str) -> None:
-    _, (network, plan) = drawn(seed, direction, queues, engine)
+    _, (_, plan) = drawn(seed, direction, queues, engine)
     races = Races(plan)
     assert not races.exist()
     for mutilated, is_race in races.mutations():
-        assert accepted(mutilated, network) == (not is_race)
-    assert not accepted(replace(plan, commands=plan.commands[:-1]), network)
+        assert accepted(mutilated) == (not is_race)
+    assert not accepted(replace(plan, commands=plan.commands[:-1]))
 
 
 @settings(max_examples=40)
 @given(SEEDS)
 def test_a_wrong_beta_is_caught(seed: int) -> None:
-    _, (network, plan) = drawn(seed, "filter")
+    _, (_, plan) = drawn(seed, "filter")
     first, *others = plan.launches
     for launch in others:
         assert launch.adds_to == launch.reads[2], "beta is 1"
-        without = relaunched(plan, launch.units[0], reads=launch.reads[:2], adds_to=None)
-        with pytest.raises(ScheduleError, match="reads 2 buffers and writes 1, not 3 and 1"):
-            check_contents(without, network)
     assert first.adds_to is None, "what the caller gives stays"
     if others:
         empty = relaunched(plan, first.units[0], reads=(*first.reads, others[0].adds_to), adds_to=others[0].adds_to)
         with pytest.raises(ScheduleError, match="which nothing has written before"):
             check_happens_before(empty)
-    for one, other in pairwise(plan.launches):
-        order = [{one: other, other: one}.get(command, command) for command in plan.commands]  # type: ignore[call-overload]
-        assert not accepted(replace(plan, commands=tuple(order)), network), "each adds to the one before"
 
 
 def test_what_a_wrong_beta_makes() -> None:
@@ -288,7 +257,6 @@ def test_channels_of_images_and_a_merged_convolution_after_their_join() -> None:
     schedule = one_block(network, *stages)
     plan = plan_memory(lower_schedule(schedule, network, "graph", in_place=True))
     check_happens_before(plan)
-    check_contents(plan, network)
     assert plan.buffers["right1"].view_of == "join"
     assert plan.buffers["right1"].starts == (2, 2, 0, 0)
     assert [launch.units for launch in plan.launches][-1] == ("after2", "after4")
@@ -298,10 +266,3 @@ def test_channels_of_images_and_a_merged_convolution_after_their_join() -> None:
     for seed in range(5):
         for name, array in execute(plan, network, inputs, seed).items():
             np.testing.assert_array_equal(array, expected[name], strict=True)
-    for view in views(plan):
-        images = plan.buffers[view.view_of or ""].type.shape
-        for axis in (0, 1):
-            start = view.starts[axis] + 1
-            if start <= images[axis] - view.type.shape[axis]:
-                starts = tuple(begin + (index == axis) for index, begin in enumerate(view.starts))
-                assert not accepted(changed(plan, view.name, starts=starts), network)

@@ -12,9 +12,20 @@ from dataclasses import replace
 
 import numpy as np
 
+from iossim.base.errors import ScheduleError
+from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Plan, Queue, Record, Synchronize, Wait, accesses
 
 Ranges = list[tuple[int, int]]
+
+
+def accepted(plan: Plan) -> bool:
+    """Whether the checker accepts a plan."""
+    try:
+        check_happens_before(plan)
+    except ScheduleError:
+        return False
+    return True
 
 
 class Races:
