@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,6 @@ def test_a_file_larger_than_protobuf_reads(tmp_path: Path) -> None:
     assert "more than the 2 GiB that an ONNX file can hold" in message(path)
 
 
-@pytest.mark.parametrize("attributes", ["strides=[1]", "strides=[0, 1]", "dilations=[1, 1, 1]"])
-@pytest.mark.parametrize("auto_pad", ["NOTSET", "SAME_UPPER"])
-def test_attributes_that_do_not_fit(tmp_path: Path, attributes: str, auto_pad: str) -> None:
-    nodes = f'[p] y = MaxPool <kernel_shape=[2, 2], auto_pad="{auto_pad}", {attributes}> (x)'
-    assert "MaxPool 'p'" in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]}))
-
-
 @pytest.mark.parametrize(("opset", "reason"), [(5, "iossim reads 6 and later"), (999, "update onnx")])
 def test_operator_set(tmp_path: Path, opset: int, reason: str) -> None:
     text = message(write_onnx(tmp_path / "m.onnx", RELU, {"x": [1]}, opset=opset))
@@ -108,30 +102,6 @@ def test_a_part_is_not_read_if_it_is_empty_or_another_at_another_batch(tmp_path:
     path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 4]}, output=declared, domains=["custom"])
     assert import_onnx(path, static_part=True).outputs == ("y",)
     assert "so that batch 1 of the file cannot become 2" in message(path, static_part=True, batch=2)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        "Resize(x, , few)",
-        "Sub(x, )",
-        "Clip(x, several)",
-        "Split <num_outputs=0> (x)",
-        "Reshape(x, table)",
-        'Shape("")',
-        "Range(few, few)",
-        "Range(few, few, nothing)",
-    ],
-)
-def test_operands_that_make_no_sense(tmp_path: Path, bad: str) -> None:
-    weights = {
-        "few": np.ones(2, np.float32),
-        "several": np.ones(2, np.float32),
-        "nothing": np.zeros(1, np.float32),
-        "table": np.ones((2, 2), dtype=np.int64),
-    }
-    path = write_onnx(tmp_path / "m.onnx", f"[n] y = {bad}", {"x": [2, 3, 4]}, weights, opset=18)
-    assert f"{bad.partition('(')[0].partition(' ')[0]} 'n'" in message(path)
 
 
 @pytest.mark.parametrize("batch", ["N", None])
@@ -294,6 +264,19 @@ IMAGE = [1, 3, 8, 8]
         ("[r] y = own.Relu(x)", [2], {}, "own.Relu ('r'): the file imports no operators of 'own'"),
         ("[r] y = own.Relu(x)", [2], {"domains": ["own"]}, "own.Relu ('r')"),
         ('[e] y = Einsum <equation="ab->b"> (x)', [2], {}, "Einsum 'e' is not valid: "),
+        *(
+            (f'[p] y = MaxPool <kernel_shape=[2, 2], auto_pad="{pad}", {each}> (x)', IMAGE, {}, "MaxPool 'p'")
+            for each in ("strides=[1]", "strides=[0, 1]", "dilations=[1, 1, 1]")
+            for pad in ("NOTSET", "SAME_UPPER")
+        ),
+        # Operands that make no sense.
+        *(
+            (f"[n] y = {each}", [2, 3, 4], {"opset": 18}, f"{re.split('[ (]', each)[0]} 'n'")
+            for each in (
+                *("Resize(x, , few)", "Sub(x, )", "Clip(x, several)", "Split <num_outputs=0> (x)", "Reshape(x, table)"),
+                *('Shape("")', "Range(few, few)", "Range(few, few, nothing)"),
+            )
+        ),
         # Shape inference never finishes reading these.
         *(
             (f'[e] y = Einsum <equation="{each}"> (x)', [2, 3], {}, "'e': its equation is none")
@@ -306,6 +289,8 @@ def test_node_that_cannot_be_read(
 ) -> None:
     """Values that nothing makes, and weights that are not whole, are among the files of ``tests/fuzz``."""
     weights = {"on": np.array(True), "words": np.array(["a"], dtype=object), "w": np.zeros((4, 5, 1, 1), np.float32)}
+    weights |= dict.fromkeys(("few", "several"), np.ones(2, np.float32))
+    weights |= {"nothing": np.zeros(1, np.float32), "table": np.ones((2, 2), dtype=np.int64)}
     assert reason in message(write_onnx(tmp_path / "m.onnx", nodes, {"x": shape}, weights, **options))
 
 

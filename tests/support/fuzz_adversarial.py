@@ -47,7 +47,6 @@ class Hostile:
     says: str
 
 
-LONG = floats(1000)
 RELU = node("Relu", ["x"], ["y"], "r")
 
 

@@ -159,6 +159,12 @@ QUERIES = f"{X}; [h] h = Transpose <perm=[0, 2, 1, 3]> (xd); [f] f = Reshape(h, 
             "quantize dequantize mul quantize transpose reshape dequantize",
         ),
         (f"{QUERIES}; [o] o = Relu(m)", 0, "quantize transpose reshape dequantize mul relu"),
+        # Quantised by several scales, it stays behind a transpose.
+        (
+            f"{X}; [t] t = Transpose <perm=[0, 2, 3, 1]> (xd); [q] q = QuantizeLinear <axis=3> (t, six_scales)"
+            "; [o] o = DequantizeLinear <axis=3> (q, six_scales)", 0,
+            "quantize transpose dequantize quantize dequantize",
+        ),
     ],
 )  # fmt: skip
 def test_integers_move_in_place_of_numbers(nodes: str, step: float, found: str, tmp_path: Path) -> None:
@@ -183,13 +189,6 @@ def test_integers_of_16_bits(domain: str, tmp_path: Path) -> None:
     x = {"x": np.random.default_rng(0).standard_normal(IMAGE).astype(np.float32)}
     (expected,) = run_onnxruntime(str(path), x)
     assert np.array_equal(evaluate_graph(network.graph, x)["y"], expected)
-
-
-def test_quantisation_by_several_scales_stays_behind_a_transpose(tmp_path: Path) -> None:
-    nodes = f"{X}; [t] t = Transpose <perm=[0, 2, 3, 1]> (xd); [o] o = QuantizeLinear <axis=3> (t, six_scales)"
-    assert kinds(
-        loaded(tmp_path, f"{nodes.replace('[o] o', '[q] q')}; [o] o = DequantizeLinear <axis=3> (q, six_scales)")
-    ) == [*("quantize", "transpose", "dequantize", "quantize", "dequantize")]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
@@ -217,44 +216,37 @@ B_EACH = "[bd] bd = DequantizeLinear <axis=1> (p, each, nought)"
 
 
 @pytest.mark.parametrize(
-    ("nodes", "step", "found"),
+    ("nodes", "shape", "found"),
     [
+        ([X, B, "[m] m = MatMul(xd, bd)", quantised("m", "y", "y9", "o")], (2, 3, 7), "quantize quantized_matmul dequantize"),
+        ([X, B_EACH, PRODUCT], (2, 3, 7), "quantize integer_matmul dequantize"),
+        ([X, B_EACH, "[m] m = MatMul(xd, bd); [o] o = Add(m, b)"], (2, 3, 7), "quantize integer_matmul dequantize add"),
+        ([X, B_TURNED, "[bd] bd = Transpose <perm=[1, 0]> (bt)", PRODUCT], (2, 3, 7), "quantize integer_matmul dequantize"),
         (
-            [X, B, "[m] m = MatMul(xd, bd)", quantised("m", "y", "y9", "o")], 0.3,
-            "quantize quantized_matmul dequantize",
-        ),
-        ([X, B_EACH, PRODUCT], 0, "quantize integer_matmul dequantize"),
-        ([X, B_EACH, "[m] m = MatMul(xd, bd); [o] o = Add(m, b)"], 0, "quantize integer_matmul dequantize add"),
-        ([X, B_TURNED, "[bd] bd = Transpose <perm=[1, 0]> (bt)", PRODUCT], 0, "quantize integer_matmul dequantize"),
-        (
-            [X, quantised("x", "s", "s0", "zd"), "[z] z = Transpose <perm=[0, 2, 1]> (zd); [o] o = MatMul(xd, z)"], 0,
+            [X, quantised("x", "s", "s0", "zd"), "[z] z = Transpose <perm=[0, 2, 1]> (zd); [o] o = MatMul(xd, z)"], (2, 3, 7),
             "quantize quantize transpose integer_matmul dequantize",
+        ),
+        # Of computed matrices, one around a zero point.
+        ([X, quantised("x", "s", "far", "zd"), "[o] o = MatMul(xd, zd)"], (2, 5, 5), "quantize quantize integer_matmul dequantize"),
+        *(
+            ([X, of_matrix, f"[o] o = Gemm <transB={turned}> ({operands}{bias})"], (3, 7), f"quantize integer_matmul dequantize{added}")
+            for of_matrix, operands, turned in ((B_TURNED, "xd, bt", 1), (B_EACH, "xd, bd", 0))
+            for bias, added in (("", ""), (", b", " add"))
+        ),
+        # Transposed twice: two ops had one name, which was a GraphError.
+        (
+            [X, "bt = DequantizeLinear(pt, t, s0); bd = Transpose <perm=[1, 0]> (bt); o = Gemm <transB=1> (xd, bd)"], (3, 4),
+            "quantize integer_matmul dequantize",
+        ),
+        (
+            ["q = QuantizeLinear(x, u, u0); m = QLinearMatMul(q, u, u0, p, each, nought, y, y9); o = DequantizeLinear(m, y, y9)"],
+            (3, 7), "quantize integer_matmul dequantize quantize dequantize",
         ),
     ],
 )  # fmt: skip
-def test_products_of_matrices(nodes: list[str], step: float, found: str, tmp_path: Path) -> None:
-    assert sorted(kinds(loaded(tmp_path, "; ".join(nodes), shape=(2, 3, 7), step=step))) == sorted(found.split())
-
-
-@pytest.mark.parametrize("turned", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-def test_fully_connected_layers(turned: bool, bias: bool, tmp_path: Path) -> None:
-    operands = f"xd, {'bt' if turned else 'bd'}{', b' * bias}"
-    nodes = f"{X}; {B_TURNED if turned else B_EACH}; [o] o = Gemm <transB={int(turned)}> ({operands})"
-    assert kinds(loaded(tmp_path, nodes, shape=(3, 7))) == [
-        *("quantize", "integer_matmul", "dequantize"), *(["add"] if bias else [])
-    ]  # fmt: skip
-
-
-def test_a_matrix_that_is_transposed_twice(tmp_path: Path) -> None:
-    """Two ops had one name, which was a GraphError."""
-    nodes = f"{X}; bt = DequantizeLinear(pt, t, s0); bd = Transpose <perm=[1, 0]> (bt); o = Gemm <transB=1> (xd, bd)"
-    assert kinds(loaded(tmp_path, nodes, shape=(3, 4))) == ["quantize", "integer_matmul", "dequantize"]
-
-
-def test_products_of_computed_matrices_around_zero_points(tmp_path: Path) -> None:
-    nodes = f"{X}; {quantised('x', 's', 'far', 'zd')}; [o] o = MatMul(xd, zd)"
-    assert "integer_matmul" in kinds(loaded(tmp_path, nodes, shape=(2, 5, 5)))
+def test_products_of_matrices(nodes: list[str], shape: tuple[int, ...], found: str, tmp_path: Path) -> None:
+    network = loaded(tmp_path, "; ".join(nodes), shape=shape, step=0.3 if "y9" in " ".join(nodes) else 0)
+    assert kinds(network) == found.split()
 
 
 @pytest.mark.parametrize(
@@ -342,12 +334,6 @@ def test_a_network_that_onnxruntime_quantised(form: str, model: str, tmp_path: P
     (expected,) = run_onnxruntime(str(made), images[0])
     (found,) = evaluate_graph(quantised_network.graph, images[0]).values()
     assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
-
-
-def test_a_quantised_product_with_a_scale_for_each_column(tmp_path: Path) -> None:
-    nodes = "q = QuantizeLinear(x, u, u0); m = QLinearMatMul(q, u, u0, p, each, nought, y, y9)"
-    network = loaded(tmp_path, f"{nodes}; o = DequantizeLinear(m, y, y9)", shape=(3, 7), step=0.3)
-    assert kinds(network) == ["quantize", "integer_matmul", "dequantize", "quantize", "dequantize"]
 
 
 @pytest.mark.parametrize(
