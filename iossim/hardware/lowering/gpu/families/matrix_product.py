@@ -137,7 +137,7 @@ def stored_product(step: Step) -> list[Candidate]:
     if not isinstance(step.op, Dequantised):
         return lower(replace(plain, precision=Precision.INT8))
     having = TENSOR_CORES[Precision.FP8]
-    found = [_within(having, one) for one in lower(replace(plain, precision=Precision.FP8))]
+    found = [one.among(having) for one in lower(replace(plain, precision=Precision.FP8))]
     before, wide = list[Kernel](), list[Operand]()
     for each in plain.operands:
         wide.append(replace(each, type=replace(each.type, dtype=step.precision.storage)))
@@ -148,14 +148,8 @@ def stored_product(step: Step) -> list[Candidate]:
     for one in lower(replace(plain, operands=tuple(wide))):
         name, kernels = f"dequantised_{one.algorithm}", (*before, *one.kernels)
         made = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
-        found.append(_within(frozenset(Architecture) - having, made))
+        found.append(made.among(frozenset(Architecture) - having))
     return [one for one in found if one.architectures]
-
-
-def _within(architectures: frozenset[Architecture], one: Candidate) -> Candidate:
-    """The candidate on these architectures alone."""
-    own = architectures if one.architectures is None else one.architectures
-    return replace(one, architectures=architectures & own)
 
 
 #: A kernel on FP32 lanes: columns of a block, the most sums (by rows) of a thread, threads and registers.
