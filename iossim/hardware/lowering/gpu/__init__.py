@@ -27,15 +27,13 @@ FAMILIES = Places[Lower](
         "families.streaming:selection": "top_k",
         "families.streaming:elementwise": "add mul nary where cast prelu quantize dequantize batch_norm relu clip "
         "sigmoid unary",
-        "families.streaming:concat_term": "concat",
+        "families.streaming:moved_or_made": "concat identity reshape flatten",
         "families.streaming:copy": "slice split",
         "families.channels_last:transpose": "transpose",
-        "families.streaming:view": "identity reshape flatten",
         "families.streaming:softmax": "softmax log_softmax hardmax",
-        "families.streaming:resample": "resize",
-        "families.streaming:traffic": "foreign",
-        "families.streaming:move": "pad expand tile depth_to_space space_to_depth",
-        "families.streaming:pick": "gather gather_elements gather_nd gather_backward grid_sample",
+        "families.streaming:traffic": "foreign resize",
+        "families.streaming:gathering": "pad expand tile depth_to_space space_to_depth gather gather_elements "
+        "gather_nd gather_backward grid_sample",
         "convolution.backward:transposed_convolution": "conv_transpose",
     },
 )
