@@ -21,10 +21,9 @@ FAMILIES = Places[Lower](
         "global_max_pool_nhwc",
         "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",
         "families.matrix_product:recurrent": "lstm gru rnn",
-        "families.streaming:reduction": "reduce arg_extreme cumsum",
+        "families.streaming:reduction": "reduce arg_extreme cumsum top_k",
         "families.streaming:normalisation": "instance_norm group_norm dynamic_quantize",
         "families.streaming:row_normalisation": "layer_norm rms_norm",
-        "families.streaming:selection": "top_k",
         "families.streaming:elementwise": "add mul nary where cast prelu quantize dequantize batch_norm relu clip "
         "sigmoid unary",
         "families.streaming:moved_or_made": "concat identity reshape flatten",

@@ -92,8 +92,10 @@ _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
 def reduction(step: Step) -> list[Candidate]:
-    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones."""
-    return _passes(step, 1)
+    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones, and a radix
+    selection has one for each byte of the keys.
+    """
+    return _passes(step, _SELECTION if step.op.kind == "top_k" else 1)
 
 
 def normalisation(step: Step) -> list[Candidate]:
@@ -118,11 +120,6 @@ def row_normalisation(step: Step) -> list[Candidate]:
     rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
     return [Candidate(step.op.kind, (_row_kernel(step, rows, _NORM_THREADS, clocks),))]
-
-
-def selection(step: Step) -> list[Candidate]:
-    """A radix selection, one byte of the keys per pass."""
-    return _passes(step, _SELECTION)
 
 
 #: Longest row that a warp holds in its registers; elements of a longer one that a thread loads at once.
