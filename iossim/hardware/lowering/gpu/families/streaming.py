@@ -76,8 +76,9 @@ def gathering(step: Step) -> list[Candidate]:
     (written,), (data, *indices) = step.outputs, step.operands
     read = min(data.type.bytes, written.bytes)
     weights = read if data.is_weight else 0
-    moved = {"read": sum(each.type.bytes for each in indices) + read - weights, "weights": weights}
-    kernel = stream_kernel(step.op.kind, written.elements, step.flops, **moved, written=written.bytes)
+    read += sum(each.type.bytes for each in indices) - weights
+    moved = {"read": read, "weights": weights, "written": written.bytes}
+    kernel = stream_kernel(step.op.kind, written.elements, step.flops, **moved, work_class=WorkClass.STREAM)
     return [Candidate(step.op.kind, (kernel,), is_library_call=False)]
 
 
