@@ -40,9 +40,9 @@ V = TypeVar("V", bound=Value)
 
 
 def validated(of: type[V], data: Any, what: str, remedy: str, error: type[Exception]) -> V:
-    """The value of a class; an ``error`` with ``what``, the first invalid field and the ``remedy`` if it cannot be."""
+    """The value of a class, by its fields or by JSON; raises an ``error`` of ``what``, the invalid field and a remedy."""
     try:
-        return of.model_validate(data)
+        return of.model_validate_json(data) if isinstance(data, str) else of.model_validate(data)
     except ValidationError as problem:
         raise error(f"{what}: {first_problem(problem)}; {remedy}") from None
 
