@@ -40,7 +40,7 @@ V = TypeVar("V", bound=Value)
 
 
 def validated(of: type[V], data: Any, what: str, remedy: str, error: type[Exception]) -> V:
-    """The value of a class, by its fields or by JSON; raises an ``error`` of ``what``, the invalid field and a remedy."""
+    """The value of a class, by its fields or as JSON; raises an ``error``: ``what``, an invalid field, and a remedy."""
     try:
         return of.model_validate_json(data) if isinstance(data, str) else of.model_validate(data)
     except ValidationError as problem:
