@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -34,6 +34,17 @@ class Value(BaseModel, metaclass=_Class):
     def __dir__(self) -> list[str]:
         """Names for completion in a notebook: without those that pydantic keeps from its first version."""
         return sorted(set(super().__dir__()) - _DEPRECATED - _OF_CLASSES)
+
+
+V = TypeVar("V", bound=Value)
+
+
+def validated(of: type[V], data: Any, what: str, remedy: str, error: type[Exception]) -> V:
+    """The value of a class, by its fields or as JSON; raises an ``error``: ``what``, an invalid field, and a remedy."""
+    try:
+        return of.model_validate_json(data) if isinstance(data, str) else of.model_validate(data)
+    except ValidationError as problem:
+        raise error(f"{what}: {first_problem(problem)}; {remedy}") from None
 
 
 #: Upper limit of every measured, priced or scheduled time, in microseconds: eleven days.

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from iossim.base.errors import DeviceError, did_you_mean
-from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text
-from iossim.base.values import Value, first_problem
+from iossim.base.values import Value, validated
 from iossim.hardware.load import device
 from iossim.hardware.names import EDGE, FOLDER, edge_names, shipped_edge_names, shipped_text, user_folder
 from iossim.hardware.override import changes_of
-from iossim.hardware.profile import Device, Fact
+from iossim.hardware.profile import Device, Fact, device_in
 from iossim.ir.types import Precision
 
 _SMALLEST, _LARGEST = 1e-9, 1e18
@@ -123,10 +122,7 @@ class EdgeDevice(Device):
             else:
                 place["value"][last] = value
         data |= {"name": f"{self.name}+{told}", "sources": {**self.sources, _WHAT_IF: f"replaced: {told}"}}
-        try:
-            return EdgeDevice.model_validate(data)
-        except ValidationError as error:
-            raise DeviceError(f"{self.name} with {told} cannot be: {first_problem(error)}; change the value") from None
+        return validated(EdgeDevice, data, f"{self.name} with {told} cannot be", "change the value", DeviceError)
 
     def numbers(self) -> dict[str, float]:
         """Every number of the profile, by its path, as :meth:`changed` takes them."""
@@ -166,28 +162,17 @@ def edge_device(name_or_path: str | Path | EdgeDevice) -> EdgeDevice:
     if "=" in name_or_path.partition("+")[2] and not path.exists():
         base, changes = changes_of(name_or_path)
         return edge_device(base).changed(changes)
-    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        return _parse(read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), path)
     if name_or_path in shipped_edge_names():
-        return _parse(shipped_text(name_or_path), f"{name_or_path}.yaml")
+        return device_in(shipped_text(name_or_path), f"{name_or_path}.yaml", EdgeDevice)
     if name_or_path in edge_names():
-        own = user_folder() / f"{name_or_path}.yaml"
-        return _parse(read_text(own, "device profile", "correct it", DeviceError), own)
-    if name_or_path in shipped_files(FOLDER):
-        raise DeviceError(f"device {name_or_path!r} is no edge device; those that are: {', '.join(edge_names())}")
-    raise DeviceError(
-        f"unknown edge device {name_or_path!r}; {did_you_mean(name_or_path, edge_names())}; or give a .yaml file"
-    )
-
-
-def _parse(text: str, where: Path | str) -> EdgeDevice:
-    try:
-        data: Any = read_located(text).values
-        return EdgeDevice.model_validate(data)
-    except LocatedYamlError as error:
-        raise DeviceError(f"device profile {where}, line {error.line}: {error.reason}") from None
-    except ValidationError as error:
-        raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
+        path = user_folder() / f"{name_or_path}.yaml"
+    elif path.suffix not in (".yaml", ".yml") and len(path.parts) == 1:
+        if name_or_path in shipped_files(FOLDER):
+            raise DeviceError(f"device {name_or_path!r} is no edge device; those that are: {', '.join(edge_names())}")
+        known = did_you_mean(name_or_path, edge_names())
+        raise DeviceError(f"unknown edge device {name_or_path!r}; {known}; or give a .yaml file")
+    text = read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError)
+    return device_in(text, str(path), EdgeDevice)
 
 
 def any_device(name: str, checked: bool = True) -> Device:

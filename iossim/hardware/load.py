@@ -105,10 +105,10 @@ def _shipped(name: str) -> DeviceProfile | None:
     """A shipped device that is no edge device."""
     if not (text := _text(name)):
         return None
-    from iossim.hardware.profile import profile_of  # imports pydantic, which lists of names do not need
+    from iossim.hardware.profile import DeviceProfile, device_of  # imports pydantic, which lists of names do not need
 
     values = read_shipped(text)
-    return None if values.get("kind") == "edge" else profile_of(values, f"{name}.yaml")
+    return None if values.get("kind") == "edge" else device_of(values, f"{name}.yaml", DeviceProfile)
 
 
 def _of_plugin(added: Plugin, found: Callable[[], Any]) -> DeviceProfile:

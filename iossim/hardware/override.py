@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Any
 
-from pydantic import ValidationError
-
 from iossim.base.errors import DeviceError, did_you_mean
-from iossim.base.values import first_problem
+from iossim.base.values import validated
 from iossim.hardware.compute_capability import LIMITS
 from iossim.hardware.kind import GPU
 from iossim.hardware.names import check_name, device_names
@@ -90,15 +88,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
         **whole,
         "provenance": provenance,
     }
-    return _made(made, f"{profile.name} with {told} cannot be", "change the value")
-
-
-def _made(data: dict[str, Any], what: str, remedy: str) -> DeviceProfile:
-    """The profile with these fields; raises DeviceError that names the invalid one, ``what`` and the ``remedy``."""
-    try:
-        return DeviceProfile.model_validate(data)
-    except ValidationError as error:
-        raise DeviceError(f"{what}: {first_problem(error)}; {remedy}") from None
+    return validated(DeviceProfile, made, f"{profile.name} with {told} cannot be", "change the value", DeviceError)
 
 
 def changes_of(name: str) -> tuple[str, dict[str, float]]:
@@ -240,7 +230,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
         "sources": {key: text for key, text in sources.items() if key in used},
         "datasheet": sheet,
     }
-    return _made(data, f"device {name}", "correct the option")
+    return validated(DeviceProfile, data, f"device {name}", "correct the option", DeviceError)
 
 
 def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -13,17 +13,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Generic, Self, TypeVar
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from iossim.base.errors import DeviceError, note_once
-from iossim.base.values import Value, first_problem
+from iossim.base.values import Value, validated
 from iossim.hardware.compute_capability import FP16_IN_FP32, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.kind import DEVICE_KINDS, GPU, DeviceKind, device_kind
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
@@ -31,6 +24,7 @@ from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
 from iossim.ir.types import Precision
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Device")
 
 
 class Fact(Value, Generic[T]):
@@ -362,26 +356,28 @@ def with_values(profile: DeviceProfile, given: Mapping[str, float], **told: Any)
     return profile.model_copy(update=update)
 
 
-def profile_of(data: Any, where: str) -> DeviceProfile:
-    """The profile of a file's values; raises DeviceError with the field of an invalid one. ``where`` names the file."""
+def device_of(data: Any, where: str, of: type[D]) -> D:
+    """The device of a class by a file's values; raises DeviceError with an invalid field. ``where`` names the file."""
     if not isinstance(data, dict):
         raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")
-    try:
-        return DeviceProfile.model_validate(data)
-    except ValidationError as error:
-        raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None
+    return validated(of, data, f"device profile {where} is not valid", "correct the file", DeviceError)
 
 
-@lru_cache(maxsize=64)  # a study needs the same few at each point, and profiles are immutable
-def parse(text: str, where: str) -> DeviceProfile:
-    """The profile of a user's YAML text, which ``where`` names in errors.
+def device_in(text: str, where: str, of: type[D]) -> D:
+    """The device of a class by a user's YAML text, which ``where`` names in errors.
 
     Raises DeviceError with the line of invalid YAML, and the field of an invalid value.
     """
     from iossim.base.located_yaml import LocatedYamlError, read_located  # slower than what reads shipped files
 
     try:
-        return profile_of(read_located(text).values, where)
+        return device_of(read_located(text).values, where, of)
     except LocatedYamlError as error:
         field = f"field {'.'.join(map(str, error.location))!r} " if error.location else ""
         raise DeviceError(f"device profile {where}, line {error.line}: {field}{error.reason}") from None
+
+
+@lru_cache(maxsize=64)  # a study needs the same few at each point, and profiles are immutable
+def parse(text: str, where: str) -> DeviceProfile:
+    """The profile in a text, as :func:`device_in`."""
+    return device_in(text, where, DeviceProfile)

@@ -88,9 +88,7 @@ def since_versions(node: NodeProto, version: int) -> list[int]:
     """The operator sets that define a standard node, and those in its subgraphs; raises SchemaError."""
     import onnx
 
-    inner = (each for graph in graphs_in(node) for each in graph.node)
-    found: int = onnx.defs.get_schema(node.op_type, version).since_version
-    return [found, *(since for each in inner for since in since_versions(each, version))]
+    return [onnx.defs.get_schema(each.op_type, version).since_version for each in nodes_within([node])]
 
 
 def _graphs_of(attribute: AttributeProto) -> list[GraphProto]:

@@ -34,7 +34,24 @@ class _Pool(Op, own_unit_kind="Pool"):
     """Base of poolings over windows."""
 
     def output(self: MaxPool | AveragePool, x: TensorType) -> TensorType:  # type: ignore[misc]
-        return _pooled(self, x)
+        rank = len(self.kernel)
+        require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
+        require(
+            len(self.strides) == len(self.dilations) == rank and len(self.pads) == 2 * rank,
+            "has attributes of different ranks",
+        )
+        require(min((*self.kernel, *self.strides, *self.dilations)) > 0, "needs a positive kernel, stride and dilation")
+        require(min(self.pads) >= 0, "needs padding that is not negative")
+        spatial = []
+        for axis, before, after in _axes(self):
+            extent = self.dilations[axis] * (self.kernel[axis] - 1) + 1
+            require(max(before, after) < extent, f"its padding {max(before, after)} is not below its window {extent}")
+            span, stride = x.shape[2 + axis] + before + after - extent, self.strides[axis]
+            count = (-(-span // stride) if self.ceil_mode else span // stride) + 1
+            if self.ceil_mode and (count - 1) * stride >= x.shape[2 + axis] + before:
+                count -= 1
+            spatial.append(count)
+        return TensorType((*x.shape[:2], *spatial), x.dtype)
 
     def completed(self, node: OnnxNode) -> Self:
         return replace(self, **node.windows(node.attribute("kernel_shape", ())))
@@ -114,30 +131,9 @@ def _axes(op: MaxPool | AveragePool) -> Iterator[tuple[int, int, int]]:
     return ((axis, op.pads[axis], op.pads[rank + axis]) for axis in range(rank))
 
 
-def _pooled(op: MaxPool | AveragePool, x: TensorType) -> TensorType:
-    """The output type of a windowed pooling."""
-    rank = len(op.kernel)
-    require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
-    require(
-        len(op.strides) == len(op.dilations) == rank and len(op.pads) == 2 * rank, "has attributes of different ranks"
-    )
-    require(min((*op.kernel, *op.strides, *op.dilations)) > 0, "needs a positive kernel, stride and dilation")
-    require(min(op.pads) >= 0, "needs padding that is not negative")
-    spatial = []
-    for axis, before, after in _axes(op):
-        extent = op.dilations[axis] * (op.kernel[axis] - 1) + 1
-        require(max(before, after) < extent, f"its padding {max(before, after)} is not below its window {extent}")
-        span, stride = x.shape[2 + axis] + before + after - extent, op.strides[axis]
-        count = (-(-span // stride) if op.ceil_mode else span // stride) + 1
-        if op.ceil_mode and (count - 1) * stride >= x.shape[2 + axis] + before:
-            count -= 1
-        spatial.append(count)
-    return TensorType((*x.shape[:2], *spatial), x.dtype)
-
-
 def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[[Array, Array], Array]) -> Array:
     """Combine the elements of each window, one kernel tap at a time for all windows at once."""
-    out = _pooled(op, TensorType(x.shape)).shape[2:]
+    out = op.output(TensorType(x.shape)).shape[2:]
     padding = window_padding(op, x.shape[2:], out)
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
     first, *others = (padded[window] for window in windows(op.kernel, op.strides, op.dilations, out))

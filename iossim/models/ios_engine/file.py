@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from iossim.base.errors import ScheduleError
 from iossim.base.user_files import read_text
-from iossim.base.values import Value, first_problem
+from iossim.base.values import Value, validated
 
 _Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
 _Offset = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -173,9 +173,5 @@ def network_and_scheduler(name: str) -> tuple[str, str]:
 def read_ios_file(path: Path) -> IosFile:
     """Read a file; raises ScheduleError naming it and the invalid field."""
     text = read_text(path, "IOS schedule", "give a file that the IOS engine saved", ScheduleError)
-    try:
-        return IosFile.model_validate_json(text)
-    except ValidationError as error:
-        raise ScheduleError(
-            f"IOS schedule {path} is not valid: {first_problem(error)}; give a file of the IOS engine, or a model"
-        ) from None
+    remedy = "give a file of the IOS engine, or a model"
+    return validated(IosFile, text, f"IOS schedule {path} is not valid", remedy, ScheduleError)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
@@ -25,7 +25,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
-from iossim.ir.onnx_node import graphs_in, operands
+from iossim.ir.onnx_node import graphs_in, nodes_within, operands
 from iossim.models.onnx.inlining import inlined
 
 #: A smaller file is always within the limits.
@@ -266,7 +266,7 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
         raise ModelError(f"{path} holds no graph, so it is not an ONNX model; export or download it again")
     if not model.graph.node:
         raise ModelError(f"{path} holds a graph without operators; there is nothing to schedule")
-    count = _copies(model.graph.node)
+    count = sum(1 for node in nodes_within(model.graph.node) for _ in nodes_within([node]))
     if count > MOST_NODES:
         raise ModelError(
             f"{path} has {count:,} operators, those in subgraphs counted by depth; iossim takes at most {MOST_NODES:,}"
@@ -316,30 +316,17 @@ def is_standard(domain: str) -> bool:
 
 def _names(model: onnx.ModelProto) -> Iterator[object]:
     """All names of a model that are read: for invalid text protobuf returns bytes, or raises UnicodeDecodeError."""
-    yield from (entry.domain for entry in model.opset_import)
-    yield from _names_of_graph(model.graph)
-    for function in model.functions:
-        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
-        yield from (entry.domain for entry in function.opset_import)
-        yield from _names_of_nodes(function.node)
-
-
-def _names_of_graph(graph: onnx.GraphProto) -> Iterator[object]:
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (tensor.values.name for tensor in graph.sparse_initializer)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        yield value.name
-        yield from (axis.dim_param for axis in value.type.tensor_type.shape.dim)
-    yield from _names_of_nodes(graph.node)
-
-
-def _names_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
+    nodes = [*nodes_within(each for holder in (model.graph, *model.functions) for each in holder.node)]
+    for graph in (model.graph, *(graph for node in nodes for graph in graphs_in(node))):
+        yield from (tensor.name for tensor in graph.initializer)
+        yield from (tensor.values.name for tensor in graph.sparse_initializer)
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            yield value.name
+            yield from (axis.dim_param for axis in value.type.tensor_type.shape.dim)
     for node in nodes:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
         yield from (attribute.name for attribute in node.attribute)
-        for graph in graphs_in(node):
-            yield from _names_of_graph(graph)
-
-
-def _copies(nodes: Iterable[onnx.NodeProto], depth: int = 1) -> int:
-    return sum(depth + sum(_copies(graph.node, depth + 1) for graph in graphs_in(node)) for node in nodes)
+    for function in model.functions:
+        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+    for holder in (model, *model.functions):
+        yield from (entry.domain for entry in holder.opset_import)

@@ -82,11 +82,8 @@ def runs_graphs(node: NodeProto) -> bool:
 
 def values_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
     """The values that nodes read, and those that their subgraphs read or return."""
-    for node in nodes:
-        yield from node.input
-        for graph in graphs_in(node):
-            yield from values_read(graph.node)
-            yield from (value.name for value in graph.output)
+    for node in nodes_within(nodes):
+        yield from (*node.input, *(value.name for graph in graphs_in(node) for value in graph.output))
 
 
 def taken_branch(node: NodeProto, condition: bool, prefix: str, where: str) -> list[NodeProto]:

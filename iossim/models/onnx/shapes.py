@@ -9,7 +9,6 @@ that they are priced and scheduled like any others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -116,7 +115,7 @@ def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
     inner = [each.op_type for each in nodes_within(body.node)]
     if not any(map(is_product, inner)):
         return 0
-    runs, _ = _loop(node, body, known)
+    runs = _runs(node, body, known)
     if runs is None or written + runs * len(inner) > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
         return 0
     return runs
@@ -161,19 +160,17 @@ def repeated_types(
     attributes = attributes_of(node)
     body = attributes.get("body")
     # Below operator set 9 a Scan read whole batches.
-    is_read = node.op_type == "Loop" or (node.op_type == "Scan" and versions[""] >= 9)
-    if not is_read or not isinstance(body, GraphProto):
+    is_scan = node.op_type == "Scan" and versions[""] >= 9
+    if not (is_scan or node.op_type == "Loop") or not isinstance(body, GraphProto):
         return {}
-    if node.op_type == "Loop":
-        runs, given = _loop(node, body, known)
-        states, made = node.input[2:], body.output[1:]
-        axes = [0] * len(node.output)
+    states = node.input[: len(node.input) - attributes["num_scan_inputs"]] if is_scan else node.input[2:]
+    given, made = known.types_of(states), body.output[not is_scan :]
+    if is_scan:
+        runs, slices = _slices(known.types_of(node.input[len(states) :]), attributes.get("scan_input_axes"))
+        given += slices
     else:
-        count = len(node.input) - int(attributes["num_scan_inputs"])
-        states, made = node.input[:count], body.output
-        runs, given = _scan(node, count, attributes, known)
-        axes = [0] * count + list(attributes.get("scan_output_axes", [0] * (len(node.output) - count)))
-    if given is None or len(given) != len(body.input):
+        runs, given = _runs(node, body, known), [TensorType((), DType.INT64), TensorType((), DType.BOOL), *given]
+    if len(given) != len(body.input):
         return {}
     inside = dict(zip((value.name for value in body.input), given, strict=True))
     outside = [name for name in captured_values(node) if name not in inside]
@@ -192,23 +189,38 @@ def repeated_types(
     if any(known.types[name] != value for name, value in zip(states, after, strict=False)):
         return {}
     outputs: dict[str, TensorType] = {}
-    for place, (name, value) in enumerate(zip(node.output, after, strict=False)):
-        if value is not None and place < len(states):
+    axes = [0] * len(states) + list(attributes.get("scan_output_axes", [0] * len(node.output)))
+    for place, (name, value, axis) in enumerate(zip(node.output, after, axes, strict=False)):
+        if name and value is not None and place < len(states):
             outputs[name] = value
-        elif value is not None and runs is not None:
-            axis = axes[place] % (len(value.shape) + 1)
-            outputs[name] = TensorType((*value.shape[:axis], runs, *value.shape[axis:]), value.dtype)
-    return {name: value for name, value in outputs.items() if name}
+        elif name and value is not None and runs is not None:
+            shape = list(value.shape)
+            shape.insert(axis % (len(shape) + 1), runs)
+            outputs[name] = TensorType(tuple(shape), value.dtype)
+    return outputs
 
 
-def _loop(node: NodeProto, body: GraphProto, known: Known) -> tuple[int | None, list[TensorType] | None]:
-    """Number of iterations of a Loop, if known, and the types of its body's inputs."""
-    given = [TensorType((), DType.INT64), TensorType((), DType.BOOL), *(known.types[name] for name in node.input[2:])]
+def _runs(node: NodeProto, body: GraphProto, known: Known) -> int | None:
+    """Number of iterations of a Loop, if known."""
     trips, condition = node.input[0], node.input[1]
     is_true = not condition or (condition in known.constants and bool(known.parameter(condition).all()))
-    if trips not in known.constants or not is_true or not stays_true(body):
-        return None, given
-    return max(0, int(known.parameter(trips).item())), given
+    is_known = trips in known.constants and is_true and stays_true(body)
+    return max(0, int(known.parameter(trips).item())) if is_known else None
+
+
+def _slices(scanned: Sequence[TensorType], axes: Sequence[int] | None) -> tuple[int | None, list[TensorType]]:
+    """Number of iterations of a Scan over these inputs, if known, and the types of their slices; none without axes."""
+    places = [0] * len(scanned) if axes is None else axes
+    if len(places) != len(scanned) or any(
+        not -len(x.shape) <= axis < len(x.shape) for x, axis in zip(scanned, places, strict=True)
+    ):
+        return None, []
+    lengths = {value.shape[axis] for value, axis in zip(scanned, places, strict=True)}
+    slices = [
+        TensorType(tuple(np.delete(value.shape, axis).tolist()), value.dtype)
+        for value, axis in zip(scanned, places, strict=True)
+    ]
+    return lengths.pop() if len(lengths) == 1 else None, slices
 
 
 def stays_true(body: GraphProto) -> bool:
@@ -221,26 +233,6 @@ def stays_true(body: GraphProto) -> bool:
     if name in made and made[name].op_type == "Constant":
         return any(bool(each.t.raw_data.strip(b"\0") or any(each.t.int32_data)) for each in made[name].attribute)
     return len(body.input) > 1 and name == body.input[1].name
-
-
-def _scan(
-    node: NodeProto, count: int, attributes: Mapping[str, Any], known: Known
-) -> tuple[int | None, list[TensorType] | None]:
-    """Number of iterations of a Scan, and the types of its body's inputs: its states, and slices of its inputs."""
-    scanned = [known.types[name] for name in node.input[count:]]
-    axes: Sequence[int] = attributes.get("scan_input_axes", [0] * len(scanned))
-    if len(axes) != len(scanned) or any(
-        not -len(x.shape) <= axis < len(x.shape) for x, axis in zip(scanned, axes, strict=True)
-    ):
-        return None, None
-    places = [axis % len(value.shape) for axis, value in zip(axes, scanned, strict=True)]
-    slices = [
-        TensorType((*value.shape[:place], *value.shape[place + 1 :]), value.dtype)
-        for value, place in zip(scanned, places, strict=True)
-    ]
-    lengths = {value.shape[place] for value, place in zip(scanned, places, strict=True)}
-    runs = next(iter(lengths)) if len(lengths) == 1 else None
-    return runs, [*(known.types[name] for name in node.input[:count]), *slices]
 
 
 def _type(found: TypeProto | None) -> TensorType | None:

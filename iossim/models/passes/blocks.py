@@ -107,8 +107,7 @@ def _between_cuts(network: Network) -> list[Block]:
 
     Take the units that must be ordered with respect to v, in any topological order. Those up to position i all lead
     to the one at i if each before i is read by one up to i; those after i all depend on it if each reads one at i or
-    later. So a unit that is first read at position r forbids the cuts between itself and r, and one that last reads
-    position m those between m and itself.
+    later.
     """
     count = len(network.units)
     readers: list[list[int]] = [[] for _ in range(count)]
@@ -129,14 +128,11 @@ def _between_cuts(network: Network) -> list[Block]:
     for unit in (unit for unit in range(count) if readers[unit]):
         found = [position[other] if other in position else last_read[other] for other in network.predecessors[unit]]
         last_read[unit] = max(found, default=-1)
-    forbidding = [0] * (len(order) + 1)  # number of units that forbid a cut after each position, as differences
-    for here, unit in enumerate(order):
-        for begin, end in ((here + 1, first_reader[unit]), (last_read[unit] + 1, here)):
-            forbidding[begin] += 1
-            forbidding[end] -= 1
-    cuts_before = [0]  # cuts_before[i]: cuts after positions less than i
-    for forbidden in list(accumulate(forbidding))[:-1]:
-        cuts_before.append(cuts_before[-1] + (forbidden == 0))
+    # For each position the latest first reader of the units before it, and the earliest last read of those after it.
+    first = accumulate((first_reader[unit] for unit in order), max, initial=0)
+    last = [*accumulate((last_read[unit] for unit in reversed(order[1:])), min, initial=len(order))][::-1]
+    cuts = (before <= here <= after for here, (before, after) in enumerate(zip(first, last, strict=False)))
+    cuts_before = [*accumulate(cuts, initial=0)]  # cuts_before[i]: cuts after positions less than i
     block_of = {unit: cuts_before[position[unit]] for unit in order}
     for unit, predecessors in enumerate(network.predecessors):
         if not readers[unit]:

@@ -87,7 +87,7 @@ def of_filter(step: Step) -> Algorithms:
     }
     return {
         "algo_0": [*backward.atomic(shape, by_table=False)],
-        "algo_1": [*backward.summed(shape), *backward.on_tensor_cores(shape)],
+        "algo_1": [*backward.summed(shape), *backward.gradient_on_tensor_cores(shape)],
         "algo_3": [*backward.atomic(shape, by_table=True)],
         **_by_group(shape, transforms),
     }

@@ -34,7 +34,13 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     XMMA_SM90,
     Family,
 )
-from iossim.hardware.lowering.gpu.tensor_core_product import SPLITS, UNSPLIT, passed_over_us, tensor_products
+from iossim.hardware.lowering.gpu.tensor_core_product import (
+    SPLITS,
+    UNSPLIT,
+    on_tensor_cores,
+    passed_over_us,
+    tensor_products,
+)
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape
 from iossim.ir.types import Precision
@@ -124,18 +130,15 @@ def _is_offered_as_product(shape: ConvolutionShape) -> bool:
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates of Hopper's libraries: a tile's filters by all channels that any of their groups reads, with zeros."""
-    having = TENSOR_CORES.get(shape.precision)
-    if having is None or shape.groups == 1 or shape.is_depthwise:
+    if shape.groups == 1 or shape.is_depthwise:
         return
-    filters, channels, family = shape.filters // shape.groups, shape.channels // shape.groups, GROUPED_MMA_SM80
-    ((_, columns, _, _),) = family.shapes
+    filters, channels = shape.filters // shape.groups, shape.channels // shape.groups
+    ((_, columns, _, _),) = GROUPED_MMA_SM80.shapes
     groups = min(shape.groups, max(1, ceil_div(columns, filters)))
     inner = groups * channels * math.prod(shape.kernel)
     product = replace(implicit_product(replace(shape, groups=1)), inner=inner, weight_bytes=shape.weight_bytes)
-    for kernels in tensor_products(
-        product, family, WorkClass.TENSOR_CONVOLUTION, extra_flops=shape.epilogue_flops, splits=UNSPLIT
-    ):
-        yield Candidate(f"grouped_{kernels[0].name}", kernels, architectures=family.architectures & having)
+    of_family, extra_flops = (product, [GROUPED_MMA_SM80], WorkClass.TENSOR_CONVOLUTION), shape.epilogue_flops
+    yield from on_tensor_cores(*of_family, extra_flops=extra_flops, splits=UNSPLIT, name="grouped_")
 
 
 #: Arithmetic per padded element: cuDNN's kernel places each separately, some 25 billion per second on an H100 (a first

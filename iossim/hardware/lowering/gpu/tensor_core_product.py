@@ -16,14 +16,14 @@ Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators per
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import nsmallest
 
 from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
 from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, sum_of_parts, tiles
 from iossim.hardware.lowering.gpu.tensor_core_families import Family
-from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
+from iossim.hardware.lowering.kernel import Candidate, Kernel, Panels, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
 #: Kernels for stacks of products do not split the inner dimension.
@@ -93,6 +93,30 @@ def tensor_products(
             yield (replace(kernel, flops=kernel.flops + extra_flops),)
         else:
             yield kernel, sum_of_parts(product, split, extra_flops, _PARTIAL_BYTES)
+
+
+def on_tensor_cores(
+    product: Product,
+    families: Iterable[Family],
+    work_class: WorkClass,
+    *,
+    extra_flops: int = 0,
+    splits: tuple[int, ...] = SPLITS,
+    name: str = "",
+) -> Iterator[Candidate]:
+    """Candidates of a product by families whose devices have tensor cores for its precision; ``name`` begins theirs."""
+    having = TENSOR_CORES.get(product.precision, frozenset())
+    for family in families:
+        if where := family.architectures & having:
+            ways = tensor_products(product, family, work_class, extra_flops=extra_flops, splits=splits)
+            for place, kernels in enumerate(ways):
+                called, lead_us = f"{name}{kernels[0].name}", passed_over_us(family, place)
+                yield Candidate(called, kernels, parts_bytes(kernels), architectures=where, passed_over_us=lead_us)
+
+
+def parts_bytes(kernels: Sequence[Kernel]) -> int:
+    """Workspace of a product: the partial sums, if a second kernel adds them."""
+    return kernels[0].bytes_written if len(kernels) > 1 else 0
 
 
 def passed_over_us(family: Family, place: int) -> float:

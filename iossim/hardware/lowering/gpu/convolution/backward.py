@@ -29,9 +29,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.compute_capability import TENSOR_CORES
 from iossim.hardware.lowering.gpu.convolution.gemm import offset_table_bytes
-from iossim.hardware.lowering.gpu.families.matrix_product import parts_bytes, split_products
+from iossim.hardware.lowering.gpu.families.matrix_product import split_products
 from iossim.hardware.lowering.gpu.matrix_product import (
     LEAST_INNER,
     OFFSETS_KERNEL,
@@ -43,7 +42,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
 )
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_families import CONVOLUTIONS
-from iossim.hardware.lowering.gpu.tensor_core_product import tensor_products, without_tensor_cores
+from iossim.hardware.lowering.gpu.tensor_core_product import on_tensor_cores, parts_bytes, without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div
 from iossim.hardware.lowering.step import ConvolutionShape, Step
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
@@ -144,15 +143,9 @@ def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
             yield Candidate(kernels[0].name, (OFFSETS_KERNEL, *kernels), table_bytes + parts_bytes(kernels))
 
 
-def on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
+def gradient_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates of ALGO_1 on tensor cores that support the precision; for one group."""
-    having = TENSOR_CORES.get(shape.precision)
-    if having is None or shape.groups > 1:
-        return
-    product = replace(product_of(shape), precision=shape.precision)
-    for family in CONVOLUTIONS:
-        if not family.architectures & having:
-            continue
-        for kernels in tensor_products(product, family, WorkClass.TENSOR_CONVOLUTION, extra_flops=shape.epilogue_flops):
-            name, architectures = f"filter_gradient_{kernels[0].name}", family.architectures & having
-            yield Candidate(name, kernels, parts_bytes(kernels), architectures=architectures)
+    if shape.groups == 1:
+        product, extra_flops = replace(product_of(shape), precision=shape.precision), shape.epilogue_flops
+        of_convolutions = product, CONVOLUTIONS, WorkClass.TENSOR_CONVOLUTION
+        yield from on_tensor_cores(*of_convolutions, extra_flops=extra_flops, name="filter_gradient_")

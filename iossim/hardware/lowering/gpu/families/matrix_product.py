@@ -43,8 +43,8 @@ from iossim.hardware.lowering.gpu.tensor_core_families import PRODUCTS
 from iossim.hardware.lowering.gpu.tensor_core_product import (
     SPLITS,
     UNSPLIT,
-    passed_over_us,
-    tensor_products,
+    on_tensor_cores,
+    parts_bytes,
     without_tensor_cores,
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
@@ -87,25 +87,14 @@ def matrix_product(step: Step) -> list[Candidate]:
     product = Product(*sizes, *moved, size, step.precision, stack.count, 2, *strided)
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
     is_one = stack.count == 1
-    on_lanes = [
-        _candidate(kernels, step.precision, where)
-        for tile, where in (_TILES if is_one else BATCHED_TILES).items()
+    on_lanes = (
+        Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
+        for tile, known in (_TILES if is_one else BATCHED_TILES).items()
+        for where in [without_tensor_cores(step.precision, known)]
         for kernels in split_products(product, tile, WorkClass.GEMM, extra, splits=_SPLITS if is_one else UNSPLIT)
-    ]
-    having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if is_one else UNSPLIT
-    on_tensor_cores = [
-        Candidate(
-            kernels[0].name,
-            kernels,
-            parts_bytes(kernels),
-            architectures=family.architectures & having,
-            passed_over_us=passed_over_us(family, place),
-        )
-        for family in PRODUCTS
-        if family.architectures & having
-        for place, kernels in enumerate(tensor_products(product, family, extra_flops=extra, splits=splits))
-    ]
-    return on_lanes + on_tensor_cores
+    )
+    splits = SPLITS if is_one else UNSPLIT
+    return [*on_lanes, *on_tensor_cores(product, PRODUCTS, WorkClass.TENSOR, extra_flops=extra, splits=splits)]
 
 
 def _evenly(step: Step) -> Step:
@@ -121,14 +110,6 @@ def _evenly(step: Step) -> Step:
     return replace(step, op=MatMul(), operands=operands, outputs=(y,), flops=flops)
 
 
-def _candidate(
-    kernels: tuple[Kernel, ...], precision: Precision, architectures: frozenset[Architecture] | None
-) -> Candidate:
-    """A product on FP32 lanes, for those of the architectures without tensor cores for the precision."""
-    where = without_tensor_cores(precision, architectures)
-    return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
-
-
 def stored_product(step: Step) -> list[Candidate]:
     """The product of the integers or fp8, without scales and zero points; sums stay in 32 bits until the epilogue."""
     assert isinstance(step.op, StoredProduct)
@@ -137,7 +118,7 @@ def stored_product(step: Step) -> list[Candidate]:
     if not isinstance(step.op, Dequantised):
         return lower(replace(plain, precision=Precision.INT8))
     having = TENSOR_CORES[Precision.FP8]
-    found = [_within(having, one) for one in lower(replace(plain, precision=Precision.FP8))]
+    found = [one.among(having) for one in lower(replace(plain, precision=Precision.FP8))]
     before, wide = list[Kernel](), list[Operand]()
     for each in plain.operands:
         wide.append(replace(each, type=replace(each.type, dtype=step.precision.storage)))
@@ -148,14 +129,8 @@ def stored_product(step: Step) -> list[Candidate]:
     for one in lower(replace(plain, operands=tuple(wide))):
         name, kernels = f"dequantised_{one.algorithm}", (*before, *one.kernels)
         made = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
-        found.append(_within(frozenset(Architecture) - having, made))
+        found.append(made.among(frozenset(Architecture) - having))
     return [one for one in found if one.architectures]
-
-
-def _within(architectures: frozenset[Architecture], one: Candidate) -> Candidate:
-    """The candidate on these architectures alone."""
-    own = architectures if one.architectures is None else one.architectures
-    return replace(one, architectures=architectures & own)
 
 
 #: A kernel on FP32 lanes: columns of a block, the most sums (by rows) of a thread, threads and registers.
@@ -247,8 +222,3 @@ def split_products(
             yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
         elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
             yield product_kernel(product, tile, work_class, split, name=name), sum_of_parts(product, split, extra_flops)
-
-
-def parts_bytes(kernels: Sequence[Kernel]) -> int:
-    """Workspace of a product of :func:`split_products`: its partial sums."""
-    return kernels[0].bytes_written if len(kernels) > 1 else 0

@@ -45,8 +45,8 @@ def elementwise(step: Step) -> list[Candidate]:
     return _stream(step, "elementwise")
 
 
-def concat_term(step: Step) -> list[Candidate]:
-    """One term of a concat written in place: a copy, or the chain that makes the term."""
+def moved_or_made(step: Step) -> list[Candidate]:
+    """A term of a concat, written in place: a copy, or the chain that makes it; for a view alone in its unit a copy."""
     return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
 
 
@@ -61,48 +61,25 @@ def copy_candidate(*moved: TensorType) -> Candidate:
     return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
-def view(step: Step) -> list[Candidate]:
-    """A copy: views are lowered only in a unit that is nothing but an identity."""
-    return _stream(step, "copy")
-
-
-def resample(step: Step) -> list[Candidate]:
-    """One kernel that computes the weighted sum of each output's neighbours."""
-    return _stream(step, "resample")
-
-
 def traffic(step: Step) -> list[Candidate]:
-    """One kernel that reads the inputs and writes the outputs of an op known only to ONNX."""
+    """One kernel that reads the inputs and writes the outputs: of an op known only to ONNX, or of a resampling, which
+    computes the weighted sum of each output's neighbours.
+    """
     return _stream(step, step.op.kind)
 
 
-def move(step: Step) -> list[Candidate]:
-    """One kernel that gathers its output."""
-    return [_gathering(step, 0)]
-
-
-def pick(step: Step) -> list[Candidate]:
-    """One kernel that reads the indices and the selected data.
+def gathering(step: Step) -> list[Candidate]:
+    """One kernel that reads the indices, if there are any, and the selected data.
 
     A gradient of the data, which is written whole, is priced in the same way; this is not measured.
     """
-    return [_gathering(step, step.operands[1].type.bytes)]
-
-
-def _gathering(step: Step, index_bytes: int) -> Candidate:
-    (written,) = step.outputs
-    data = step.operands[0]
+    (written,), (data, *indices) = step.outputs, step.operands
     read = min(data.type.bytes, written.bytes)
     weights = read if data.is_weight else 0
-    kernel = stream_kernel(
-        step.op.kind,
-        written.elements,
-        step.flops,
-        read=index_bytes + read - weights,
-        weights=weights,
-        written=written.bytes,
-    )
-    return Candidate(step.op.kind, (kernel,), is_library_call=False)
+    read += sum(each.type.bytes for each in indices) - weights
+    moved = {"read": read, "weights": weights, "written": written.bytes}
+    kernel = stream_kernel(step.op.kind, written.elements, step.flops, **moved, work_class=WorkClass.STREAM)
+    return [Candidate(step.op.kind, (kernel,), is_library_call=False)]
 
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -116,8 +93,10 @@ _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
 def reduction(step: Step) -> list[Candidate]:
-    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones."""
-    return _passes(step, 1)
+    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones, and a radix
+    selection has one for each byte of the keys.
+    """
+    return _passes(step, _SELECTION if step.op.kind == "top_k" else 1)
 
 
 def normalisation(step: Step) -> list[Candidate]:
@@ -142,11 +121,6 @@ def row_normalisation(step: Step) -> list[Candidate]:
     rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
     return [Candidate(step.op.kind, (_row_kernel(step, rows, _NORM_THREADS, clocks),))]
-
-
-def selection(step: Step) -> list[Candidate]:
-    """A radix selection, one byte of the keys per pass."""
-    return _passes(step, _SELECTION)
 
 
 #: Longest row that a warp holds in its registers; elements of a longer one that a thread loads at once.
