@@ -18,6 +18,7 @@ from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_in_notes
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -79,7 +80,7 @@ def _schedule(
             options=options.to_json() | {"concurrent": concurrent, "merge": merge},
             lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
             relaxed_bound_us=solution.relaxed_bound_us,
-            notes=[*network.notes, *solution.notes],
+            notes=[*network.notes, *shown_in_notes(network, solution.notes)],
             complete=goes_on and (solution.complete or solution.time_is_up),
             proven=proven and goes_on,
             search_s=working_s() - started + solution.saved_s,

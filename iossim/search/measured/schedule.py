@@ -9,6 +9,7 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_in_notes
 from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
@@ -76,7 +77,7 @@ def schedule_measured(
                 "estimated_us": estimated_us,
             }
             | ({"company": True} if options.company else {}),
-            notes=[*network.notes, *found.notes],
+            notes=[*network.notes, *shown_in_notes(network, found.notes)],
             complete=goes_on and not found.interrupted,
             proven=goes_on and found.exhaustive and not network.notes and not found.notes,
             search_s=working_s() - started,
