@@ -4,8 +4,7 @@ of the most work, its convolution. Files, and options that name units, keep the 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -54,12 +53,6 @@ def shown_names(*networks: Network) -> ShownNames:
             found |= {f"{first}..{last}": f"{units[first]}..{units[last]}"}
         found |= units
     return ShownNames({name: shown for name, shown in found.items() if name != shown})
-
-
-def shown_in_notes(network: Network, notes: Sequence[str]) -> list[str]:
-    """Notes with the shown names of the blocks that they name: as ``block FIRST..LAST:``, or before a space."""
-    names = shown_names(network).names if notes else {}
-    return [re.sub(r"\S+\.\.\S+?(?=:? )", lambda found: names.get(found[0], found[0]), note) for note in notes]
 
 
 def _shown(network: Network, unit: Unit) -> str:

@@ -18,13 +18,12 @@ from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
-from iossim.ir.shown_names import shown_in_notes
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import PRUNINGS, finished, within
 from iossim.search.assemble import build_schedule
-from iossim.search.block_parts import notes_of_blocks
+from iossim.search.block_parts import notes_of_blocks, shown_in_notes
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions, StageSpace

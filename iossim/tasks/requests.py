@@ -239,13 +239,8 @@ def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
 
 
 def network_of(given: Network | str | Path, units: str = MODEL) -> Network:
-    """The given network, or the one that a name or file denotes; raises OptionError for anything else."""
-    if isinstance(given, str | Path):
-        return load(given, units=units)
-    if not isinstance(given, Network):
-        remedy = "give a network (iossim.load), a name of the zoo, or an ONNX file"
-        raise OptionError(f"{given!r} is no network; {remedy}")
-    return given
+    """The given network, or the one that a name or file denotes."""
+    return load(given, units=units) if isinstance(given, str | Path) else given
 
 
 def prices_of(

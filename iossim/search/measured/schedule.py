@@ -9,11 +9,11 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
-from iossim.ir.shown_names import shown_in_notes
 from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
+from iossim.search.block_parts import shown_in_notes
 from iossim.search.ios import STRATEGIES
 from iossim.search.measured import Budget
 from iossim.search.measured.company import with_names_of
