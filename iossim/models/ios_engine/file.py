@@ -176,6 +176,8 @@ def read_ios_file(path: Path) -> IosFile:
     try:
         return IosFile.model_validate_json(text)
     except ValidationError as error:
+        if '"graph_hash"' in text:
+            raise ScheduleError(f"{path} is no model but a schedule of iossim's; 'iossim explain' reads it") from None
         raise ScheduleError(
             f"IOS schedule {path} is not valid: {first_problem(error)}; give a file of the IOS engine, or a model"
         ) from None
