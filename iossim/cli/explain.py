@@ -74,7 +74,7 @@ def explain(
         found, priced, network = done.schedule, done.schedule, done.network
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
         raise OptionError(
-            f"{target} is a saved schedule: nothing is searched; leave the options of a search out (--stage explains one)"
+            f"{target} is a saved schedule: nothing is searched; leave out all options of a search (--stage is none)"
         )
     else:
         found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
