@@ -90,6 +90,8 @@ def schedule_page(
             "kernels": [] if recorded is None else [_kernel(network, -1, one, [one.unit]) for one in recorded.spans],
         },
     }
+    below = () if comparison is None else comparison.remarks  # its table
+    lines = [line for line in lines if line not in below]
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
     return Template(_file(_FOLDER, "page.html")).substitute(
         version=__version__,
