@@ -22,7 +22,6 @@ from iossim.ir.network import Network
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.unary import Cast, Relu, Sigmoid
 from iossim.ir.shown_names import shown_names
-from iossim.ir.types import DType
 from iossim.models.load import load
 from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on
 from iossim.report.figures.bars import comparison_figure
@@ -314,8 +313,6 @@ def test_specifications_are_vega_lite(network: Network, schedule: Schedule) -> N
 def test_a_legend_has_each_colour_once_and_says_of_how_many_kinds() -> None:
     b = GraphBuilder("alike")
     x = b.input("x", (1, 8, 8, 8))
-    drawn = graph_svg(
-        b.network([b.add(op, x, name=op.kind) for op in (Relu(), Sigmoid(), Unary("exp"), Cast(DType.FP32))])
-    )
+    drawn = graph_svg(b.network([b.add(op, x, name=op.kind) for op in (Relu(), Sigmoid(), Unary("exp"), Cast("fp16"))]))
     (legend,) = re.findall("<text class='legend'.*?</text>", drawn)
     assert re.findall("</tspan> ([^<\u2003]*)", legend) == ["relu, unary and 1 more", "sigmoid"]
