@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.base.registry import Extension, Group, Places
+from iossim.base.registry import Extension, Group, Places, Plugin
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
+from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
@@ -83,11 +84,26 @@ _PLACES = Places[Scheduler](
     },
 )
 
+
+def _adapt(plugin: Plugin, function: Scheduler) -> Scheduler:
+    """The scheduler of a plugin, whose schedules must fit their network."""
+
+    def scheduled(network: Network, *given: Any) -> AnySchedule:
+        found = plugin.guarded(function)(network, *given)
+        try:
+            fit(found, network)
+        except (AttributeError, ScheduleError) as error:
+            raise plugin.error(f"returned no schedule of {network.name}: {error}") from None
+        return found
+
+    return scheduled
+
+
 SCHEDULERS: Group[Scheduler] = Group(
     "`scheduler` {!r} is not known",
     lambda: _PLACES,
     _PLACES.get,
-    Extension("iossim.schedulers", "a function that schedules", lambda added, function: added.guarded(function)),
+    Extension("iossim.schedulers", "a function that schedules", _adapt),
 )
 
 
