@@ -241,7 +241,8 @@ def test_doctor_names_each_problem(installed: None) -> None:
     works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command", "misnamed-costs", "no-costs"}
     works -= {"merging-costs"}
     assert " ".join(sorted(works)) == (
-        "csv determinant example example-gpu example-rules hello no-double-relu pairs per-unit"
+        "csv determinant example example-gpu example-rules hasty-scheduler hello no-double-relu pairs per-unit "
+        "short-costs"
     )
     for name, words in (
         ("simulator", "is not used: iossim has 'simulator' itself"),

@@ -13,7 +13,6 @@ from iossim.base.registry import Extension, Group, Places, Plugin
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
@@ -88,8 +87,10 @@ _PLACES = Places[Scheduler](
 def _adapt(plugin: Plugin, function: Scheduler) -> Scheduler:
     """The scheduler of a plugin, whose schedules must fit their network."""
 
-    def scheduled(network: Network, *given: Any) -> AnySchedule:
-        found = plugin.guarded(function)(network, *given)
+    def scheduled(network: Network, *given: Any, **named: Any) -> AnySchedule:
+        from iossim.schedule.fit import fit  # iossim's own need no check
+
+        found = plugin.guarded(function)(network, *given, **named)
         try:
             fit(found, network)
         except (AttributeError, ScheduleError) as error:
