@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -79,6 +80,41 @@ def test_a_misspelt_keyword_is_one_line_with_the_nearest(function: Callable[...,
     name = list(parameters)[-1]
     with pytest.raises(OptionError, match=rf"{function.__name__} takes no `{name}x`; did you mean '{name}'\? known: "):
         function(**{f"{name}x": 1})
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"scheduler": ["greedy"]}, "`scheduler` of optimize cannot be .'greedy'.; give a value of type str"),
+        ({"device": 3}, "`device` of optimize cannot be 3; give a value of type DeviceProfile, str, Path or None"),
+        ({"options": "paper"}, "`options` of optimize cannot be 'paper'; give a value of type SearchOptions or None"),
+        ({"cost_model": 7}, "give a value of type str or CostModel"),
+        ({"rewrite": ["default"]}, "`rewrite` contains 'default', which is no rule; give names as one text"),
+        ({"progress": True}, "`progress` of optimize cannot be True"),
+    ],
+)
+def test_a_value_of_another_type_is_one_line_with_its_types(asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        iossim.optimize(**{"model": "ios_sample", "device": "t4"} | asked)
+
+
+def test_types_are_checked_elsewhere_too() -> None:
+    for call, words in [
+        (partial(iossim.load, "squeezenet", batch="8"), "`batch` of load cannot be '8'; .* int or None"),
+        (partial(iossim.load, "squeezenet", strict=1), "`strict` of load cannot be 1; .* bool"),
+        (
+            partial(iossim.compare, "ios_sample", "t4", schedulers=["greedy", 3]),
+            "'greedy', 3.; .* of type Sequence.str.",
+        ),
+        (partial(SearchOptions, seconds="3"), "`seconds` of SearchOptions cannot be '3'; .* float or None"),
+        (partial(SearchOptions, seed=1.5), "`seed` of SearchOptions cannot be 1.5; .* int"),
+    ]:
+        with pytest.raises(OptionError, match=words):
+            call()
+
+
+def test_a_number_of_numpy_is_a_number() -> None:
+    assert SearchOptions(seconds=np.float32(2), seed=np.int64(3)).seconds == 2  # type: ignore[arg-type]
 
 
 def test_networks_and_devices_by_value_name_or_path() -> None:
@@ -178,7 +214,7 @@ def test_stages_of_ones_own_have_the_price_of_their_schedule(seed: int) -> None:
         (lambda own: [own[0][0], *own[1:]], "stage 0: 'conv1' is no stage; give a list of unit names, a list of"),
         (lambda own: [{"merge": own[0][0]}, *own[1:]], "stage 0: {'merge': 'conv1'} is no stage; give"),
         (lambda own: [{"merged": own[0]}, *own[1:]], "is no stage; give a list of unit names"),
-        (lambda own: 5, "5 is no list of stages; give one, such as the `stages` of a schedule"),
+        (lambda own: "conv1", "'conv1' is no list of stages; give one, such as the `stages` of a schedule"),
     ],
 )
 def test_stages_that_are_no_schedule(change: Callable[[list[list[str]]], Any], message: str) -> None:
@@ -250,18 +286,18 @@ def test_bounds_of_a_comparison_are_what_its_searches_prove() -> None:
         (lambda: iossim.optimize("ios_sample", "t4", scheduler="ios"), "`scheduler` 'ios'"),
         (lambda: iossim.optimize("ios_sample", "t4", engine="x"), "known: auto, graph, onnxruntime, paper"),
         (lambda: iossim.compare("ios_sample", None), "needs a device"),
-        (lambda: iossim.compare(5, "t4"), r"5 is no network; give a network \(iossim\.load\)"),  # type: ignore[arg-type]
+        (lambda: iossim.compare(5, "t4"), "`model` of compare cannot be 5; give"),  # type: ignore[arg-type]
         (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
         (lambda: iossim.load("m.onnx", shapes={"x": 3}), r"shapes {'x': 3}, dimensions None: give whole numbers"),  # type: ignore[dict-item]
         (lambda: iossim.load("m.onnx", dimensions={"n": "8"}), "give whole numbers by name"),  # type: ignore[dict-item]
-        (lambda: iossim.simulate(None, "t4"), "None is no schedule; give one of optimize"),  # type: ignore[call-overload]
+        (lambda: iossim.simulate(None, "t4"), "`saved` of simulate cannot be None; give"),  # type: ignore[call-overload]
         (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),
         (
             lambda: iossim.optimize("ios_sample", None, cost_model=iossim.cost_model("simulator", "t4", "fp16")),
             "same dtype",
         ),
         (lambda: api.search_options("x"), "general, paper"),
-        (lambda: api.search_options(max_groups=2.5), "`max_groups` 2.5"),  # type: ignore[arg-type]
+        (lambda: api.search_options(max_groups=2.5), "`max_groups` of search_options cannot be 2.5"),  # type: ignore[arg-type]
         *(
             (partial(iossim.load, "squeezenet", **{option: value}), f"{value}")
             for option, value in (("batch", 0), ("seed", 1.5), ("block", 1.5))

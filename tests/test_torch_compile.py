@@ -52,6 +52,17 @@ def test_a_wrong_option_is_one_line_that_names_it(compiled: Any, options: Any, r
         iossim.torch.compile(compiled.module, X, **options)
 
 
+def test_shapes_that_depend_on_data_have_a_remedy_that_helps() -> None:
+    class Selection(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x > 0].sum()
+
+    with pytest.raises(ModelError, match=r"NonZero .*; compile it by torch.compile\(module, backend=\"iossim\"\)"):
+        iossim.torch.compile(Selection().eval(), X)
+    with torch.no_grad():
+        assert torch.compile(Selection().eval(), backend="iossim")(X) == Selection()(X)
+
+
 def test_a_compiled_module_is_a_module_and_can_be_part_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the attributes of its own, runs in its parent, and is traced and transformed as the module itself."""
     body = nn.Sequential(nn.Linear(4, 4), nn.ReLU())

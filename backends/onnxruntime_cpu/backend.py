@@ -33,8 +33,9 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import FASTEST, Strategy, steps_of
 
 NAME = "onnxruntime_cpu"
-#: Op kinds that ONNX Runtime can compute with blocked channels, so that there is a choice of algorithm.
-_BLOCKABLE = ("conv", "max_pool", "average_pool")
+#: Op kinds that ONNX Runtime can compute with blocked channels, on images (not on signals or volumes), so that there is
+#: a choice of algorithm.
+_BLOCKABLE, _IMAGE_RANK = ("conv", "max_pool", "average_pool"), 4
 #: Timing and margin of the choice of an algorithm: the plain one must be faster by the margin.
 _CHOICE_TIMING = Timing(rounds=9, warm_up=2)
 _CHOICE_MARGIN = 0.03
@@ -136,8 +137,9 @@ class OnnxRuntimeCpu:
                 )
             return Choice(steps.pop())
         indices = [network.unit_index[name] for name in units]
-        kinds = {node.op.kind for unit in indices for node in network.unit_nodes(network.units[unit])}
-        if kinds.isdisjoint(_BLOCKABLE):
+        nodes = (node for unit in indices for node in network.unit_nodes(network.units[unit]))
+        types = network.graph.types
+        if not any(node.op.kind in _BLOCKABLE and len(types[node.outputs[0]].shape) == _IMAGE_RANK for node in nodes):
             return Choice()
         key = (strategy, tuple(network.signatures[unit] for unit in indices))
         if key not in self._chosen:

@@ -119,7 +119,8 @@ def time_programs(
                     window.samples.append(sample)
                     if time.perf_counter() - window.reading.at_s > WINDOW_S:
                         window = _judge(window, cores)
-                progress(sum(min(timing.rounds, _quiet(samples)) for samples in taken), total)
+                done = (max(_quiet(samples), len(samples) // MOST_ROUNDS) for samples in taken)
+                progress(sum(min(timing.rounds, each) for each in done), total)
             _judge(window, cores)
     finally:
         if collecting:

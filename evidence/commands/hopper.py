@@ -21,4 +21,5 @@ def hopper(as_json: bool = False) -> None:
         name: [{name.replace("_", " "): key, **figures} for key, figures in each.items()]
         for name, each in found.items()
     }
-    present(found, chain.from_iterable(table("", each) for each in rows.values()), as_json)
+    families = {each: each for each in found["families"]}  # columns of one table, whose names keep their underscores
+    present(found, chain.from_iterable(table("", each, titles=families) for each in rows.values()), as_json)

@@ -8,12 +8,17 @@ A notice is printed once, on standard error, unless the program that uses iossim
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Signature, signature
-from typing import ParamSpec, TypeVar
+from numbers import Integral, Real
+from reprlib import repr as short
+from typing import Any, Literal, ParamSpec, TypeVar, get_origin
 
 #: Characters of an error's line; the names in a damaged file may be longer.
 _LONGEST_LINE = 1600
@@ -122,17 +127,48 @@ R = TypeVar("R")
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, raising OptionError for an unknown keyword argument and naming the nearest known one."""
-    names = list(signature(function).parameters)
+    """The function, raising OptionError for an unknown keyword argument, whose nearest known one it names, and for an
+    argument of a type that the signature excludes.
+    """
+    types = {name: each.annotation for name, each in signature(function).parameters.items()}
 
     @wraps(function)
     def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
         for name in keywords:
-            if name not in names:
-                raise OptionError(f"{function.__name__} takes no `{name}`; {did_you_mean(name, names)}")
+            if name not in types:
+                raise OptionError(f"{function.__name__} takes no `{name}`; {did_you_mean(name, types)}")
+        check_types(function, types, dict(zip(types, arguments, strict=False)) | keywords)
         return function(*arguments, **keywords)
 
     return checked
+
+
+def check_types(owner: Any, types: Mapping[str, str], values: Mapping[str, object]) -> None:
+    """Raise OptionError for the first value of a type that its annotation excludes: of a union, the type of no member.
+
+    Annotations are text, read with the names of the module of ``owner``, the function or class. A name that this lacks
+    (one imported for type checking) or that is no class admits everything but numbers and containers.
+    """
+    names = vars(builtins) | {"None": type(None)} | vars(sys.modules[owner.__module__])
+    for name, value in values.items():
+        members = re.findall(r"(?:^|\| )([\w.]+)(?:\[(\w+)\])?", types[name])
+        if not any(_admits(names.get(kind), value, names.get(of)) for kind, of in members):
+            known = " or ".join(types[name].rsplit(" | ", 1)).replace(" | ", ", ")
+            raise OptionError(f"`{name}` of {owner.__name__} cannot be {short(value)}; give a value of type {known}")
+
+
+def _admits(kind: Any, value: object, of: Any = Any) -> bool:
+    """False if a type, None if it is not known, or that of the elements of a sequence surely excludes a value."""
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if kind is Sequence:
+        return isinstance(value, kind) and not isinstance(value, str | bytes) and all(_admits(of, one) for one in value)
+    if get_origin(kind) is Callable:
+        return callable(value)
+    if isinstance(kind, type) and getattr(kind, "_is_runtime_protocol", True):
+        return kind is Any or isinstance(value, kind)
+    is_text = isinstance(value, str) and kind is not None and get_origin(kind) is not Literal
+    return not is_text and not isinstance(value, int | float | complex | bytes | list | tuple | dict | set | None)
 
 
 def takes(options: type, other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:

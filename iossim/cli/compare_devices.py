@@ -33,8 +33,10 @@ def compare_devices(
     """Compare schedulers on each device, against a limit in ms; ``options`` are those of :func:`iossim.api.compare`."""
     from iossim import api
     from iossim.cost.capabilities import DeviceCostModel
+    from iossim.tasks.checks import check_limits
     from iossim.tasks.device_comparison import DeviceComparison
 
+    check_limits(limit_ms)
     if outputs.trace:
         raise OptionError("--trace is of one schedule; give one --device")
     outputs.check_files()

@@ -70,6 +70,8 @@ def run(
     remarks = [*network.remarks, *([foreign] if foreign else [])]
     schedules: dict[str, AnySchedule] = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
+    with progress_bars(quiet=as_json, unit="units planned") as start:  # a backend that has several kernels times them
+        found = plan_for(saved, network, runner, progress=start(runner.context.backend))
     off = _checked(network, saved, runner, timing.seed, as_json) if check else None
     with progress_bars(quiet=as_json, unit="rounds") as start:
         if device is not None:
@@ -81,7 +83,6 @@ def run(
         by_stage = None
         if stages and not isinstance(saved, StreamSchedule):
             by_stage = _stages(network, saved, runner, timing, store, device)
-    found = plan_for(saved, network, runner)
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")
         tell_written([plan])

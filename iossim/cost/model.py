@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,7 @@ class LateWork:
     most_groups: NDArray[np.int64]
 
 
+@runtime_checkable
 class CostModel(Protocol):
     """Prices stages in batches.
 

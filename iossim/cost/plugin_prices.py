@@ -16,8 +16,11 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import planned_of
 
 if TYPE_CHECKING:
-    from iossim.cost.model import CostModel
+    from iossim.cost.model import CostModel, Prices
     from iossim.hardware.profile import DeviceProfile
+
+#: What a cost model has.
+_MEMBERS = ("identity", "price_stages", "price_boundary", "bounds")
 
 
 def adapted(
@@ -27,6 +30,8 @@ def adapted(
 
     def created(device: DeviceProfile | None, precision: Precision, engine: str, argument: str, _: object) -> CostModel:
         found = plugin.guarded(create)(device, precision, str(Engine.named(engine, device)), argument)
+        if lacking := plugin.guarded(lambda: [name for name in _MEMBERS if not hasattr(found, name)])():
+            raise plugin.error(f"creates {found!r}, a cost model without {', '.join(lacking)}")
         if (name := plugin.guarded(lambda: found.identity.name)()) != plugin.name:
             raise plugin.error(f"creates a cost model whose identity is called {name!r}")
         _guard(plugin, type(found))
@@ -41,8 +46,16 @@ def _guard(plugin: Plugin, kind: Any) -> None:
 
     Methods are replaced in the class: its objects keep their capabilities, and are copied and pickled as before.
     """
-    asked = ("price_stages", "price_boundary", "price_keys", "bounds")
-    methods: dict[str, Any] = {name: getattr_static(kind, name, None) for name in asked}
+    methods: dict[str, Any] = {name: getattr_static(kind, name, None) for name in (*_MEMBERS, "price_keys")}
+    price = methods["price_stages"]
+
+    def price_stages(model: CostModel, batch: StageBatch) -> Prices:
+        prices = np.asarray(price(model, batch), dtype=np.float64)
+        if prices.shape != (len(batch),) or (prices < 0).any():
+            raise ValueError(f"price_stages returned {prices}, not {len(batch)} numbers of 0 or more")
+        return prices
+
+    methods["price_stages"] = price_stages if isfunction(price) else price
 
     def unpriced(model: CostModel, asked: Any = None, *_: object, **__: object) -> str:
         for index, stage in enumerate(planned_of(asked) if isinstance(asked, StageBatch) else ()):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from iossim.execution.backend import Backend, Choices, Samples, divided_by
+from iossim.execution.backend import Backend, Choice, Choices, Progress, Samples, divided_by, ignore
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
@@ -17,6 +17,7 @@ from iossim.execution.plan import Plan
 from iossim.execution.tolerance import Difference, largest_difference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.schedule import AnySchedule
 
 #: The arrays of a network's outputs by name, from arrays for its inputs.
@@ -67,15 +68,28 @@ class MeasuredRow:
         }
 
 
-def plan_for(schedule: AnySchedule, network: Network, backend: Backend, choices: Choices | None = None) -> Plan:
-    """The plan of a schedule for a backend: values in place, its choices, planned memory, free of races."""
+def plan_for(
+    schedule: AnySchedule,
+    network: Network,
+    backend: Backend,
+    choices: Choices | None = None,
+    progress: Progress = ignore,
+) -> Plan:
+    """The plan of a schedule for a backend: values in place, its choices, planned memory, free of races.
+
+    ``progress`` counts the units whose kernel is chosen, for which a backend may time several.
+    """
+    choose, chosen = choices or backend.choices(network), 0
+
+    def told(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
+        nonlocal chosen
+        found = choose(units, strategy, variant)
+        chosen += len(units)
+        progress(min(chosen, len(network.units)), len(network.units))
+        return found
+
     lowered = lower_schedule(
-        schedule,
-        network,
-        backend.context.engine,
-        in_place=True,
-        choices=choices or backend.choices(network),
-        divided=divided_by(backend, network),
+        schedule, network, backend.context.engine, in_place=True, choices=told, divided=divided_by(backend, network)
     )
     plan = plan_memory(lowered)
     check_happens_before(plan)

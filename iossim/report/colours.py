@@ -7,7 +7,7 @@ schedulers have a contrast of 3 or more to white and to the dark page, as WCAG 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 
 from iossim.base.shipped_yaml import shipped
@@ -36,6 +36,15 @@ def kind_colours(kinds: Iterable[str]) -> dict[str, str]:
     wanted = set(kinds)
     known = [kind for kind in _COLOURS if kind in wanted]
     return {kind: kind_colour(kind) for kind in (*known, *sorted(wanted - set(known)))}
+
+
+def legend_colours(colours: Mapping[str, str]) -> dict[str, str]:
+    """Colours of kinds by the words of a legend: those of one colour share an entry, which names two."""
+    named: dict[str, list[str]] = {}
+    for kind, colour in colours.items():
+        named.setdefault(colour, []).append(kind)
+    others = {colour: f" and {len(same) - 2} more" * (len(same) > 2) for colour, same in named.items()}
+    return {f"{', '.join(same[:2])}{others[colour]}": colour for colour, same in named.items()}
 
 
 def reserved_colour(kind: str) -> str:

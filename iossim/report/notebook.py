@@ -22,6 +22,7 @@ from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
+from iossim.ir.shown_names import shown_names
 from iossim.prediction.network_table import NetworkTable
 from iossim.report.explanation import named_limit, overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
@@ -30,7 +31,7 @@ from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.schedule_tables import heading, run_words, said, schedule_table, summary
+from iossim.report.schedule_tables import counted, heading, run_words, said, schedule_table, summary
 from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, Stage, StreamSchedule
@@ -97,10 +98,11 @@ def _(network: Network, schedule: Schedule | None = None) -> Picture:
 @records.register
 def _(network: Network) -> list[dict[str, Any]]:
     block_of = {unit: block.name for block in network.blocks for unit in block.units}
-    graph = network.graph
+    graph, shown = network.graph, shown_names(network)
     return [
         {
             "unit": unit.name,
+            "shown_as": shown(unit.name),
             "block": block_of[number],
             "kind": unit.kind,
             "main_op": main_kind(network, unit),
@@ -118,11 +120,14 @@ def _(network: Network) -> list[dict[str, Any]]:
 
 @html.register
 def _(schedule: Schedule) -> str:
+    shown = schedule
     try:
-        drawn = f"<div style='overflow-x:auto'>{_drawn(schedule, network_of(schedule), titled=False).svg}</div>"
+        network = network_of(schedule)
+        drawn = f"<div style='overflow-x:auto'>{_drawn(schedule, network, titled=False).svg}</div>"
+        shown = shown_names(network)(schedule)
     except IossimError as error:  # a notebook still shows the rest
         drawn = lines(f"No picture: {error}")
-    stages = folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
+    stages = folded(counted(schedule.stages, "stage"), html_table(schedule_table(shown)))
     return whole(heading(schedule), lines(*summary(schedule).split("\n")), drawn, stages)
 
 

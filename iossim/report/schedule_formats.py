@@ -12,7 +12,7 @@ from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.network import Network, Unit
 from iossim.ir.shown_names import shown_names
-from iossim.report.schedule_tables import heading
+from iossim.report.schedule_tables import counted, heading
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 
@@ -23,8 +23,8 @@ _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3b
 def dot(network: Network, schedule: AnySchedule) -> str:
     """DOT text: stages, or streams with their waits, as clusters; equal arguments give equal text."""
     network, schedule = shown_names(network)((network, schedule))
-    parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
-    return digraph(network.name, f"{heading(schedule)} in {parts}", _lines(network, schedule))
+    own, noun = (schedule.stages, "stage") if isinstance(schedule, Schedule) else (schedule.streams, "stream")
+    return digraph(network.name, f"{heading(schedule)} in {counted(own, noun)}", _lines(network, schedule))
 
 
 def digraph(name: str, label: str, inside: Iterable[str]) -> str:

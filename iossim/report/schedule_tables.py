@@ -146,7 +146,7 @@ def _of_stages(found: Schedule) -> list[str]:
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
-        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} with concurrent groups "
+        f"{found.latency_us / 1e3:.3f} ms in {counted(found.stages, 'stage')}: {several} with concurrent groups "
         f"(at most {found.streams}), {merged} with merged convolutions"
     ]
     if found.proven and found.relaxed_bound_us is not None:
@@ -277,11 +277,16 @@ def speedup_words(found: SavedSchedule, sequential_us: float | None) -> str:
 def schedule_facts(found: AnySchedule) -> str:
     """Setup of a schedule, and its numbers of stages, or of launches and waits, and of streams."""
     if isinstance(found, Schedule):
-        counts, streams, several = [f"{len(found.stages)} stages"], found.streams, "at most "
+        counts, streams, several = [counted(found.stages, "stage")], found.streams, "at most "
     else:
         waits = sum(len(launch.after) for launch in found.launches)
         counts, streams, several = [f"{len(found.launches)} launches, {waits} waits"], len(found.streams), ""
     return " · ".join([*setup_words(found), *counts, f"{several}{streams} streams" if streams > 1 else "1 stream"])
+
+
+def counted(things: Sequence[object], noun: str) -> str:
+    """How many things there are: ``1 stage``, ``3 stages``."""
+    return f"{len(things)} {noun}{'s' * (len(things) != 1)}"
 
 
 def number_words(numbers: Sequence[int]) -> str:

@@ -32,7 +32,9 @@ def read_schedule(path: Path) -> AnySchedule:
     try:
         schedule = kind.model_validate_json(text)
     except ValidationError as error:
-        raise ScheduleError(f"schedule {path} is not valid: {first_problem(error)}") from None
+        raise ScheduleError(
+            f"schedule {path} is not valid: {first_problem(error)}; write it again with optimize"
+        ) from None
     known = kind.model_fields["format_version"].default
     if schedule.format_version != known:
         raise ScheduleError(

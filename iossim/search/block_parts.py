@@ -6,10 +6,12 @@ or a window of its stages.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from iossim.cost.model import CostModel
+from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.lattice import (
     FEW_STATES,
@@ -50,6 +52,16 @@ def notes_of_blocks(notes: Sequence[tuple[str, BlockNote]]) -> list[str]:
             sizes = f"{min(runs)} to {max(runs)}" if runs else ""
         told.append(f"{which}: {sentence}" + (f" into runs of {sizes} units" if sizes else ""))
     return told
+
+
+def shown_in_notes(network: Network, notes: Sequence[str]) -> list[str]:
+    """These notes with the names by which the blocks in them are shown."""
+    if not notes:
+        return []
+    from iossim.ir.shown_names import shown_names  # few schedules have notes
+
+    names = shown_names(network).names
+    return [re.sub(r"\S+\.\.\S+?(?=:? )", lambda found: names.get(found[0], found[0]), note) for note in notes]
 
 
 #: Builds the lattice of a problem of at most that many states.

@@ -23,7 +23,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import PRUNINGS, finished, within
 from iossim.search.assemble import build_schedule
-from iossim.search.block_parts import notes_of_blocks
+from iossim.search.block_parts import notes_of_blocks, shown_in_notes
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
@@ -79,7 +79,7 @@ def _schedule(
             options=options.to_json() | {"concurrent": concurrent, "merge": merge},
             lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
             relaxed_bound_us=solution.relaxed_bound_us,
-            notes=[*network.notes, *solution.notes],
+            notes=[*network.notes, *shown_in_notes(network, solution.notes)],
             complete=goes_on and (solution.complete or solution.time_is_up),
             proven=proven and goes_on,
             search_s=working_s() - started + solution.saved_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from iossim.base.errors import OptionError, did_you_mean, is_count
+from iossim.base.errors import OptionError, check_types, did_you_mean, is_count
 from iossim.schedule.problem import ScheduleProblem, bits
 
 StageDefinition = Literal["general", "paper"]
@@ -105,6 +105,7 @@ class SearchOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_types(type(self), self.__annotations__, {name: getattr(self, name) for name in self.__annotations__})
         if self.seconds is not None and not self.seconds > 0:
             raise OptionError(f"`seconds` {self.seconds:g} leaves no time to search; give more than 0, or leave it out")
         if self.seed < 0:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.base.registry import Extension, Group, Places
+from iossim.base.registry import Extension, Group, Places, Plugin
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -83,11 +83,28 @@ _PLACES = Places[Scheduler](
     },
 )
 
+
+def _adapt(plugin: Plugin, function: Scheduler) -> Scheduler:
+    """The scheduler of a plugin, whose schedules must fit their network."""
+
+    def scheduled(network: Network, *given: Any, **named: Any) -> AnySchedule:
+        from iossim.schedule.fit import fit  # iossim's own need no check
+
+        found = plugin.guarded(function)(network, *given, **named)
+        try:
+            fit(found, network)
+        except (AttributeError, ScheduleError) as error:
+            raise plugin.error(f"returned no schedule of {network.name}: {error}") from None
+        return found
+
+    return scheduled
+
+
 SCHEDULERS: Group[Scheduler] = Group(
     "`scheduler` {!r} is not known",
     lambda: _PLACES,
     _PLACES.get,
-    Extension("iossim.schedulers", "a function that schedules", lambda added, function: added.guarded(function)),
+    Extension("iossim.schedulers", "a function that schedules", _adapt),
 )
 
 

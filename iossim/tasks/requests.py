@@ -171,10 +171,14 @@ def task(
     if rewrite is not None:
         from iossim.transforms.joint import JointSearch
         from iossim.transforms.rewriting.backtracking import RewriteBudget
+        from iossim.transforms.rewriting.rule import Rule
         from iossim.transforms.rewriting.rule_sets import rules_named
         from iossim.transforms.rewriting.scheduled import Rewrite
 
         rules = rules_named(rewrite) if isinstance(rewrite, str) else tuple(rewrite)
+        for each in rules:
+            if not isinstance(each, Rule):
+                raise OptionError(f"`rewrite` contains {each!r}, which is no rule; give names as one text, with commas")
         spend = RewriteBudget.parse(rewrite_budget) if isinstance(rewrite_budget, str) else rewrite_budget
         rewriting = Rewrite(rules, rewrite_search, alpha, spend, unproved)
         transforms.append(JointSearch(rewriting) if search == "joint" else rewriting)
@@ -235,13 +239,8 @@ def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
 
 
 def network_of(given: Network | str | Path, units: str = MODEL) -> Network:
-    """The given network, or the one that a name or file denotes; raises OptionError for anything else."""
-    if isinstance(given, str | Path):
-        return load(given, units=units)
-    if not isinstance(given, Network):
-        remedy = "give a network (iossim.load), a name of the zoo, or an ONNX file"
-        raise OptionError(f"{given!r} is no network; {remedy}")
-    return given
+    """The given network, or the one that a name or file denotes."""
+    return load(given, units=units) if isinstance(given, str | Path) else given
 
 
 def prices_of(

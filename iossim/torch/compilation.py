@@ -31,6 +31,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
 from iossim.models.load import load as load_network
+from iossim.models.onnx.translate import WITHOUT_UNKNOWN
 from iossim.models.sources.torch_module import call_arguments, check_inference
 from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.streams import as_streams
@@ -77,7 +78,7 @@ def compile(
     def compiled(arguments: Mapping[str, Any]) -> Bound:
         call = inspect.BoundArguments(inspect.signature(module.forward), dict(arguments))
         with unchanged(module, seed=0):
-            network = _in_tf32(load_network(module, call), place)
+            network = _in_tf32(_network(module, call), place)
         found = _schedule(network, place, device, scheduler, tune)
         return Bound(module, network, as_streams(found, network), arguments, place)
 
@@ -108,6 +109,17 @@ def _own(module: Any) -> torch.nn.Module:
     if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module that can be traced; give a torch.nn.Module")
     return module.module if isinstance(module, CompiledModule) else module
+
+
+def _network(module: torch.nn.Module, call: inspect.BoundArguments) -> Network:
+    """The module as a network; raises ModelError, whose remedy is one for this module, which is to run as a whole."""
+    try:
+        return load_network(module, call)
+    except ModelError as error:
+        remedy = (
+            'compile it by torch.compile(module, backend="iossim"), which runs them in PyTorch, or change the module'
+        )
+        raise ModelError(str(error).replace(WITHOUT_UNKNOWN, remedy)) from None
 
 
 def _in_tf32(network: Network, place: str) -> Network:

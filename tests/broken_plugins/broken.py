@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from iossim.cost.model import CostModelIdentity, Prices
+from typing import Any
+
+from iossim.cost.model import CostModel, CostModelIdentity, Prices
 from iossim.cost.random import RandomCostModel
+from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.schedule import Schedule
+from iossim.search.options import SearchOptions
+from iossim.search.unsearched import sequential
 
 
 def create(*arguments: object) -> object:
@@ -38,3 +44,24 @@ class Merging(RandomCostModel):
 
 def merging(*arguments: object) -> Merging:
     return Merging()
+
+
+class Short(RandomCostModel):
+    """One price, however many stages there are."""
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("short-costs")
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        return super().price_stages(batch)[:1]
+
+
+def short(*arguments: object) -> Short:
+    return Short()
+
+
+def hasty(network: Network, prices: CostModel, options: SearchOptions, *given: Any) -> Schedule:
+    found = sequential(network, prices, options, *given)
+    first, *others = found.blocks
+    return found.model_copy(update={"blocks": [first.model_copy(update={"stages": first.stages[1:]}), *others]})

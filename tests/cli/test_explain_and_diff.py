@@ -91,6 +91,12 @@ def test_explain_refuses_what_it_would_leave_unused(saved: Path) -> None:
         assert "is a saved schedule: nothing is searched" in refused(f"explain {saved}/best.json {unused}")
 
 
+def test_a_schedule_is_no_model(saved: Path, tmp_path: Path) -> None:
+    refused(f"optimize {saved}/best.json -d t4", "best.json is no model but a schedule of iossim's", "'iossim explain'")
+    (tmp_path / "cut.json").write_text((saved / "best.json").read_text()[:200])
+    refused(f"simulate {tmp_path}/cut.json -d t4", "cut.json is not valid", "write it again with optimize")
+
+
 def test_explain_one_stage(saved: Path) -> None:
     text = printed(f"explain {saved}/best.json --stage 0")
     assert "stage 1 " not in text

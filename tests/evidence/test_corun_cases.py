@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json
 
-from evidence.concurrency import grouped_experts
+from evidence.concurrency import grouped_experts, hopper_left_out, hopper_operators, hopper_sets
 from evidence.concurrency.corun_cases import MAKESPAN, CorunCase, Figure, pair_figures, simulated, without_gap
 from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from evidence.concurrency.corun_microbenchmarks import DRAM, FP64, SLOTS, microbenchmark_cases
@@ -213,6 +213,15 @@ def test_rules_hold_on_networks_that_they_were_not_chosen_by() -> None:
     assert [row["rows"] for row in found.values()] == [159, 115, 31, 192]
     assert all(row["left_out"] <= row["in_sample"] + 2.5 for row in found.values())
     assert all(row["left_out"] <= most for row, most in zip(found.values(), (14, 7, 11, 20), strict=True))
+
+
+def test_columns_of_families_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for judging, name in ((hopper_operators, "grids"), (hopper_sets, "networks"), (grouped_experts, "judged")):
+        monkeypatch.setattr(judging, name, lambda: {"a": {"row_count": 1}})
+    monkeypatch.setattr(hopper_left_out, "judged", lambda: {"families": {"mma_sm80": {"mma_sm80": 2}}})
+    words = printed("evidence hopper").split()
+    assert words[:2] == ["families", "mma_sm80"]
+    assert words.count("row") == 3
 
 
 @pytest.mark.usefixtures("shared")

@@ -17,7 +17,12 @@ from made_studies import made_run, made_scenario
 
 import iossim
 from iossim.base.errors import OptionError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
+from iossim.models.onnx.export import write_onnx
 from iossim.report.figures.graph import graph_svg
+from iossim.search.options import SearchLimits, SearchOptions
 
 EXAMPLES = Path(iossim.__file__).resolve().parents[1] / "examples"
 
@@ -66,6 +71,27 @@ def test_a_schedule_shows_timeline_and_stages(comparison: iossim.Comparison, net
     assert best.plot().svg == best.plot(network=network).svg
     frame = best.to_dataframe()
     assert frame.latency_us.sum() + frame.boundary_us.sum() == pytest.approx(best.latency_us)
+
+
+def test_units_are_shown_by_their_convolution_and_data_keeps_their_names(tmp_path: Path) -> None:
+    """A unit of a file is named by its last op: frames have both names, pictures, tables and notes the other."""
+    b = GraphBuilder("activations")
+    x = b.input("x", (1, 8, 16, 16))
+    for layer in range(2):
+        x = b.add(Relu(), b.conv(x, 8, kernel=3, padding=1, name=f"conv{layer}"), name=f"relu{layer}")
+        y = b.add(Relu(), b.conv(x, 8, name=f"side{layer}"), name=f"above{layer}")
+        z = b.add(Relu(), b.conv(x, 8, name=f"down{layer}"), name=f"below{layer}")
+        x = b.add(Concat(1), y, z, name=f"both{layer}")
+    write_onnx(b.graph([x]), tmp_path / "m.onnx")
+    network = iossim.load(tmp_path / "m.onnx")
+    frame = network.to_dataframe().set_index("unit")
+    assert dict(frame.shown_as)["above0"] == "side0"
+    found = iossim.optimize(network, "t4", options=SearchOptions(limits=SearchLimits(2, 2)))
+    assert set(found.to_dataframe().units.sum()) == set(frame.index)
+    table = found._repr_html_().partition("<details>")[2]
+    assert "side0" in table
+    assert "above0" not in table
+    assert found.notes[0].startswith("2 blocks, side0..both0 the first: too wide")
 
 
 def test_a_schedule_without_a_device_shows_its_graph() -> None:

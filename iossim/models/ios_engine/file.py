@@ -173,5 +173,7 @@ def network_and_scheduler(name: str) -> tuple[str, str]:
 def read_ios_file(path: Path) -> IosFile:
     """Read a file; raises ScheduleError naming it and the invalid field."""
     text = read_text(path, "IOS schedule", "give a file that the IOS engine saved", ScheduleError)
+    if '"graph_hash"' in text:
+        raise ScheduleError(f"{path} is no model but a schedule of iossim's; 'iossim explain' reads it")
     remedy = "give a file of the IOS engine, or a model"
     return validated(IosFile, text, f"IOS schedule {path} is not valid", remedy, ScheduleError)

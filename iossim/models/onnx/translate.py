@@ -63,6 +63,9 @@ _REMARKS = {
     "MoE": _ROUTING,
 }
 
+#: The remedy for operators that iossim cannot take.
+WITHOUT_UNKNOWN = "give `static_part` for the part before them, or export the model without them"
+
 
 def translate(bound: BoundModel, kept: frozenset[str] = frozenset(), static_part: bool = False) -> Graph:
     """The graph of a model with bound inputs; readers of the ``kept`` initialisers are not folded.
@@ -381,7 +384,7 @@ class _Importer:
 
     def _refuse_unknown(self) -> None:
         if self._unknown_ops:
-            remedy = "give `static_part` for the part before them, or export the model without them"
+            remedy = WITHOUT_UNKNOWN
             if any(each.startswith(f"{RUNTIME_DOMAIN}.nchwc.") for each in self._unknown_ops):
                 remedy = "ONNX Runtime reordered its weights for one processor: optimise at most to ORT_ENABLE_EXTENDED"
             raise ModelError(

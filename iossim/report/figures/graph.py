@@ -19,7 +19,7 @@ from typing import NamedTuple
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
 from iossim.ir.shown_names import shown_names
-from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.colours import kind_colour, kind_colours, legend_colours, text_on
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import issue_order
@@ -91,7 +91,7 @@ def graph_svg(network: Network, schedule: AnySchedule | None = None, *, backgrou
 def _legend_lines(network: Network, schedule: AnySchedule | None, merged: bool, waits: bool, width: float) -> list[str]:
     """Legend above the picture, a line each, from the lowest; ``merged`` and ``waits`` say whether there are some."""
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
-    entries = [("■", colour, kind) for kind, colour in kinds.items()]
+    entries = [("■", colour, kind) for kind, colour in legend_colours(kinds).items()]
     entries += [("■", "#c9ccd1", "stage, tinted by block")] if isinstance(schedule, Schedule) else []
     entries += [("▨", "#555b61", "merged into one kernel")] if merged else []
     entries += [("┅", WAIT, "wait for another stream")] if waits else []

@@ -16,7 +16,7 @@ from iossim.base.tables import Cell, number_of
 from iossim.execution.execution import Execution, Floats, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.colours import kind_colours, scheduler_marks
+from iossim.report.colours import kind_colours, legend_colours, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.graph import WAIT
 from iossim.report.figures.vega import colour_scale, described
@@ -164,13 +164,10 @@ def colours_by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
 
 def kind_entries(colours: Mapping[str, str]) -> list[LegendEntry]:
     """Kinds of one colour share an entry; beyond the most entries, the shortest kinds are left out."""
-    named: dict[str, list[str]] = {}
-    for kind, colour in colours.items():
-        named.setdefault(colour, []).append(kind)
-    shown = list(named.items())[:_MOST_ENTRIES]
-    entries = [LegendEntry(", ".join(same[:2]), colour) for colour, same in shown]
-    if len(shown) < len(named):
-        entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
+    named = [LegendEntry(kinds, colour) for kinds, colour in legend_colours(colours).items()]
+    entries = named[:_MOST_ENTRIES]
+    if len(entries) < len(named):
+        entries.append(LegendEntry(f"and {len(named) - len(entries)} more", "#ffffff"))
     return entries
 
 

@@ -33,13 +33,13 @@ function tickStep(scale) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= least);
 }
 
-/** Line of each text, 0 the lowest, such that none covers one to its right; of each its left and right end. */
+/** Line of each text, 0 the lowest, such that none covers one to its right, or the most for one that is left out; of each its left and right end. */
 function linesOf(texts) {
   const begins = [], lines = [];
   for (let number = texts.length - 1; number >= 0; number -= 1) {
     const [left, right] = texts[number], free = begins.findIndex((begin) => right <= begin);
-    lines[number] = free < 0 ? begins.length : free;
-    begins[lines[number]] = left;
+    lines[number] = Math.min(free < 0 ? begins.length : free, MOST_LINES);
+    if (lines[number] < MOST_LINES) begins[lines[number]] = left;
   }
   return lines;
 }
@@ -52,8 +52,8 @@ function textsAbove(at) {
   const middle = (stage) => (at(stage.start) + at(stage.end)) / 2, half = (stage) => 3.25 * stage.label.length + 1.5;
   const of = numbers.map((stage) => [middle(stage) - half(stage), middle(stage) + half(stage)]);
   const named = blocks.map(({ start, block }) => [Math.min(at(start), at(end) - 6.8 * block.length), 6.8 * block.length + 6]);
-  const lowest = linesOf(of), first = 1 + Math.max(0, ...lowest);
-  const above = linesOf(named.map(([left, wide]) => [left, left + wide])).map((line) => Math.min(line, MOST_LINES));
+  const lowest = linesOf(of), first = Math.min(MOST_LINES, 1 + Math.max(0, ...lowest));
+  const above = linesOf(named.map(([left, wide]) => [left, left + wide]));
   return {
     numbers: numbers.map((stage, place) => ({ ...stage, x: middle(stage), line: lowest[place] })),
     blocks: blocks.map(({ start, block }, place) => ({ block: above[place] < MOST_LINES ? block : "", start, x: named[place][0] + 3, line: first + above[place] })),
@@ -69,16 +69,18 @@ function drawTimeline() {
   const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
   const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
   add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: banded ? "var(--gap)" : "var(--card)" });
-  for (const { number, label, start, end: to, x, line } of numbers) {
+  for (const { number, start, end: to } of numbers) {
     const box = { x: at(start), y: TOP, width: (to - start) * scale, height: lanes * LANE };
     add("rect", { ...box, fill: "var(--card)" });
     add("rect", { ...box, class: "stage", "data-stage": number, fill: "var(--band)", stroke: "var(--page)", "stroke-width": 0.8 });
-    add("text", { class: "number", x, y: TOP - 5 - LINE * line, "text-anchor": "middle" }, label);
   }
   for (const { block, start, x, line } of blocks) {
-    const height = TOP - 5 - LINE * (block ? line : 0);
-    add("line", { class: "block", x1: at(start), x2: at(start), y1: height - 0.7 * LINE, y2: TOP + lanes * LANE });
+    const height = TOP - 5 - LINE * line;
+    add("line", { class: "block", x1: at(start), x2: at(start), y1: block ? height - 0.7 * LINE : TOP, y2: TOP + lanes * LANE });
     if (block) add("text", { class: "block", x, y: height }, block);
+  }
+  for (const { label, x, line } of numbers) {
+    if (line < MOST_LINES) add("text", { class: "number", x, y: TOP - 5 - LINE * line, "text-anchor": "middle" }, label);
   }
   for (let lane = 0; lane < lanes; lane += 1) add("text", { x: 6, y: TOP + (lane + 0.65) * LANE }, String(lane));
   if (lanesBelow) {

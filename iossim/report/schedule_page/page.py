@@ -15,7 +15,7 @@ from iossim.execution.execution import Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.ir.shown_names import shown_names
-from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.colours import kind_colour, kind_colours, legend_colours, text_on
 from iossim.report.explanation import overview, short_lines
 from iossim.report.figures.graph import NAME_PARTS, WAIT, graph_svg, unit_facts, unit_names
 from iossim.report.figures.timeline import stage_extents
@@ -63,7 +63,7 @@ def schedule_page(
     shown = shown_names(network)
     network, schedule, spans, explanation = shown((network, schedule, tuple(spans), explanation))
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
-    swatches = {name: f"background:{colour}" for name, colour in kinds.items()}
+    swatches = {name: f"background:{colour}" for name, colour in legend_colours(kinds).items()}
     lines = list(said)
     if isinstance(schedule, Schedule):
         assert not isinstance(explanation, StreamExplanation), "a schedule of stages has stages to explain"
@@ -90,6 +90,8 @@ def schedule_page(
             "kernels": [] if recorded is None else [_kernel(network, -1, one, [one.unit]) for one in recorded.spans],
         },
     }
+    below = () if comparison is None else comparison.remarks  # its table
+    lines = [line for line in lines if line not in below]
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
     return Template(_file(_FOLDER, "page.html")).substitute(
         version=__version__,

@@ -13,6 +13,7 @@ from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
+from iossim.search.block_parts import shown_in_notes
 from iossim.search.ios import STRATEGIES
 from iossim.search.measured import Budget
 from iossim.search.measured.company import with_names_of
@@ -76,7 +77,7 @@ def schedule_measured(
                 "estimated_us": estimated_us,
             }
             | ({"company": True} if options.company else {}),
-            notes=[*network.notes, *found.notes],
+            notes=[*network.notes, *shown_in_notes(network, found.notes)],
             complete=goes_on and not found.interrupted,
             proven=goes_on and found.exhaustive and not network.notes and not found.notes,
             search_s=working_s() - started,

@@ -17,13 +17,16 @@ from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.base.errors import OptionError
 from iossim.hardware.lowering.unit import main_kind
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.functions import Unary
+from iossim.ir.ops.unary import Cast, Relu, Sigmoid
 from iossim.ir.shown_names import shown_names
 from iossim.models.load import load
 from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
-from iossim.report.figures.graph import short_name
+from iossim.report.figures.graph import graph_svg, short_name
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import (
@@ -305,3 +308,11 @@ def test_specifications_are_vega_lite(network: Network, schedule: Schedule) -> N
     ):
         for panel in figure.panels:
             altair.LayerChart.from_dict(dict(panel.spec))
+
+
+def test_a_legend_has_each_colour_once_and_says_of_how_many_kinds() -> None:
+    b = GraphBuilder("alike")
+    x = b.input("x", (1, 8, 8, 8))
+    drawn = graph_svg(b.network([b.add(op, x, name=op.kind) for op in (Relu(), Sigmoid(), Unary("exp"), Cast("fp16"))]))
+    (legend,) = re.findall("<text class='legend'.*?</text>", drawn)
+    assert re.findall("</tspan> ([^<\u2003]*)", legend) == ["relu, unary and 1 more", "sigmoid"]
