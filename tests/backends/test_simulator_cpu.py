@@ -162,6 +162,26 @@ def test_values_lie_where_the_engine_has_them_unless_another_place_is_asked_for(
     assert (moved.identity, moved.in_place) == (iossim.cost_model("simulator", "v100-sxm2").identity, False)
 
 
+def test_backends_keep_images_in_tf32_channels_first_and_all_else_as_compilers_do() -> None:
+    """By stages and event by event; the remark on the layout is where compilers' kernels are priced."""
+    us = dict[tuple[str, str], float]()
+    for dtype in ("fp32", "tf32", "bf16"):
+        network = iossim.load("squeezenet", dtype=dtype)
+        for spec in ("in-place", "backend"):
+            prices = iossim.cost_model(f"simulator:{spec}", "h200-sxm", dtype, "graph")
+            assert isinstance(prices, SimulatorCostModel)
+            assert prices.in_place
+            found = iossim.optimize(network, "h200-sxm", cost_model=prices, scheduler="sequential")
+            us[dtype, spec] = found.latency_us
+            ran_us = prices.simulated_plan_us(network, lower_schedule(found, network, "graph", in_place=True))
+            assert ran_us == pytest.approx(found.latency_us, rel=0.02)
+            has_remark = any("tf32 lie channels last" in remark for remark in prices.remarks(network))
+            assert has_remark == (dtype == "tf32" and spec == "in-place")
+    assert [us[dtype, "in-place"] == us[dtype, "backend"] for dtype in ("fp32", "bf16")] == [True, True]
+    # An H200 took 281 us.
+    assert us["tf32", "in-place"] < 0.7 * 281 < 0.85 * 281 < us["tf32", "backend"] < 281
+
+
 def fire(dtype: Precision, *order: str) -> Network:
     """Two convolutions that merge, inside a concat in that order, with a pool before or behind them."""
     b = GraphBuilder("fire", dtype)
@@ -232,7 +252,7 @@ def test_a_schedule_is_priced_as_its_plan_in_place_runs(seed: int) -> None:
 
 def test_another_argument_is_refused() -> None:
     with pytest.raises(
-        OptionError, match="the simulator knows no such argument; leave it out, or give in-place or copies"
+        OptionError, match="the simulator knows no such argument; leave it out, or give in-place, copies or backend"
     ):
         iossim.cost_model("simulator:inplace", "v100-sxm2")
 

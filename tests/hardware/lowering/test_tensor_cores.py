@@ -293,11 +293,15 @@ def transposing(candidate: Candidate) -> list[str]:
     return [k.name for k in candidate.kernels if k.work_class is WorkClass.LAYOUT and k.bytes_written]
 
 
-def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today() -> None:
-    nchw, nhwc = (on_tensor_cores(kernels_of(step, Libraries.CURRENT)) for step in convolution_of(Precision.TF32))
+@pytest.mark.parametrize("architecture", [Architecture.AMPERE, Architecture.HOPPER])
+def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today(architecture: Architecture) -> None:
+    """Ampere's kernels write NCHW themselves, Hopper's do not, as traces of PyTorch show."""
+    found = (kernels_of(step, Libraries.CURRENT, architecture) for step in convolution_of(Precision.TF32))
+    nchw, nhwc = (on_tensor_cores(each) for each in found)
     assert len(nchw) == len(nhwc) > 0
     for before, after in zip(nchw, nhwc, strict=True):
-        assert transposing(before) == ["nchw_to_nhwc", "filters_to_nhwc", "nhwc_to_nchw"]
+        back = ["nhwc_to_nchw"] * ("xmma_sm90" in before.algorithm)
+        assert transposing(before) == ["nchw_to_nhwc", "filters_to_nhwc", *back]
         assert transposing(after) == []
         kept = [k for k in before.kernels if not (k.work_class is WorkClass.LAYOUT and k.bytes_written)]
         assert list(after.kernels) == kept
@@ -306,6 +310,34 @@ def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today() -> None:
     (_, nhwc_of_three) = convolution_of(Precision.TF32, in_channels=3)
     found = on_tensor_cores(kernels_of(nhwc_of_three, Libraries.CURRENT))
     assert all(transposing(one) == ["nchw_to_nhwc"] for one in found)
+
+
+def test_hopper_multiplies_nchw_images_in_tf32_by_split_kernels_of_ampere_or_between_transforms() -> None:
+    large = {"batch": 1, "in_channels": 2016, "out_channels": 336, "kernel": 1, "padding": 0}
+    nchw, nhwc = convolution_of(Precision.TF32, **large)
+    found = on_tensor_cores(kernels_of(nchw, Libraries.CURRENT, Architecture.HOPPER))
+    turned = {tuple(transposing(one)) for one in found if "xmma_sm90" in one.algorithm}
+    assert turned == {("nchw_to_nhwc", "nhwc_to_nchw")}
+    lying = [one for one in found if not transposing(one)]
+    assert lying
+    assert {one.algorithm.removeprefix("implicit_gemm_")[:8] for one in lying} == {"mma_sm80"}
+    assert any(one.algorithm.endswith("_split6") for one in lying)
+    # In NHWC Hopper's own kernels read the images as they lie.
+    assert any("nvjet" in one.algorithm for one in kernels_of(nhwc, Libraries.CURRENT, Architecture.HOPPER))
+
+
+@pytest.mark.parametrize("precision", [Precision.TF32, Precision.FP32, Precision.FP16])
+def test_images_channels_first_are_those_of_a_compiler_but_in_tf32(precision: Precision) -> None:
+    """There cuDNN transforms them, and bias and activation stay in the product's kernel."""
+    nchw, _ = convolution_of(precision)
+    both = Libraries.COMPILED, Libraries.CHANNELS_FIRST
+    compiled, first = (kernels_of(nchw, each, Architecture.HOPPER) for each in both)
+    if precision is Precision.TF32:
+        assert {bool(transposing(one)) for one in on_tensor_cores(first)} == {True}
+        assert {bool(transposing(one)) for one in on_tensor_cores(compiled)} == {False}
+        assert "bias_activation" not in {kernel.name for one in first for kernel in one.kernels}
+    else:
+        assert [one.kernels for one in first] == [one.kernels for one in compiled]
 
 
 @pytest.mark.parametrize(

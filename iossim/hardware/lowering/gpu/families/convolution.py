@@ -24,7 +24,8 @@ def convolution(step: Step) -> list[Candidate]:
 def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Candidate]:
     """Kernels of tensor cores, with transforms of fp32 tensors around them unless these have the required layout.
 
-    A compiler stores tensors in the layout of its kernels, whatever the layout of the model. For a 1x1 convolution
+    A compiler stores tensors in the layout of its kernels, whatever the layout of the model; iossim's backends keep
+    those of fp32 in NCHW. For a 1x1 convolution
     today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace of ResNet-50 shows
     none).
     """
@@ -45,6 +46,7 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     for libraries, how in (
         (ALL_OF_CUDNN, {}),
         (frozenset({Libraries.CURRENT}), {"is_called_by_engine": False, **unchanged}),
+        (frozenset({Libraries.CHANNELS_FIRST}), {"is_called_by_engine": False, "has_epilogue": True, **unchanged}),
         (frozenset({Libraries.COMPILED}), {"is_compiled": True}),
     ):
         yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
@@ -84,7 +86,7 @@ def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list
     # If there are tensor cores, the library chooses among their kernels.
     elsewhere = [one.among(frozenset(Architecture) - having) for one in found]
     beside = [one.among(having) for one in found] if precision in FP32_STORED else []
-    current = frozenset({Libraries.CURRENT})
+    current = frozenset({Libraries.CURRENT, Libraries.CHANNELS_FIRST})
     return (
         [one for one in elsewhere if one.architectures],
         [replace(one, libraries=current) for one in beside if one.architectures],
