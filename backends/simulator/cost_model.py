@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from iossim.schedule.streams import StreamBatch, StreamProblem
 
 VERSION = "2"
-#: The arguments that ask for concats and splits in place or as copies, for all as backends of GPUs have it, and for a
-#: structured error, with its seed.
+#: The arguments for concats and splits in place or as copies, for all as in backends, and for a structured error, with
+#: its seed.
 IN_PLACE, COPIES, BACKEND = "in-place", "copies", "backend"
 STRUCTURED_ERROR = "structured-error="
 
@@ -58,7 +58,7 @@ def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> SimulatorCostModel:
     """The simulator of a device under an engine; ``argument`` may be ``in-place`` or ``copies``, of concats and splits,
-    or ``backend``: as iossim's backends of GPUs run, in place and with images in TF32 channels first.
+    or ``backend``: in place, and in TF32 with images channels first, as iossim's backends of GPUs run.
 
     ``structured-error=SEED`` gives each unit an error
     (:class:`~iossim.backends.simulator.structured_error.StructuredError`).
@@ -133,14 +133,13 @@ class SimulatorCostModel:
         return SimulatorCostModel(*chosen, self._asked, self._error, self._of_backend)
 
     def remarks(self, network: Network) -> list[str]:
-        """Products of fp8 on a device without it, and layout in TF32 and place of concats and splits that may differ."""
+        """Products of fp8 on a device without it, layout in TF32 and place of concats and splits that may differ."""
         is_of_fp8 = {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys()
         lacks = is_of_fp8 and not self.profile.reduced_precision_tflops(Precision.FP8)
         told = [f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation"] * bool(lacks)
         is_compiled = self.precision is Precision.TF32 and self.units.whole.libraries is Libraries.COMPILED
-        if is_compiled and "conv" in network.graph.of_kind:
-            remark = "Images in tf32 lie channels last, as compilers keep them; channels first, as our backends do"
-            told.append(f"{remark}: `cost_model` simulator:{BACKEND}")
+        remark = f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
+        told += [remark] * (is_compiled and "conv" in network.graph.of_kind)
         if not (self.in_place or self.engine.facts.in_place):
             return told
         place = in_place_buffers(network)

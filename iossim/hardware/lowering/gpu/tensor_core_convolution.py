@@ -66,8 +66,7 @@ def tensor_core_convolution(
     The published engine always launches bias and activation. Tensors in the required layout (``lies_as_wanted``) are
     not transformed. A compiler's tensors are, and its products compute bias, activation and residual in their epilogues
     (TensorRT's layers on an A100 in tf32 are one kernel each). NCHW images that are multiplied one by one fill separate
-    tiles, and a step loads along their positions. A backend's own calls have the epilogue in the product
-    (``has_epilogue``), whatever the layout.
+    tiles, and a step loads along their positions. With ``has_epilogue`` the product of a framework has one, too.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -173,10 +172,7 @@ def _channels(shape: ConvolutionShape, family: Family | None) -> int:
 def _around(
     shape: ConvolutionShape, lies_as_wanted: bool, family: Family | None
 ) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
-    """Kernels before and after the product of fp32 tensors; NHWC tensors are only padded, if channels fill no load.
-
-    Without a ``family`` they are those of the published engine's library.
-    """
+    """Kernels before and after a product of fp32 tensors, by a family or the published engine; NHWC is only padded."""
     padded = _channels(shape, None)
     window = math.prod(shape.kernel)
     positions = math.prod(shape.input_size)
