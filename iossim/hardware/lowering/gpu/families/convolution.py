@@ -9,7 +9,7 @@ from dataclasses import replace
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
 from iossim.hardware.lowering.gpu.convolution.transformed import fft, fused, non_fused
-from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
+from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_FRAMEWORKS, OF_TODAY, Candidate, Libraries
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 from iossim.ir.types import Precision
 
@@ -49,7 +49,8 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         (frozenset({Libraries.CHANNELS_FIRST}), {"is_called_by_engine": False, "has_epilogue": True, **unchanged}),
         (frozenset({Libraries.COMPILED}), {"is_compiled": True}),
     ):
-        yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
+        if libraries is ALL_OF_CUDNN or lies_as_wanted or not _is_on_lanes(shape):
+            yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
 
 
 def on_lanes(step: Step) -> list[Candidate]:
@@ -70,7 +71,17 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
-    return lanes_and_beside([*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+    found = [*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)]
+    elsewhere, beside = lanes_and_beside(found, shape.precision)
+    return elsewhere, [replace(one, libraries=OF_FRAMEWORKS) for one in beside] if _is_on_lanes(shape) else beside
+
+
+def _is_on_lanes(shape: ConvolutionShape) -> bool:
+    """True if an image in tf32 has fewer channels than a load of 16 bytes: today's libraries have no kernels for it.
+
+    First layers ran on FP32 lanes by TensorRT on an A100, and by PyTorch on an RTX A5000, an RTX A6000 and an H200.
+    """
+    return shape.channels * shape.element_bytes < 16
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
