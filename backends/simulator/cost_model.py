@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from iossim.schedule.streams import StreamBatch, StreamProblem
 
 VERSION = "2"
-#: The arguments for concats and splits in place or as copies, for all as in backends, and for a structured error, with
-#: its seed.
+#: The arguments for concats and splits in place or as copies, for all as in backends, and for errors, with a seed.
 IN_PLACE, COPIES, BACKEND = "in-place", "copies", "backend"
 STRUCTURED_ERROR = "structured-error="
 
@@ -111,9 +110,8 @@ class SimulatorCostModel:
         self.engine = Engine(engine)
         self.in_place = of_backend or (self.engine.facts.in_place if in_place is None else in_place)
         self._asked, self._error, self._of_backend = in_place, error, of_backend
-        libraries = self.engine.libraries_on(profile.architecture)
-        if of_backend and libraries is Libraries.COMPILED:
-            libraries = Libraries.CHANNELS_FIRST
+        own = self.engine.libraries_on(profile.architecture)
+        libraries = Libraries.CHANNELS_FIRST if of_backend and own is Libraries.COMPILED else own
         self.units = UnitPrices(profile, precision, self.engine, self.in_place, error, libraries)
         self.stages = StagePricing(profile, self.units, self.engine)
         self._plans: PlanPricing | None = None
@@ -244,8 +242,8 @@ class SimulatorCostModel:
             if check is not None:
                 check()
 
-        how = {"in_place": self.in_place, "libraries": self.units.whole.libraries}
-        return run_plan(plan, network, self.profile, self.engine, observer=observe, **how).latency_us
+        how = self.profile, self.engine, None, observe, self.in_place, self.units.whole.libraries
+        return run_plan(plan, network, *how).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         if isinstance(schedule, StreamSchedule):

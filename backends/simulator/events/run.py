@@ -59,9 +59,8 @@ def run_plan(
     """Run a plan of ``network`` on a device under one of the engines.
 
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
-    ``observer`` is called at each change. Concats and splits that the plan launches lie ``in_place``, and
-    ``libraries`` run, by default as the engine says. Raises ScheduleError for another network's plan or a kernel that
-    fits no SM.
+    ``observer`` is called at each change. Concats and splits that the plan launches lie ``in_place`` and ``libraries``
+    run as the engine says by default. Raises ScheduleError for another network's plan or a kernel that fits no SM.
     """
     library = KernelLibrary(profile, Engine.named(engine), in_place, libraries)
     return execute(instructions(plan, network, library, stages), profile, observer=observer)

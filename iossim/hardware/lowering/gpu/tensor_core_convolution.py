@@ -4,12 +4,11 @@ An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 
 filters to NHWC before every call and the output back after it, and runs bias and activation as a separate kernel (a 1x1
 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution whose product takes 5 us takes 30 us with
 a 1x1 filter and 55 us with a larger one: five and seven kernels of 5 to 7 us each. That library also transforms NHWC
-tensors of fp32; today's have kernels that read and write NHWC (``families/channels_last.py``). Called by frameworks,
-cuDNN computes no offsets first, and Ampere's kernels write NCHW themselves (traces of PyTorch on an RTX A5000 and an
-H200). Hopper's own read tf32 only along the inner dimension (PTX ISA: ``wgmma`` transposes operands of 16 bits alone):
-of 13 convolutions with dense 1x1 filters on tensor cores of an H200, 11 ran as Ampere's products of NCHW images, split
-like cuBLAS's, and two as Hopper's between transforms. Half-precision tensors are assumed to be in NHWC already: fp16
-convolutions on a V100 and a T4 take as long as their products.
+tensors of fp32; today's have kernels that read and write NHWC (``families/channels_last.py``), compute no offsets
+first, and write NCHW if they are Ampere's (PyTorch on an RTX A5000 and an H200). Hopper's own read tf32 along the inner
+dimension alone (PTX ISA: ``wgmma`` transposes operands of 16 bits only): of 13 products of NCHW images by 1x1 filters
+on an H200's tensor cores 11 ran as Ampere's, split like cuBLAS's, and two as Hopper's between transforms. Tensors of 16
+bits are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
 to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
@@ -169,9 +168,7 @@ def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     return ceil_div(shape.channels, piece) * piece
 
 
-def _around(
-    shape: ConvolutionShape, lies_as_wanted: bool, family: Family | None
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+def _around(shape: ConvolutionShape, lies_as_wanted: bool, family: Family | None) -> tuple[tuple[Kernel, ...], ...]:
     """Kernels before and after a product of fp32 tensors, by a family or the published engine; NHWC is only padded."""
     padded = _channels(shape, None)
     window = math.prod(shape.kernel)

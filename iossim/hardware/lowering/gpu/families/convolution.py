@@ -13,6 +13,9 @@ from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_FRAMEWORKS, OF_TODA
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 from iossim.ir.types import Precision
 
+#: Channels of an image in tf32 that fill a load of 16 bytes: for fewer no library of today has kernels on tensor cores.
+_LEAST_CHANNELS = 4
+
 
 def convolution(step: Step) -> list[Candidate]:
     """Candidates of all algorithms: grouped kernels by library, Winograd, FFT and implicit GEMM."""
@@ -24,10 +27,9 @@ def convolution(step: Step) -> list[Candidate]:
 def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Candidate]:
     """Kernels of tensor cores, with transforms of fp32 tensors around them unless these have the required layout.
 
-    A compiler stores tensors in the layout of its kernels, whatever the layout of the model; iossim's backends keep
-    those of fp32 in NCHW. For a 1x1 convolution
-    today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace of ResNet-50 shows
-    none).
+    A compiler stores tensors in the layout of its kernels, iossim's backends keep those of fp32 as the model has them.
+    For a 1x1 convolution today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace
+    of ResNet-50 shows none).
     """
     if shape.precision not in TENSOR_CORES:
         return
@@ -49,7 +51,7 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         (frozenset({Libraries.CHANNELS_FIRST}), {"is_called_by_engine": False, "has_epilogue": True, **unchanged}),
         (frozenset({Libraries.COMPILED}), {"is_compiled": True}),
     ):
-        if libraries is ALL_OF_CUDNN or lies_as_wanted or not _is_on_lanes(shape):
+        if libraries is ALL_OF_CUDNN or lies_as_wanted or shape.channels >= _LEAST_CHANNELS:
             yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
 
 
@@ -73,23 +75,16 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
     lanes = shape.on_lanes
     found = [*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)]
     elsewhere, beside = lanes_and_beside(found, shape.precision)
-    return elsewhere, [replace(one, libraries=OF_FRAMEWORKS) for one in beside] if _is_on_lanes(shape) else beside
-
-
-def _is_on_lanes(shape: ConvolutionShape) -> bool:
-    """True if an image in tf32 has fewer channels than a load of 16 bytes: today's libraries have no kernels for it.
-
-    First layers ran on FP32 lanes by TensorRT on an A100, and by PyTorch on an RTX A5000, an RTX A6000 and an H200.
-    """
-    return shape.channels * shape.element_bytes < 16
+    is_few = shape.channels < _LEAST_CHANNELS
+    return elsewhere, [replace(one, libraries=OF_FRAMEWORKS) for one in beside] if is_few else beside
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
     """Kernels on FP32 lanes for GPUs without tensor cores for the precision, and those that GPUs with them use too.
 
-    A framework's heuristics consider them as well, since they read tensors untransformed: an A100 and an RTX A6000 run
-    tf32 convolutions of images with few channels on them, two to five times as fast as products with transforms around
-    them. The published engine never uses them.
+    A framework's heuristics consider them as well, since they read tensors untransformed: an A100 (TensorRT, too), an
+    RTX A5000, an RTX A6000 and an H200 run tf32 convolutions of images with few channels on them, two to five times as
+    fast as products with transforms around them. The published engine never uses them.
     """
     if precision not in TENSOR_CORES:
         return found, []
