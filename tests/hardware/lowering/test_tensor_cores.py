@@ -313,31 +313,27 @@ def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today(architecture
 
 
 def test_hopper_multiplies_nchw_images_in_tf32_by_split_kernels_of_ampere_or_between_transforms() -> None:
-    large = {"batch": 1, "in_channels": 2016, "out_channels": 336, "kernel": 1, "padding": 0}
-    nchw, nhwc = convolution_of(Precision.TF32, **large)
-    found = on_tensor_cores(kernels_of(nchw, Libraries.CURRENT, Architecture.HOPPER))
-    turned = {tuple(transposing(one)) for one in found if "xmma_sm90" in one.algorithm}
-    assert turned == {("nchw_to_nhwc", "nhwc_to_nchw")}
-    lying = [one for one in found if not transposing(one)]
-    assert lying
-    assert {one.algorithm.removeprefix("implicit_gemm_")[:8] for one in lying} == {"mma_sm80"}
-    assert any(one.algorithm.endswith("_split6") for one in lying)
-    # In NHWC Hopper's own kernels read the images as they lie.
-    assert any("nvjet" in one.algorithm for one in kernels_of(nhwc, Libraries.CURRENT, Architecture.HOPPER))
+    nchw, nhwc = convolution_of(Precision.TF32, batch=1, in_channels=2016, out_channels=336, kernel=1, padding=0)
+    first, last = (on_tensor_cores(kernels_of(step, Libraries.CURRENT, Architecture.HOPPER)) for step in (nchw, nhwc))
+    transforms = {one.algorithm.removeprefix("implicit_gemm_")[:8]: transposing(one) for one in first}
+    assert transforms == {"mma_sm80": [], "xmma_sm9": ["nchw_to_nhwc", "nhwc_to_nchw"]}
+    assert any(one.algorithm.endswith("_split6") for one in first if "mma_sm80" in one.algorithm)
+    assert any("nvjet" in one.algorithm for one in last)
 
 
-@pytest.mark.parametrize("precision", [Precision.TF32, Precision.FP32, Precision.FP16])
-def test_images_channels_first_are_those_of_a_compiler_but_in_tf32(precision: Precision) -> None:
-    """There cuDNN transforms them, and bias and activation stay in the product's kernel."""
-    nchw, _ = convolution_of(precision)
-    both = Libraries.COMPILED, Libraries.CHANNELS_FIRST
-    compiled, first = (kernels_of(nchw, each, Architecture.HOPPER) for each in both)
-    if precision is Precision.TF32:
-        assert {bool(transposing(one)) for one in on_tensor_cores(first)} == {True}
-        assert {bool(transposing(one)) for one in on_tensor_cores(compiled)} == {False}
-        assert "bias_activation" not in {kernel.name for one in first for kernel in one.kernels}
-    else:
-        assert [one.kernels for one in first] == [one.kernels for one in compiled]
+def test_tf32_channels_first_is_transformed_around_products_that_have_the_epilogue() -> None:
+    nchw, _ = convolution_of(Precision.TF32)
+    for libraries, is_transformed in ((Libraries.COMPILED, False), (Libraries.CHANNELS_FIRST, True)):
+        found = on_tensor_cores(kernels_of(nchw, libraries, Architecture.HOPPER))
+        assert {bool(transposing(one)) for one in found} == {is_transformed}
+        assert "bias_activation" not in {kernel.name for one in found for kernel in one.kernels}
+
+
+def test_first_layers_in_tf32_run_on_fp32_lanes_in_the_libraries_of_today() -> None:
+    for channels, others in ((3, frozenset[Libraries]()), (4, OF_FRAMEWORKS)):
+        nchw, _ = convolution_of(Precision.TF32, in_channels=channels)
+        found = {one for one in Libraries if on_tensor_cores(kernels_of(nchw, one))}
+        assert found == {Libraries.CUDNN_7, Libraries.CUDNN_8, *others}
 
 
 @pytest.mark.parametrize(
