@@ -76,8 +76,8 @@ def tensor_core_convolution(
         if not architectures or (is_by_image and family is NVJET):
             continue
         by_image = is_by_image and not family.is_persistent
-        lies = lies_as_wanted and by_image == is_by_image
-        before, after = _around(shape, lies, None if is_called_by_engine else family) if transforms_apart else ((), ())
+        lies, of = lies_as_wanted or by_image, None if is_called_by_engine else family
+        before, after = _around(shape, lies, of) if transforms_apart else ((), ())
         if has_epilogue or not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
         if family is MMA_SM80 and is_first_layer(shape):

@@ -44,7 +44,7 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
-    unchanged = {"lies_as_wanted": lies_as_wanted or is_product, "is_by_image": is_product and not lies_as_wanted}
+    unchanged = {"lies_as_wanted": lies_as_wanted, "is_by_image": is_product and not lies_as_wanted}
     for libraries, how in (
         (ALL_OF_CUDNN, {}),
         (frozenset({Libraries.CURRENT}), {"is_called_by_engine": False, **unchanged}),
