@@ -240,7 +240,7 @@ class CupyCudnnBackend:
 
         if self._prices is None:
             self._prices = SimulatorCostModel(
-                load_device(self.context.device), self._precision, Engine.PARTITION, in_place=True
+                load_device(self.context.device), self._precision, Engine.PARTITION, of_backend=True
             )
         return self._prices.divided(network)
 

@@ -29,7 +29,7 @@ from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
-from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -48,24 +48,25 @@ if TYPE_CHECKING:
     from iossim.schedule.streams import StreamBatch, StreamProblem
 
 VERSION = "2"
-#: The arguments that ask for concats and splits in place or as copies, and for a structured error, with its seed.
-IN_PLACE, COPIES = "in-place", "copies"
+#: The arguments for concats and splits in place or as copies, for all as in backends, and for errors, with a seed.
+IN_PLACE, COPIES, BACKEND = "in-place", "copies", "backend"
 STRUCTURED_ERROR = "structured-error="
 
 
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> SimulatorCostModel:
-    """The simulator of a device under an engine; ``argument`` may be ``in-place`` or ``copies``, of concats and splits.
+    """The simulator of a device under an engine; ``argument`` may be ``in-place`` or ``copies``, of concats and splits,
+    or ``backend``: in place, and in TF32 with images channels first, as iossim's backends of GPUs run.
 
     ``structured-error=SEED`` gives each unit an error
     (:class:`~iossim.backends.simulator.structured_error.StructuredError`).
     """
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
-    if argument not in ("", IN_PLACE, COPIES) and not seed.isdecimal():
+    if argument not in ("", IN_PLACE, COPIES, BACKEND) and not seed.isdecimal():
         raise OptionError(
             f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give "
-            f"{IN_PLACE} or {COPIES}"
+            f"{IN_PLACE}, {COPIES} or {BACKEND}"
         )
     if device is None:
         from iossim.hardware.names import device_names
@@ -81,7 +82,8 @@ def create(
         from iossim.backends.simulator.structured_error import StructuredError
 
         error = StructuredError(int(seed))
-    return SimulatorCostModel(device, precision, chosen, {IN_PLACE: True, COPIES: False}.get(argument), error)
+    in_place = {IN_PLACE: True, COPIES: False}.get(argument)
+    return SimulatorCostModel(device, precision, chosen, in_place, error, argument == BACKEND)
 
 
 class SimulatorCostModel:
@@ -90,7 +92,8 @@ class SimulatorCostModel:
 
     With ``in_place`` concats and splits launch kernels only for what cannot lie in place, as inference compilers and
     our backends have them, else one for each term, as the published engine does; None leaves it to the engine
-    (:class:`~iossim.execution.engine.EngineFacts`). An ``error`` changes the prices of units.
+    (:class:`~iossim.execution.engine.EngineFacts`). An ``error`` changes the prices of units. With ``of_backend`` they
+    are of what iossim's backends of GPUs run: in place, and in TF32 with images channels first.
     """
 
     def __init__(
@@ -100,13 +103,16 @@ class SimulatorCostModel:
         engine: Engine = Engine.PAPER,
         in_place: bool | None = None,
         error: StructuredError | None = None,
+        of_backend: bool = False,
     ) -> None:
         self.profile = profile
         self.precision = precision
         self.engine = Engine(engine)
-        self.in_place = self.engine.facts.in_place if in_place is None else in_place
-        self._asked, self._error = in_place, error
-        self.units = UnitPrices(profile, precision, self.engine, self.in_place, error)
+        self.in_place = of_backend or (self.engine.facts.in_place if in_place is None else in_place)
+        self._asked, self._error, self._of_backend = in_place, error, of_backend
+        own = self.engine.libraries_on(profile.architecture)
+        libraries = Libraries.CHANNELS_FIRST if of_backend and own is Libraries.COMPILED else own
+        self.units = UnitPrices(profile, precision, self.engine, self.in_place, error, libraries)
         self.stages = StagePricing(profile, self.units, self.engine)
         self._plans: PlanPricing | None = None
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
@@ -115,19 +121,23 @@ class SimulatorCostModel:
     def identity(self) -> CostModelIdentity:
         version = f"{VERSION}+{self.profile.fingerprint}"
         version += "" if self._asked is None else f"+{IN_PLACE if self._asked else COPIES}"
+        version += f"+{BACKEND}" * self._of_backend
         version += f"+{STRUCTURED_ERROR}{self._error.seed}" if self._error else ""
         return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> SimulatorCostModel:
         """The simulator of another profile, or under another engine; all else is the same."""
         chosen = profile or self.profile, self.precision, engine or self.engine
-        return SimulatorCostModel(*chosen, self._asked, self._error)
+        return SimulatorCostModel(*chosen, self._asked, self._error, self._of_backend)
 
     def remarks(self, network: Network) -> list[str]:
-        """Products of fp8 on a device without it, and placement of concats and splits, if the engine may have some."""
+        """Products of fp8 on a device without it, layout in TF32 and place of concats and splits that may differ."""
         is_of_fp8 = {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys()
         lacks = is_of_fp8 and not self.profile.reduced_precision_tflops(Precision.FP8)
         told = [f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation"] * bool(lacks)
+        is_compiled = self.precision is Precision.TF32 and self.units.whole.libraries is Libraries.COMPILED
+        remark = f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
+        told += [remark] * (is_compiled and "conv" in network.graph.of_kind)
         if not (self.in_place or self.engine.facts.in_place):
             return told
         place = in_place_buffers(network)
@@ -232,8 +242,8 @@ class SimulatorCostModel:
             if check is not None:
                 check()
 
-        place = self.in_place
-        return run_plan(plan, network, self.profile, self.engine, observer=observe, in_place=place).latency_us
+        how = self.profile, self.engine, None, observe, self.in_place, self.units.whole.libraries
+        return run_plan(plan, network, *how).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         if isinstance(schedule, StreamSchedule):

@@ -16,7 +16,7 @@ from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
-from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
+from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass
 from iossim.hardware.lowering.residence import residences
 from iossim.hardware.lowering.target import copy_candidates
 from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
@@ -70,7 +70,7 @@ class UnitPrices:
 
     ``whole`` prices kernels on all SMs; ``sizes`` are those of parts, in SMs, which only the partition engine has. With
     ``in_place``, concats and splits launch only what cannot be in place. An ``error`` changes the price of a unit by
-    its signature. Problems must compute in ``precision``, if one is given.
+    its signature. Problems must compute in ``precision``, if one is given. ``libraries`` are the engine's by default.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class UnitPrices:
         engine: Engine,
         in_place: bool,
         error: Callable[[UnitPrice, str], UnitPrice] | None = None,
+        libraries: Libraries | None = None,
     ) -> None:
         self._precision, self._error = precision, error
         self._profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
@@ -90,9 +91,8 @@ class UnitPrices:
 
             self.sizes = part_sizes(profile)
         #: The kernel model of a number of SMs, None for all.
-        self.model = cache(
-            partial(KernelModel, engine.on(profile), engine.issue, engine.libraries_on(profile.architecture))
-        )
+        libraries = libraries or engine.libraries_on(profile.architecture)
+        self.model = cache(partial(KernelModel, engine.on(profile), engine.issue, libraries))
         self.whole = self.model(None)
         #: A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = None if engine.is_recorded else profile.engine

@@ -162,7 +162,7 @@ _OF_LIBRARIES, _FEWEST = ("nvjet", "sm80", "sm90", "void cutlass", "void convolv
 
 
 def units() -> dict[str, dict[str, float]]:
-    """Units of the recorded networks in bf16 that are one kernel of a library: number, mean error and bias in %.
+    """Units of the recorded networks that are one kernel of a library: number, mean error and bias in %.
 
     A unit takes the time from its kernel's start to the next start in a replay of the sequential schedule. No rule was
     chosen by these. Kernels of this project ran besides, which were replaced since.
@@ -173,7 +173,7 @@ def units() -> dict[str, dict[str, float]]:
     for replay, launched in zip(rows[::2], rows[1::2], strict=True):
         kernels = [(launch, kernel[0]) for launch in launched["launches"] or () for kernel in launch["kernels"]]
         steps = list(pairwise(kernel[0] for kernel in replay["kernels"]))
-        if not replay["job"].endswith(":bf16") or len(kernels) != len(steps) + 1:
+        if len(kernels) != len(steps) + 1:
             continue
         blocks = _scheduled(replay["job"], "sequential").blocks
         predicted_us = {name: stage.latency_us for each in blocks for stage in each.stages for (name,) in stage.groups}

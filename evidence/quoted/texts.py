@@ -137,7 +137,7 @@ def hopper_left_out(results: Results) -> str:
 
 
 def _by_name(header: Sequence[str], found: Results, cells: str) -> str:
-    return _table(header, [[name.partition(":")[0], *cells.format_map(own).split()] for name, own in found.items()])
+    return _table(header, [[name.replace(":", ", "), *cells.format_map(own).split()] for name, own in found.items()])
 
 
 def hopper_sets(results: Results) -> str:
@@ -358,6 +358,16 @@ def _gpu_gains(results: Results) -> Results:
     return {base.replace("-", "_"): f"{min(found):.1f} to {max(found):.1f}" for base, found in gains.items()}
 
 
+def _gpu_errors(results: Results) -> Results:
+    """Mean errors of schedules by precision, and each in TF32, in %."""
+    errors: dict[str, list[float]] = {}
+    for row in results["gpu-networks"]:
+        told = [row[name] for name in _GPU_RUNS if len(row.get(name, ())) == 2]
+        errors.setdefault(row["dtype"], []).extend(100 * (us / measured_us - 1) for measured_us, us in told)
+    each = ", ".join(f"{error:+.0f}" for error in errors["tf32"])
+    return {dtype: fmean(map(abs, own)) for dtype, own in errors.items()} | {"each": each}
+
+
 def _gpu_example(results: Results) -> Results:
     """Milliseconds of the measured network that the README names."""
     name = ("inception_v3", "bf16")
@@ -375,6 +385,7 @@ FIGURES: dict[str, Callable[[Results], Results]] = {
     "throughput": _throughput,
     "gpu-example": _gpu_example,
     "gpu-gains": _gpu_gains,
+    "gpu-errors": _gpu_errors,
 }
 
 

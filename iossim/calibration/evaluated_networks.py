@@ -160,7 +160,7 @@ def _predict(
         networks[source] = load_source(source)
     network = networks[source]
     fit(schedule, network)
-    simulator = SimulatorCostModel(profile, network.precision, Engine.named(run.engine), in_place=True)
+    simulator = SimulatorCostModel(profile, network.precision, Engine.named(run.engine), of_backend=True)
     priced = reprice_any(schedule, network, simulator)
     if isinstance(priced, StreamSchedule):
         return priced.latency_us, None, None

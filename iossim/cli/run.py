@@ -164,7 +164,7 @@ def _stages(
         measured = reprice(saved, network, MeasuredCostModel(runner, kept, timing))
     if device is None:
         return stage_rows(saved, measured)
-    prices = api.cost_model("simulator:in-place", device, network.precision, runner.context.engine)
+    prices = api.cost_model("simulator:backend", device, network.precision, runner.context.engine)
     priced = reprice_as_known(saved, network, prices)
     assert isinstance(priced, type(saved)), "stages stay stages"
     return stage_rows(priced, measured)

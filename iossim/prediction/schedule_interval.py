@@ -242,9 +242,10 @@ class ScheduleErrors:
         self._profile = profile
         resamples = profile.provenance.resamples
         engine = Engine.PAPER if model is None else model.engine
-        self._in_place = model.in_place if isinstance(model, SimulatorCostModel) else engine.facts.in_place
-        self._steps = PlacedSteps(network, self._in_place)
-        self._libraries, self._issue = engine.libraries_on(profile.architecture), engine.issue
+        self._in_place, self._libraries = engine.facts.in_place, engine.libraries_on(profile.architecture)
+        if isinstance(model, SimulatorCostModel):
+            self._in_place, self._libraries = model.in_place, model.units.whole.libraries
+        self._steps, self._issue = PlacedSteps(network, self._in_place), engine.issue
         self._resamples = len(next(iter(resamples.values()), ()))
         self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
         self._units: dict[Part, _UnitError] = {}

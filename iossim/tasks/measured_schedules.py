@@ -152,7 +152,7 @@ def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: 
     """Simulated latency of each schedule on a device, us, with values in place as backends keep them, and with the
     simulator's fastest kernels for those that only the backend knows.
     """
-    prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
+    prices = create_cost_model("simulator:backend", load_device(device), network.precision, Engine.named(engine))
     priced = {name: reprice_as_known(found, network, prices) for name, found in schedules.items()}
     streams = any(isinstance(found, StreamSchedule) for found in priced.values())
     if streams and isinstance(prices, StreamCostModel):

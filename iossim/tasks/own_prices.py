@@ -54,5 +54,5 @@ def estimating_model(
         remedy = "run 'iossim profile' and 'iossim calibrate', or give `device` PROFILE.yaml"
         raise OptionError(f"{own!r} has no profile to estimate its stages with; {remedy}") from None
     # Backends keep values in place; their stand-in is the simulator, which does as the published engine.
-    spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:in-place"
+    spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:backend"
     return create_cost_model(spec, profile, precision, Engine.named(truth.identity.engine))

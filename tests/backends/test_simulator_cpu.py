@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from cpus import cpu
@@ -159,6 +161,23 @@ def test_values_lie_where_the_engine_has_them_unless_another_place_is_asked_for(
         assert found[""] == found[f":{own}"] != found[f":{other}"]
     moved = iossim.cost_model("simulator", "v100-sxm2", engine="graph").at(engine=Engine.PAPER)  # type: ignore[attr-defined]
     assert (moved.identity, moved.in_place) == (iossim.cost_model("simulator", "v100-sxm2").identity, False)
+
+
+def test_backends_keep_images_in_tf32_channels_first_and_all_else_as_compilers_do() -> None:
+    """By stages and event by event. An H200 took 281 us in TF32."""
+    us = dict[tuple[str, str], float]()
+    for dtype, spec in product(("fp32", "tf32", "bf16"), ("in-place", "backend")):
+        network = iossim.load("squeezenet", dtype=dtype)
+        prices = iossim.cost_model(f"simulator:{spec}", "h200-sxm", dtype, "graph")
+        assert isinstance(prices, SimulatorCostModel)
+        found = iossim.optimize(network, "h200-sxm", cost_model=prices, scheduler="sequential")
+        us[dtype, spec] = found.latency_us
+        ran_us = prices.simulated_plan_us(network, lower_schedule(found, network, "graph", in_place=True))
+        assert ran_us == pytest.approx(found.latency_us, rel=0.02)
+        has_remark = any("tf32 lie channels last" in remark for remark in prices.remarks(network))
+        assert has_remark == ((dtype, spec) == ("tf32", "in-place"))
+    assert all(us[dtype, "in-place"] == us[dtype, "backend"] for dtype in ("fp32", "bf16"))
+    assert us["tf32", "in-place"] < 0.7 * 281 < 0.85 * 281 < us["tf32", "backend"] < 281
 
 
 def fire(dtype: Precision, *order: str) -> Network:

@@ -294,7 +294,7 @@ def test_a_network_of_another_precision_is_refused() -> None:
 def test_bad_options_are_one_line() -> None:
     with pytest.raises(OptionError, match="unknown engine 'grph'; did you mean 'graph'"):
         create(V100, Precision.FP32, "grph")
-    with pytest.raises(OptionError, match="knows no such argument; leave it out, or give in-place or copies"):
+    with pytest.raises(OptionError, match="knows no such argument; leave it out, or give in-place, copies or backend"):
         create(V100, Precision.FP32, "paper", "fast")
     with pytest.raises(OptionError, match="needs a device"):
         create(None, Precision.FP32, "paper")

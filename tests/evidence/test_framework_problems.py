@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evidence.data.data_sets import read_measurement_sets, read_measurements
+from evidence.data.data_sets import own_measurements, read_measurement_sets, read_measurements
 from evidence.data.formats import formats
 from evidence.data.formats.graph_attention import steady
 from evidence.validation.graph_kernels import errors, profiled
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description
@@ -210,6 +213,22 @@ def test_a_table_of_attention(tmp_path: Path) -> None:
     assert first == parse_description("attention batch=2 heads=12 queries=64 keys=64 features=64", Precision.BF16)
     assert first.op.multiply_adds(first.inputs, first.outputs) == 2 * 12 * 64 * 64 * 2 * 64
     assert steady(found).measurements == found.measurements[:-1]
+
+
+def test_chains_with_a_convolution_in_tf32_on_an_h200_by_which_its_rules_were_found() -> None:
+    found = read_measurements(own_measurements() / "h200" / "kernels.jsonl")
+    chains = [((row.operator,), row.latency_us) for row in found.measurements]
+    chains += [(row.groups[0], row.latency_us) for row in found.stages if len(row.groups) == 1]
+    model, ratios = KernelModel(device("h200-sxm"), Issue.GRAPH), []
+    for chain, measured_us in chains:
+        dense = [one for one in chain if one.kind == "conv" and getattr(one.op, "groups", 0) == 1]
+        if dense and dense[0].precision is Precision.TF32:
+            us = [
+                each.alone_us for one in chain for each in model.fastest(step_candidates(one.step(), model.profile))[1]
+            ]
+            ratios.append(sum(us) / measured_us)
+    assert len(ratios) == 23
+    assert 0.1 < np.abs(np.array(ratios) - 1).mean() < 0.16
 
 
 def test_layers_of_tensorrt_are_compiled(shared: Path) -> None:

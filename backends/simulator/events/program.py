@@ -13,6 +13,7 @@ from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait, forks_and_joins
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
@@ -72,13 +73,19 @@ class KernelLibrary:
     """The kernels that units run as on a device, block by block: each step's fastest candidate, or a variant's.
 
     Equal units are lowered once, in whatever network they come. Values lie ``in_place`` by default where they do under
-    the engine.
+    the engine, and ``libraries`` are its own by default.
     """
 
-    def __init__(self, profile: DeviceProfile, engine: Engine = Engine.PAPER, in_place: bool | None = None) -> None:
+    def __init__(
+        self,
+        profile: DeviceProfile,
+        engine: Engine = Engine.PAPER,
+        in_place: bool | None = None,
+        libraries: Libraries | None = None,
+    ) -> None:
         self.profile, self.engine = profile, Engine(engine)
         in_place = self.engine.facts.in_place if in_place is None else in_place
-        self.units = UnitPrices(profile, None, self.engine, in_place)
+        self.units = UnitPrices(profile, None, self.engine, in_place, libraries=libraries)
         self.costs = EventCosts.of(self.engine, profile)
         self._issued: dict[tuple[UnitKey, str, int | None], tuple[IssuedKernel, ...]] = {}
 

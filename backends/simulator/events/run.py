@@ -15,6 +15,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -53,14 +54,15 @@ def run_plan(
     stages: Mapping[str, int] | None = None,
     observer: Observer | None = None,
     in_place: bool | None = None,
+    libraries: Libraries | None = None,
 ) -> Execution:
     """Run a plan of ``network`` on a device under one of the engines.
 
     ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
-    ``observer`` is called at each change. Concats and splits that the plan launches lie ``in_place``, by default as the
-    engine says. Raises ScheduleError for another network's plan or a kernel that fits no SM.
+    ``observer`` is called at each change. Concats and splits that the plan launches lie ``in_place`` and ``libraries``
+    run as the engine says by default. Raises ScheduleError for another network's plan or a kernel that fits no SM.
     """
-    library = KernelLibrary(profile, Engine.named(engine), in_place)
+    library = KernelLibrary(profile, Engine.named(engine), in_place, libraries)
     return execute(instructions(plan, network, library, stages), profile, observer=observer)
 
 

@@ -56,6 +56,8 @@ class Libraries(StrEnum):
     CURRENT = "current"  #: frameworks' own kernels and libraries of today
     #: those of today, called by inference compilers: tensors keep the layout of tensor cores from one op to the next
     COMPILED = "compiled"
+    #: the same where images lie channels first in TF32, and cuDNN changes the layout around kernels on tensor cores
+    CHANNELS_FIRST = "channels first"
 
 
 class Issue(StrEnum):
@@ -69,9 +71,10 @@ class Issue(StrEnum):
 
 #: Versions that call cuDNN for every op it has.
 ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
-OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT, Libraries.COMPILED})
+OF_COMPILERS = frozenset({Libraries.COMPILED, Libraries.CHANNELS_FIRST})
+OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT, *OF_COMPILERS})
 #: Versions of frameworks and compilers, which have their own kernels besides cuDNN's.
-OF_FRAMEWORKS = frozenset({Libraries.CURRENT, Libraries.COMPILED})
+OF_FRAMEWORKS = frozenset({Libraries.CURRENT, *OF_COMPILERS})
 
 
 class Panels(NamedTuple):

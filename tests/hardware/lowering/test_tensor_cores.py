@@ -264,6 +264,8 @@ def test_frameworks_choose_among_kernels_on_fp32_lanes_besides() -> None:
     assert on_lanes
     assert all(one.is_in(Libraries.CURRENT) and not one.is_in(Libraries.CUDNN_8) for one in on_lanes)
     assert all(kernel.precision is Precision.FP32 for one in on_lanes for kernel in one.kernels)
+    # Today's libraries have no others for so few channels.
+    assert not any(one.libraries and one.libraries & OF_FRAMEWORKS for one in on_tensor_cores(found))
     half = convolutions(Precision.FP16, Architecture.AMPERE, in_channels=3)
     assert {one.libraries for one in half} == {None}
 
@@ -293,11 +295,14 @@ def transposing(candidate: Candidate) -> list[str]:
     return [k.name for k in candidate.kernels if k.work_class is WorkClass.LAYOUT and k.bytes_written]
 
 
-def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today() -> None:
-    nchw, nhwc = (on_tensor_cores(kernels_of(step, Libraries.CURRENT)) for step in convolution_of(Precision.TF32))
+@pytest.mark.parametrize("architecture", [Architecture.AMPERE, Architecture.HOPPER])
+def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today(architecture: Architecture) -> None:
+    found = (kernels_of(step, Libraries.CURRENT, architecture) for step in convolution_of(Precision.TF32))
+    nchw, nhwc = (on_tensor_cores(each) for each in found)
     assert len(nchw) == len(nhwc) > 0
     for before, after in zip(nchw, nhwc, strict=True):
-        assert transposing(before) == ["nchw_to_nhwc", "filters_to_nhwc", "nhwc_to_nchw"]
+        back = ["nhwc_to_nchw"] * ("xmma_sm90" in before.algorithm)
+        assert transposing(before) == ["nchw_to_nhwc", "filters_to_nhwc", *back]
         assert transposing(after) == []
         kept = [k for k in before.kernels if not (k.work_class is WorkClass.LAYOUT and k.bytes_written)]
         assert list(after.kernels) == kept
@@ -306,6 +311,22 @@ def test_tf32_in_nhwc_needs_no_transforms_in_the_libraries_of_today() -> None:
     (_, nhwc_of_three) = convolution_of(Precision.TF32, in_channels=3)
     found = on_tensor_cores(kernels_of(nhwc_of_three, Libraries.CURRENT))
     assert all(transposing(one) == ["nchw_to_nhwc"] for one in found)
+
+
+def test_hopper_multiplies_nchw_images_in_tf32_by_split_kernels_of_ampere_or_between_transforms() -> None:
+    nchw, _ = convolution_of(Precision.TF32, batch=1, in_channels=2016, out_channels=336, kernel=1, padding=0)
+    found = on_tensor_cores(kernels_of(nchw, Libraries.CURRENT, Architecture.HOPPER))
+    transforms = {one.algorithm.removeprefix("implicit_gemm_")[:8]: transposing(one) for one in found}
+    assert transforms == {"mma_sm80": [], "xmma_sm9": ["nchw_to_nhwc", "nhwc_to_nchw"]}
+    assert any(one.algorithm.endswith("_split6") for one in found if "mma_sm80" in one.algorithm)
+
+
+def test_tf32_channels_first_is_transformed_around_products_that_have_the_epilogue() -> None:
+    nchw, _ = convolution_of(Precision.TF32)
+    for libraries, is_transformed in ((Libraries.COMPILED, False), (Libraries.CHANNELS_FIRST, True)):
+        found = on_tensor_cores(kernels_of(nchw, libraries, Architecture.HOPPER))
+        assert {bool(transposing(one)) for one in found} == {is_transformed}
+        assert "bias_activation" not in {kernel.name for one in found for kernel in one.kernels}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,11 @@ An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 
 filters to NHWC before every call and the output back after it, and runs bias and activation as a separate kernel (a 1x1
 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution whose product takes 5 us takes 30 us with
 a 1x1 filter and 55 us with a larger one: five and seven kernels of 5 to 7 us each. That library also transforms NHWC
-tensors of fp32; today's have kernels that read and write NHWC (``families/channels_last.py``). Half-precision tensors
-are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
+tensors of fp32; today's have kernels that read and write NHWC (``families/channels_last.py``), compute no offsets
+first, and write NCHW if they are Ampere's (PyTorch on an RTX A5000 and an H200). Hopper's own read tf32 along the inner
+dimension alone (PTX ISA: ``wgmma`` transposes operands of 16 bits only): of 13 products of NCHW images by 1x1 filters
+on an H200's tensor cores 11 ran as Ampere's, split like cuBLAS's, and two as Hopper's between transforms. Tensors of 16
+bits are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
 to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
@@ -58,6 +61,7 @@ def tensor_core_convolution(
     shape: ConvolutionShape,
     *,
     is_called_by_engine: bool = True,
+    has_epilogue: bool = False,
     lies_as_wanted: bool = False,
     is_compiled: bool = False,
     is_by_image: bool = False,
@@ -67,7 +71,7 @@ def tensor_core_convolution(
     The published engine always launches bias and activation. Tensors in the required layout (``lies_as_wanted``) are
     not transformed. A compiler's tensors are, and its products compute bias, activation and residual in their epilogues
     (TensorRT's layers on an A100 in tf32 are one kernel each). NCHW images that are multiplied one by one fill separate
-    tiles, and a step loads along their positions.
+    tiles, and a step loads along their positions. With ``has_epilogue`` the product of a framework has one, too.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -75,22 +79,24 @@ def tensor_core_convolution(
     transforms_apart = shape.precision in FP32_STORED and not is_compiled
     for family in _families(shape, transforms_apart):
         architectures = family.architectures & having
-        if not architectures:
+        if not architectures or (is_by_image and family is NVJET):
             continue
-        before, after = _around(shape, lies_as_wanted) if transforms_apart else ((), ())
-        if not (is_called_by_engine or shape.epilogue_flops):
+        by_image = is_by_image and not family.is_persistent
+        lies, of = lies_as_wanted or by_image, None if is_called_by_engine else family
+        before, after = _around(shape, lies, of) if transforms_apart else ((), ())
+        if has_epilogue or not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
         if family is MMA_SM80 and is_first_layer(shape):
             before = padding_kernels(shape, _channels(shape, family))
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
         # cuDNN 7 splits no inner dimension of a convolution; Ampere's kernels of version 8 do, Hopper's do not.
-        splits = SPLITS if family is SM80 else UNSPLIT
+        splits = SPLITS if family is SM80 or by_image else UNSPLIT
         product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
-        if is_by_image:
+        if by_image:
             positions = math.prod(shape.output_size)
             product = replace(product, rows=positions, count=shape.batch, contiguous=positions)
             splits = splits if shape.batch == 1 else UNSPLIT
-        extra_flops = 0 if after else shape.epilogue_flops
+        extra_flops = 0 if after and not has_epilogue else shape.epilogue_flops
         ways = tensor_products(product, family, WorkClass.TENSOR_CONVOLUTION, extra_flops=extra_flops, splits=splits)
         for place, kernels in enumerate(ways):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
@@ -165,8 +171,8 @@ def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     return ceil_div(shape.channels, piece) * piece
 
 
-def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
-    """Kernels before and after the product of fp32 tensors; NHWC tensors are only padded, if channels fill no load."""
+def _around(shape: ConvolutionShape, lies_as_wanted: bool, family: Family | None) -> tuple[tuple[Kernel, ...], ...]:
+    """Kernels before and after a product of fp32 tensors, by a family or the published engine; NHWC is only padded."""
     padded = _channels(shape, None)
     window = math.prod(shape.kernel)
     positions = math.prod(shape.input_size)
@@ -175,10 +181,11 @@ def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel
         whole = shape.batch * shape.channels * positions * shape.element_bytes
         before.append(layout_kernel("nchw_to_nhwc", shape.batch, padded, positions, whole))
     if window > 1:
-        before.append(layout_kernel("compute_offsets", 1, 1, 1))
+        if family is None:
+            before.append(layout_kernel("compute_offsets", 1, 1, 1))
         if not lies_as_wanted:
             before.append(layout_kernel("filters_to_nhwc", shape.filters, padded, window, 0, shape.weight_bytes))
-    if not lies_as_wanted:
+    if not lies_as_wanted and (family is None or family.is_persistent):
         made = math.prod(shape.output_size)
         after.append(layout_kernel("nhwc_to_nchw", shape.batch, shape.filters, made, shape.output_bytes))
     outputs = shape.pixels * shape.filters

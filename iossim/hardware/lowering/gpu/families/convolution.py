@@ -9,9 +9,12 @@ from dataclasses import replace
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
 from iossim.hardware.lowering.gpu.convolution.transformed import fft, fused, non_fused
-from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries
+from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_FRAMEWORKS, OF_TODAY, Candidate, Libraries
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
 from iossim.ir.types import Precision
+
+#: Channels of an image in tf32 that fill a load of 16 bytes: for fewer no library of today has kernels on tensor cores.
+_LEAST_CHANNELS = 4
 
 
 def convolution(step: Step) -> list[Candidate]:
@@ -24,9 +27,9 @@ def convolution(step: Step) -> list[Candidate]:
 def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Candidate]:
     """Kernels of tensor cores, with transforms of fp32 tensors around them unless these have the required layout.
 
-    A compiler stores tensors in the layout of its kernels, whatever the layout of the model. For a 1x1 convolution
-    today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace of ResNet-50 shows
-    none).
+    A compiler stores tensors in the layout of its kernels, iossim's backends keep those of fp32 as the model has them.
+    For a 1x1 convolution today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace
+    of ResNet-50 shows none).
     """
     if shape.precision not in TENSOR_CORES:
         return
@@ -41,13 +44,15 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
-    unchanged = {"lies_as_wanted": lies_as_wanted or is_product, "is_by_image": is_product and not lies_as_wanted}
+    unchanged = {"lies_as_wanted": lies_as_wanted, "is_by_image": is_product and not lies_as_wanted}
     for libraries, how in (
         (ALL_OF_CUDNN, {}),
         (frozenset({Libraries.CURRENT}), {"is_called_by_engine": False, **unchanged}),
+        (frozenset({Libraries.CHANNELS_FIRST}), {"is_called_by_engine": False, "has_epilogue": True, **unchanged}),
         (frozenset({Libraries.COMPILED}), {"is_compiled": True}),
     ):
-        yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
+        if libraries is ALL_OF_CUDNN or lies_as_wanted or shape.channels >= _LEAST_CHANNELS:
+            yield from (replace(one, libraries=libraries) for one in tensor_core_convolution(shape, **how))
 
 
 def on_lanes(step: Step) -> list[Candidate]:
@@ -68,15 +73,18 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
-    return lanes_and_beside([*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+    found = [*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)]
+    elsewhere, beside = lanes_and_beside(found, shape.precision)
+    is_few = shape.channels < _LEAST_CHANNELS
+    return elsewhere, [replace(one, libraries=OF_FRAMEWORKS) for one in beside] if is_few else beside
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
     """Kernels on FP32 lanes for GPUs without tensor cores for the precision, and those that GPUs with them use too.
 
-    A framework's heuristics consider them as well, since they read tensors untransformed: an A100 and an RTX A6000 run
-    tf32 convolutions of images with few channels on them, two to five times as fast as products with transforms around
-    them. The published engine never uses them.
+    A framework's heuristics consider them as well, since they read tensors untransformed: an A100 (TensorRT, too), an
+    RTX A5000, an RTX A6000 and an H200 run tf32 convolutions of images with few channels on them, two to five times as
+    fast as products with transforms around them. The published engine never uses them.
     """
     if precision not in TENSOR_CORES:
         return found, []
@@ -84,7 +92,7 @@ def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list
     # If there are tensor cores, the library chooses among their kernels.
     elsewhere = [one.among(frozenset(Architecture) - having) for one in found]
     beside = [one.among(having) for one in found] if precision in FP32_STORED else []
-    current = frozenset({Libraries.CURRENT})
+    current = frozenset({Libraries.CURRENT, Libraries.CHANNELS_FIRST})
     return (
         [one for one in elsewhere if one.architectures],
         [replace(one, libraries=current) for one in beside if one.architectures],

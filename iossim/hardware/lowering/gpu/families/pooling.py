@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, cast
 from iossim.hardware.lowering.gpu.families.streaming import reduction
 from iossim.hardware.lowering.kernel import (
     ALL_OF_CUDNN,
+    OF_COMPILERS,
     OF_FRAMEWORKS,
     Candidate,
     Kernel,
@@ -63,7 +64,7 @@ def pooling(step: Step) -> list[Candidate]:
     return [
         _of_cudnn(step, taps),
         Candidate("pooling", (kernel,), libraries=frozenset({Libraries.CURRENT})),
-        Candidate("pooling", (compiled,), libraries=frozenset({Libraries.COMPILED})),
+        Candidate("pooling", (compiled,), libraries=OF_COMPILERS),
     ]
 
 
