@@ -201,6 +201,33 @@ def test_only_a_bare_convolution_on_hopper_runs_by_the_plans_that_are_ranked_fir
     assert {one.passed_over_us for one in found if "xmma_sm90" in one.algorithm} == {lead_us}
 
 
+@pytest.mark.parametrize(
+    ("has_bias", "padding", "families"),
+    [
+        (False, {("pad_input", "pad_filters")}, {"mma_sm80"}),  # what PyTorch ran
+        (True, {("pad_channels",)}, {"mma_sm80", "xmma_sm90"}),
+    ],
+)
+def test_first_layers_on_hopper_are_padded_by_cudnn_if_bare_else_by_our_kernel(
+    has_bias: bool, padding: set[tuple[str, ...]], families: set[str]
+) -> None:
+    for batch in (1, 2):
+        step = convolution_step(Precision.BF16, batch=batch, in_channels=3)
+        step = replace(step, flops=step.flops + has_bias * step.outputs[0].elements)
+        found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(Architecture.HOPPER)]
+        (direct,) = (one for one in found if one.algorithm == "direct_nhwc")
+        assert (direct.passed_over_us == 0.0) is has_bias
+        padded = [one for one in found if one is not direct]
+        assert {tuple(kernel.name for kernel in one.kernels[:-1]) for one in padded} == (
+            padding if batch > 1 else set()
+        )
+        if padded:
+            before, product = padded[0].kernels[0], padded[0].kernels[-1]
+            assert before.bytes_written == product.activation_bytes == batch * 28 * 28 * 8 * 2
+            found_families = {next(name for name in families if name in one.algorithm) for one in padded}
+            assert found_families == families
+
+
 def test_tf32_in_nchw_pays_for_transforms_of_all_tensors() -> None:
     found = convolutions(Precision.TF32, Architecture.AMPERE)
     assert found

@@ -74,12 +74,13 @@ def tensor_core_convolution(
         before, after = _around(shape, lies_as_wanted) if transforms_apart else ((), ())
         if not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
-        if family is MMA_SM80 and is_first_layer(shape):
+        product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
+        if is_first_layer(shape) and family.architectures <= SINCE_HOPPER:
             before = padding_kernels(shape, _channels(shape, family))
+            product = replace(product, activation_bytes=before[0].bytes_written)
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
         # cuDNN 7 splits no inner dimension of a convolution; Ampere's kernels of version 8 do, Hopper's do not.
         splits = SPLITS if family is SM80 else UNSPLIT
-        product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
         if is_by_image:
             positions = math.prod(shape.output_size)
             product = replace(product, rows=positions, count=shape.batch, contiguous=positions)
@@ -100,6 +101,7 @@ def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Famil
         transforms_apart or channels * shape.element_bytes % _LOAD_BYTES == 0
         for channels in (shape.channels, shape.filters)
     )
+    reads_whole |= is_first_layer(shape) and not _is_ranked(shape)
     for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
         if (reads_whole and writes_whole) or not family.architectures <= SINCE_HOPPER:
             yield family
@@ -144,9 +146,16 @@ _PADDING_FLOPS = 1_300
 
 
 def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
-    """Copies of input and filters with ``padded`` channels, which cuDNN 9 makes before the product."""
+    """Copies of input and filters with ``padded`` channels, which cuDNN 9 makes before the product.
+
+    With bias or activation a kernel of ``cupy_cudnn`` copies the input, a thread for all channels of a position, and
+    filters are padded when they are uploaded.
+    """
     elements = shape.batch * math.prod(shape.input_size) * padded
     window = math.prod(shape.kernel) * shape.filters * padded
+    if not _is_ranked(shape):
+        moved = {"read": shape.input_bytes, "written": elements * shape.element_bytes}
+        return (stream_kernel("pad_channels", elements, 0, **moved),)
     return tuple(
         stream_kernel(name, count, _PADDING_FLOPS * count, read=read, written=count * shape.element_bytes)
         for name, count, read in (

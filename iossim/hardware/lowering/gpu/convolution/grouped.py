@@ -127,19 +127,24 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
 #: its loads in steps of tensor cores.
 FEW_CHANNELS = 8
 _DIRECT_RATE, _DIRECT_INDEXING, _DIRECT_OUTPUTS, _DIRECT_STEPS = 4.2, 40, 1_024, 15
+#: Padded elements in a microsecond by which PyTorch's timing of plans flatters products of padded channels: cuDNN's
+#: padding takes half its time right after L2 was emptied (``tensor_core_convolution.padding_kernels``), as it is then.
+_FLATTERED_ELEMENTS = 50e3
 
 
 def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """cuDNN 9's kernel for the first layer of one image in NHWC on Hopper (``convolve_common_engine_float_NHWC``).
+    """cuDNN 9's kernel for first layers in NHWC on Hopper (``convolve_common_engine_float_NHWC``).
 
     It multiplies on FP32 lanes, 11 million multiply-adds per microsecond on an H100 (five recorded layers).
     """
-    if not is_first_layer(shape) or shape.batch > 1:
+    if not is_first_layer(shape):
         return
     taps = shape.channels * math.prod(shape.kernel) + _DIRECT_INDEXING
     kernel = _window_kernel("direct_nhwc", shape, taps, _DIRECT_OUTPUTS, (64, 91, 2_304), _DIRECT_RATE)
     kernel = replace(kernel, steps=_DIRECT_STEPS, contention=CONTENTION)
-    yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER)
+    padded = 0 if shape.epilogue_flops else shape.batch * math.prod(shape.input_size) * FEW_CHANNELS
+    lead_us = padded / _FLATTERED_ELEMENTS
+    yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER, passed_over_us=lead_us)
 
 
 def is_first_layer(shape: ConvolutionShape) -> bool:

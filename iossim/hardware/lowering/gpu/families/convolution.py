@@ -35,8 +35,8 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
 
     if shape.precision not in FP32_STORED:
         direct = list(direct_nhwc(shape))
-        # For a single image cuDNN chooses no padded product if it has a direct kernel.
-        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct else frozenset())
+        # Every recorded first layer of a single image ran by the direct kernel, with bias and activation or bare.
+        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct and shape.batch == 1 else frozenset())
         yield from (one.among(elsewhere) for one in tensor_core_convolution(shape))
         yield from direct
         return
