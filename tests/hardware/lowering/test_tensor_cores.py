@@ -187,7 +187,8 @@ def names(candidate: Candidate) -> list[str]:
         (Precision.BF16, 512, False, True, 1.1),
         (Precision.BF16, 64, True, True, 0.0),
         (Precision.FP16, 64, True, True, 0.0),
-        (Precision.INT8, 64, True, False, 1.1),  # of which nothing was recorded
+        (Precision.TF32, 64, True, False, 1.1),
+        (Precision.INT8, 64, False, True, 0.0),
     ],
 )
 def test_only_a_bare_convolution_on_hopper_runs_by_the_plans_that_are_ranked_first(

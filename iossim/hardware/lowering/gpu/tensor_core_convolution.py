@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_product
-from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer, is_half
+from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer, is_half, is_narrow
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_families import (
     CONVOLUTIONS,
@@ -96,9 +96,13 @@ def tensor_core_convolution(
 
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
-    """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes."""
+    """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes.
+
+    Compilers, which alone run int8 and fp8, store such tensors with channels padded.
+    """
+    is_stored_whole = transforms_apart or (is_narrow(shape) and not is_half(shape))
     reads_whole, writes_whole = (
-        transforms_apart or channels * shape.element_bytes % _LOAD_BYTES == 0
+        is_stored_whole or channels * shape.element_bytes % _LOAD_BYTES == 0
         for channels in (shape.channels, shape.filters)
     )
     reads_whole |= is_first_layer(shape) and not _is_ranked(shape)
@@ -113,9 +117,10 @@ def _is_ranked(shape: ConvolutionShape) -> bool:
     """True where only the plans are timed that cuDNN ranks first: for a bare convolution, as PyTorch calls it.
 
     With its bias or activation a convolution of halves runs by ``cupy_cudnn``, which times a plan of each engine: of
-    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``.
+    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``. Compilers, which alone run
+    int8 and fp8, time all kernels.
     """
-    return not (shape.epilogue_flops and is_half(shape))
+    return not is_narrow(shape) or (is_half(shape) and not shape.epilogue_flops)
 
 
 def _is_offered_as_product(shape: ConvolutionShape) -> bool:

@@ -99,13 +99,13 @@ _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 
 
 def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper.
+    """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper, and those of compilers for fewer bits.
 
     The numbers come from 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us per tap for a million
     outputs, and twice as long with a stride of 2. One small image with 3x3 windows runs as
     ``conv2d_grouped_direct_kernel``, which takes three times as long.
     """
-    if not shape.is_depthwise or not is_half(shape):
+    if not shape.is_depthwise or not is_narrow(shape):
         return
     window, side = math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
@@ -115,7 +115,7 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
     if shape.batch > 1:
         a_block, block = _OUTPUTS_OF_MANY_IMAGES, (_DEPTHWISE_THREADS // 2, registers, 0)
-    elif side == 3 and shape.pixels <= _SMALL_IMAGE:
+    elif side == 3 and shape.pixels <= _SMALL_IMAGE and is_half(shape):
         name, block, taps = "grouped_direct_nhwc", (1024, 40, 0), float(_TAPS_OF_SMALL)
     kernel = _window_kernel(name, shape, taps, a_block, block)
     kernel = replace(kernel, steps=steps, contention=_DEPTHWISE_CONTENTION)
@@ -155,6 +155,11 @@ def is_first_layer(shape: ConvolutionShape) -> bool:
 def is_half(shape: ConvolutionShape) -> bool:
     """True for numbers of 16 bits."""
     return shape.precision in (Precision.FP16, Precision.BF16)
+
+
+def is_narrow(shape: ConvolutionShape) -> bool:
+    """True for numbers of 16 bits or fewer."""
+    return shape.element_bytes < Precision.FP32.storage.bytes
 
 
 def _halo(shape: ConvolutionShape) -> float:
