@@ -22,7 +22,15 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     Family,
 )
 from iossim.hardware.lowering.gpu.tensor_core_product import passed_over_us, tensor_products, without_tensor_cores
-from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, Libraries, WorkClass, resident_blocks
+from iossim.hardware.lowering.kernel import (
+    OF_FRAMEWORKS,
+    Candidate,
+    Kernel,
+    Libraries,
+    WorkClass,
+    ceil_div,
+    resident_blocks,
+)
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.channels_last import ConvNhwc, MaxPoolNhwc
 from iossim.ir.ops.reshape import Transpose
@@ -202,31 +210,48 @@ def test_only_a_bare_convolution_on_hopper_runs_by_the_plans_that_are_ranked_fir
     assert {one.passed_over_us for one in found if "xmma_sm90" in one.algorithm} == {lead_us}
 
 
+def first_layer(has_bias: bool, **changed: int) -> tuple[Candidate, list[Candidate]]:
+    """The direct kernel for three channels on Hopper, and all others."""
+    step = convolution_step(Precision.BF16, in_channels=3, **changed)
+    step = replace(step, flops=step.flops + has_bias * step.outputs[0].elements)
+    found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(Architecture.HOPPER)]
+    (direct,) = (one for one in found if one.algorithm == "direct_nhwc")
+    return direct, [one for one in found if one is not direct]
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_a_first_layer_of_a_single_image_on_hopper_is_not_padded(has_bias: bool) -> None:
+    assert first_layer(has_bias)[1] == []
+
+
+def test_first_layers_of_several_images_on_hopper_are_padded_by_cudnn_or_with_a_bias_by_our_kernel() -> None:
+    bare, padded = first_layer(has_bias=False, batch=2)
+    assert bare.passed_over_us > 0.0
+    assert {tuple(kernel.name for kernel in one.kernels[:-1]) for one in padded} == {("pad_input", "pad_filters")}
+    direct, others = first_layer(has_bias=True, batch=2)
+    assert direct.passed_over_us == 0.0
+    ours = [one for one in others if one.algorithm.startswith("padded_")]
+    assert {tuple(kernel.name for kernel in one.kernels[:-1]) for one in ours} == {("pad_channels",)}
+    assert any("xmma_sm90" in one.algorithm for one in ours)
+    before, product = ours[0].kernels
+    assert before.bytes_written == product.activation_bytes == 2 * 28 * 28 * 8 * 2
+
+
 @pytest.mark.parametrize(
-    ("has_bias", "padding", "families"),
-    [
-        (False, {("pad_input", "pad_filters")}, {"mma_sm80"}),  # what PyTorch ran
-        (True, {("pad_channels",)}, {"mma_sm80", "xmma_sm90"}),
-    ],
+    ("channels", "filters", "around"),
+    [(64, 64, None), (63, 64, ("pad_channels",)), (64, 63, ("copy",)), (63, 63, ("pad_channels", "copy"))],
 )
-def test_first_layers_on_hopper_are_padded_by_cudnn_if_bare_else_by_our_kernel(
-    has_bias: bool, padding: set[tuple[str, ...]], families: set[str]
+def test_channels_that_fill_no_load_are_padded_on_hopper_and_filters_copied(
+    channels: int, filters: int, around: tuple[str, ...] | None
 ) -> None:
-    for batch in (1, 2):
-        step = convolution_step(Precision.BF16, batch=batch, in_channels=3)
-        step = replace(step, flops=step.flops + has_bias * step.outputs[0].elements)
-        found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(Architecture.HOPPER)]
-        (direct,) = (one for one in found if one.algorithm == "direct_nhwc")
-        assert (direct.passed_over_us == 0.0) is has_bias
-        padded = [one for one in found if one is not direct]
-        assert {tuple(kernel.name for kernel in one.kernels[:-1]) for one in padded} == (
-            padding if batch > 1 else set()
-        )
-        if padded:
-            before, product = padded[0].kernels[0], padded[0].kernels[-1]
-            assert before.bytes_written == product.activation_bytes == batch * 28 * 28 * 8 * 2
-            found_families = {next(name for name in families if name in one.algorithm) for one in padded}
-            assert found_families == families
+    step = convolution_step(Precision.FP16, in_channels=channels, out_channels=filters)
+    for has_bias in (False, True):
+        one_step = replace(step, flops=step.flops + has_bias * step.outputs[0].elements)
+        ours = [one for one in TARGET.families[step.op.kind](one_step) if one.algorithm.startswith("padded_")]
+        assert {tuple(names(one)) for one in ours} == ({around} if has_bias and around else set())
+        assert not any(one.runs_on(Architecture.AMPERE) for one in ours)
+        whole = ceil_div(filters, 8) * 8 * ceil_div(channels, 8) * 8 * 9 * 2
+        assert {kernel.weight_bytes for one in ours for kernel in one.kernels} <= {0, whole}
 
 
 def test_tf32_in_nchw_pays_for_transforms_of_all_tensors() -> None:

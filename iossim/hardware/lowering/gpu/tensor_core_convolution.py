@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_product
-from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer, is_half, is_narrow
+from iossim.hardware.lowering.gpu.convolution.grouped import FEW_CHANNELS, is_first_layer, is_half, is_quantised
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_families import (
     CONVOLUTIONS,
@@ -75,7 +75,7 @@ def tensor_core_convolution(
         if not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
         product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
-        if is_first_layer(shape) and family.architectures <= SINCE_HOPPER:
+        if family is MMA_SM80 and is_first_layer(shape):
             before = padding_kernels(shape, _channels(shape, family))
             product = replace(product, activation_bytes=before[0].bytes_written)
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
@@ -98,14 +98,13 @@ def tensor_core_convolution(
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
     """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes.
 
-    Compilers, which alone run int8 and fp8, store such tensors with channels padded.
+    Compilers store tensors of 8 bits with channels padded.
     """
-    is_stored_whole = transforms_apart or (is_narrow(shape) and not is_half(shape))
+    is_stored_whole = transforms_apart or is_quantised(shape)
     reads_whole, writes_whole = (
         is_stored_whole or channels * shape.element_bytes % _LOAD_BYTES == 0
         for channels in (shape.channels, shape.filters)
     )
-    reads_whole |= is_first_layer(shape) and not _is_ranked(shape)
     for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
         if (reads_whole and writes_whole) or not family.architectures <= SINCE_HOPPER:
             yield family
@@ -117,16 +116,39 @@ def _is_ranked(shape: ConvolutionShape) -> bool:
     """True where only the plans are timed that cuDNN ranks first: for a bare convolution, as PyTorch calls it.
 
     With its bias or activation a convolution of halves runs by ``cupy_cudnn``, which times a plan of each engine: of
-    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``. Compilers, which alone run
-    int8 and fp8, time all kernels.
+    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``. Compilers time all kernels.
     """
-    return not is_narrow(shape) or (is_half(shape) and not shape.epilogue_flops)
+    return not (is_quantised(shape) or (shape.epilogue_flops and is_half(shape)))
 
 
 def _is_offered_as_product(shape: ConvolutionShape) -> bool:
     """True if the kernels of products, ``nvjet``, are among the plans that are timed."""
     is_large = shape.pixels * (shape.channels * min(shape.filters, MOST_FILTERS)) ** 2 > OFFERED
     return (is_large or not _is_ranked(shape)) and shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
+
+
+def padded_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """Candidates for halves on Hopper whose channels and filters ``cupy_cudnn`` pads to whole loads, if they fill none.
+
+    A kernel copies the input before a convolution with bias or activation, and one the output's own filters after it.
+    Weights are padded when they are uploaded.
+    """
+    channels, filters = (ceil_div(count, FEW_CHANNELS) * FEW_CHANNELS for count in (shape.channels, shape.filters))
+    wide = replace(shape, channels=channels, filters=filters)
+    if wide == shape or _is_ranked(shape) or not is_half(shape) or shape.groups > 1:
+        return
+    before, after = tuple[Kernel, ...](), tuple[Kernel, ...]()
+    if channels != shape.channels:
+        moved = {"read": shape.input_bytes, "written": wide.input_bytes}
+        before = (stream_kernel("pad_channels", wide.input_bytes // shape.element_bytes, 0, **moved),)
+    if filters != shape.filters:
+        moved = {"read": shape.output_bytes, "written": shape.output_bytes}
+        after = (stream_kernel("copy", shape.pixels * shape.filters, 0, **moved),)
+    more_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes
+    for one in tensor_core_convolution(wide):
+        name, kernels = f"padded_{one.algorithm}", (*before, *one.kernels, *after)
+        found = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
+        yield found.among(SINCE_HOPPER)
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -151,16 +173,9 @@ _PADDING_FLOPS = 1_300
 
 
 def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
-    """Copies of input and filters with ``padded`` channels, which cuDNN 9 makes before the product.
-
-    With bias or activation a kernel of ``cupy_cudnn`` copies the input, a thread for all channels of a position, and
-    filters are padded when they are uploaded.
-    """
+    """Copies of input and filters with ``padded`` channels, which cuDNN 9 makes before the product."""
     elements = shape.batch * math.prod(shape.input_size) * padded
     window = math.prod(shape.kernel) * shape.filters * padded
-    if not _is_ranked(shape):
-        moved = {"read": shape.input_bytes, "written": elements * shape.element_bytes}
-        return (stream_kernel("pad_channels", elements, 0, **moved),)
     return tuple(
         stream_kernel(name, count, _PADDING_FLOPS * count, read=read, written=count * shape.element_bytes)
         for name, count, read in (

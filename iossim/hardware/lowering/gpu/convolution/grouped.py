@@ -99,13 +99,13 @@ _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 
 
 def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper, and those of compilers for fewer bits.
+    """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper, and those of compilers for 8 bits.
 
     The numbers come from 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us per tap for a million
     outputs, and twice as long with a stride of 2. One small image with 3x3 windows runs as
     ``conv2d_grouped_direct_kernel``, which takes three times as long.
     """
-    if not shape.is_depthwise or not is_narrow(shape):
+    if not shape.is_depthwise or not (is_half(shape) or is_quantised(shape)):
         return
     window, side = math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
@@ -157,9 +157,9 @@ def is_half(shape: ConvolutionShape) -> bool:
     return shape.precision in (Precision.FP16, Precision.BF16)
 
 
-def is_narrow(shape: ConvolutionShape) -> bool:
-    """True for numbers of 16 bits or fewer."""
-    return shape.element_bytes < Precision.FP32.storage.bytes
+def is_quantised(shape: ConvolutionShape) -> bool:
+    """True for numbers of 8 bits, whose convolutions compilers alone run."""
+    return shape.precision in (Precision.INT8, Precision.FP8)
 
 
 def _halo(shape: ConvolutionShape) -> float:

@@ -31,13 +31,14 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     if shape.precision not in TENSOR_CORES:
         return
     from iossim.hardware.lowering.gpu.convolution.grouped import direct_nhwc
-    from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+    from iossim.hardware.lowering.gpu.tensor_core_convolution import padded_convolution, tensor_core_convolution
 
     if shape.precision not in FP32_STORED:
         direct = list(direct_nhwc(shape))
         # Every recorded first layer of a single image ran by the direct kernel, with bias and activation or bare.
         elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct and shape.batch == 1 else frozenset())
-        yield from (one.among(elsewhere) for one in tensor_core_convolution(shape))
+        known = (*tensor_core_convolution(shape), *padded_convolution(shape))
+        yield from (found for one in known if (found := one.among(elsewhere)).architectures)
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
@@ -58,13 +59,13 @@ def on_lanes(step: Step) -> list[Candidate]:
 def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
     """Candidates of GPUs that lack tensor cores for the precision; then those of other GPUs that use none."""
     if shape.groups > 1:
-        from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped
+        from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped, is_quantised
         from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores
 
         # Today's libraries have kernels for depthwise convolutions only, and run one product per group for others.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         hopper = [*depthwise_nhwc(shape), *grouped_on_tensor_cores(shape)]
-        if hopper:
+        if hopper and not is_quantised(shape):
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
