@@ -139,11 +139,11 @@ def padded_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
         return
     before, after = tuple[Kernel, ...](), tuple[Kernel, ...]()
     if channels != shape.channels:
-        moved = {"read": shape.input_bytes, "written": wide.input_bytes}
-        before = (stream_kernel("pad_channels", wide.input_bytes // shape.element_bytes, 0, **moved),)
+        elements, read = wide.input_bytes // shape.element_bytes, shape.input_bytes
+        before = (stream_kernel("pad_channels", elements, 0, read=read, written=wide.input_bytes),)
     if filters != shape.filters:
-        moved = {"read": shape.output_bytes, "written": shape.output_bytes}
-        after = (stream_kernel("copy", shape.pixels * shape.filters, 0, **moved),)
+        elements, moved = shape.pixels * shape.filters, shape.output_bytes
+        after = (stream_kernel("copy", elements, 0, read=moved, written=moved),)
     more_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes
     for one in tensor_core_convolution(wide):
         name, kernels = f"padded_{one.algorithm}", (*before, *one.kernels, *after)
