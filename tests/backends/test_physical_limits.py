@@ -292,9 +292,8 @@ def test_convolutions_of_fewer_bits_take_no_longer_by_a_compiler(name: str, size
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.INT8])
 @pytest.mark.parametrize("sizes", [sizes for sizes in _BIASED if sizes[-1] == 1])
 def test_convolutions_on_hopper_take_no_longer_than_on_ampere(sizes: tuple[int, ...], precision: Precision) -> None:
-    ampere, *others = (
-        _compiled_us(_biased(*sizes), name, precision) for name in ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
-    )
+    boards = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
+    ampere, *others = (_compiled_us(_biased(*sizes), name, precision) for name in boards)
     assert all(one <= ampere + _STARTING_US for one in others), (ampere, others)
 
 

@@ -96,11 +96,8 @@ def tensor_core_convolution(
 
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
-    """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes.
-
-    Compilers store tensors of 8 bits with channels padded.
-    """
-    is_stored_whole = transforms_apart or is_quantised(shape)
+    """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes."""
+    is_stored_whole = transforms_apart or is_quantised(shape)  # compilers store 8 bits with channels padded
     reads_whole, writes_whole = (
         is_stored_whole or channels * shape.element_bytes % _LOAD_BYTES == 0
         for channels in (shape.channels, shape.filters)
@@ -130,8 +127,7 @@ def _is_offered_as_product(shape: ConvolutionShape) -> bool:
 def padded_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
     """Candidates for halves on Hopper whose channels and filters ``cupy_cudnn`` pads to whole loads, if they fill none.
 
-    A kernel copies the input before a convolution with bias or activation, and one the output's own filters after it.
-    Weights are padded when they are uploaded.
+    Kernels copy its input before it, and its own filters' output after it; weights are padded when they are uploaded.
     """
     channels, filters = (ceil_div(count, FEW_CHANNELS) * FEW_CHANNELS for count in (shape.channels, shape.filters))
     wide = replace(shape, channels=channels, filters=filters)

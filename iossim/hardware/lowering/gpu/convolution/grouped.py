@@ -129,7 +129,7 @@ FEW_CHANNELS = 8
 _DIRECT_RATE, _DIRECT_INDEXING, _DIRECT_OUTPUTS, _DIRECT_STEPS = 4.2, 40, 1_024, 15
 #: Padded elements in a microsecond by which PyTorch's timing of plans flatters products of padded channels: cuDNN's
 #: padding takes half its time right after L2 was emptied (``tensor_core_convolution.padding_kernels``), as it is then.
-_FLATTERED_ELEMENTS = 50e3
+_FLATTERED = 50e3
 
 
 def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -142,8 +142,7 @@ def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     taps = shape.channels * math.prod(shape.kernel) + _DIRECT_INDEXING
     kernel = _window_kernel("direct_nhwc", shape, taps, _DIRECT_OUTPUTS, (64, 91, 2_304), _DIRECT_RATE)
     kernel = replace(kernel, steps=_DIRECT_STEPS, contention=CONTENTION)
-    padded = 0 if shape.epilogue_flops else shape.batch * math.prod(shape.input_size) * FEW_CHANNELS
-    lead_us = padded / _FLATTERED_ELEMENTS
+    lead_us = 0.0 if shape.epilogue_flops else shape.batch * math.prod(shape.input_size) * FEW_CHANNELS / _FLATTERED
     yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER, passed_over_us=lead_us)
 
 

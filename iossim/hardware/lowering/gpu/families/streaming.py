@@ -171,15 +171,13 @@ def softmax(step: Step) -> list[Candidate]:
     if row > _ROW_IN_REGISTERS:
         # Four elements per thread; rounded down to a power of two, so that each thread has at least two steps.
         threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
-        rows = elements // row
-        kernel = _row_kernel(step, rows, threads, elements * _SOFTMAX_CLOCKS)
-        return [Candidate("softmax", (kernel,)), *_narrow_rows(step, rows)]
+        kernel = _row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS)
+        return [Candidate("softmax", (kernel,)), *_narrow_rows(step, elements // row)]
     return [Candidate("softmax", (_in_order(step, "softmax", elements),))]
 
 
-#: Elements that each of a row's threads holds in registers; the fewest and most threads. Clocks of an SM for
-#: an element, some 16 instructions that load, sum, scale and store it, and for a thread, some 128 for its row's sums
-#: (counted in the kernels of ``cupy_cudnn``).
+#: Elements that each of a row's threads holds in registers; the fewest and most threads. Clocks of an SM for an element
+#: (some 16 instructions load, sum, scale and store it), and for a thread (128 for its row): counted, not measured.
 _HELD, _THREADS, _HELD_CLOCKS, _THREAD_CLOCKS = 32, (32, 256), 0.125, 1
 
 
