@@ -177,8 +177,8 @@ def softmax(step: Step) -> list[Candidate]:
 
 
 #: Elements that each of a row's threads holds in registers; the fewest and most threads. Clocks of an SM for an element
-#: (some 16 instructions load, sum, scale and store it), and for a thread (128 for its row): counted, not measured.
-_HELD, _THREADS, _HELD_CLOCKS, _THREAD_CLOCKS = 32, (32, 256), 0.125, 1
+#: (some 16 instructions load, sum, scale and store it), and for a thread (its part of a row's sums): not measured.
+_HELD, _THREADS, _HELD_CLOCKS, _THREAD_CLOCKS = 32, (32, 256), 0.125, 2
 
 
 def _narrow_rows(step: Step, rows: int) -> Iterator[Candidate]:
