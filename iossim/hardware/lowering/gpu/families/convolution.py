@@ -39,10 +39,9 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     if shape.precision not in FP32_STORED:
         direct = list(direct_nhwc(shape))
         # For a single image cuDNN chooses no padded product if it has a direct kernel.
-        is_single = bool(direct) and shape.batch == 1
-        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if is_single else frozenset())
+        lead_us = _DIRECT_LEAD_US if direct and shape.batch == 1 else 0.0
+        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if lead_us else frozenset())
         yield from (one.among(elsewhere) for one in tensor_core_convolution(shape))
-        lead_us = is_single * _DIRECT_LEAD_US
         yield from (replace(one, passed_over_us=one.passed_over_us + lead_us) for one in padded_convolution(shape))
         yield from direct
         return

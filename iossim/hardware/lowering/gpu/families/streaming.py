@@ -11,7 +11,6 @@ implementation that keeps nothing in shared memory: first for statistics, then f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -181,17 +180,17 @@ def softmax(step: Step) -> list[Candidate]:
 _HELD, _THREADS, _HELD_CLOCKS, _THREAD_CLOCKS = 32, (32, 256), 0.125, 2
 
 
-def _narrow_rows(step: Step, rows: int) -> Iterator[Candidate]:
+def _narrow_rows(step: Step, rows: int) -> list[Candidate]:
     """The kernel of compilers and ``cupy_cudnn`` for rows of 16 bits or fewer: held in registers if they are short."""
     if step.operands[0].type.dtype.bytes > DType.FLOAT16.bytes:
-        return
+        return []
     elements, (threads, most) = step.operands[0].type.elements, _THREADS
     while threads < most and threads * _HELD * rows < elements:
         threads *= 2
     kernel = _row_kernel(step, rows, threads, elements * _HELD_CLOCKS + rows * threads * _THREAD_CLOCKS)
     if threads * _HELD * rows >= elements:
         kernel = replace(kernel, l2_bytes=kernel.l2_bytes - kernel.reread_bytes, reread_bytes=0)
-    yield Candidate(step.op.kind, (kernel,), libraries=frozenset({Libraries.COMPILED}))
+    return [Candidate(step.op.kind, (kernel,), libraries=frozenset({Libraries.COMPILED}))]
 
 
 def _passes(step: Step, passes: int, work_class: WorkClass = WorkClass.STREAM) -> list[Candidate]:
