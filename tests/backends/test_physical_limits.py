@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -241,6 +242,72 @@ def test_fewer_bits_are_nowhere_slower_in_a_graph(name: str) -> None:
     for model in NETWORKS:
         times = [sequential_us(name, model, "graph", dtype) for dtype in ("fp32", "tf32", "fp16", "int8")]
         assert all(b <= NOISE * a for a, b in pairwise(times)), (model, times)
+
+
+#: Convolutions with bias and activation by batch, channels, filters, window, stride, size of the image, and groups.
+_BIASED = [
+    *(
+        (batch, 3, filters, *window)
+        for batch in (8, 256)
+        for filters, *window in ((64, 7, 2, 224, 1), (32, 3, 2, 299, 1))
+    ),
+    *((batch, 375, 750, 3, 1, 15, 1) for batch in (1, 32)),
+    *((batch, 100, 60, 1, 1, 56, 1) for batch in (1, 32)),
+    *((batch, 256, 256, *window, 256) for batch in (1, 32) for window in ((5, 1, 28), (3, 1, 14), (3, 2, 56))),
+]
+#: A compiler's kernel takes as long to begin and end whatever it computes; families differ by this, in microseconds.
+_STARTING_US = 1.3
+
+
+def _compiled_us(record: dict[str, Any], name: str, precision: Precision) -> float:
+    """Price by a compiler in a graph; a convolution has bias and activation."""
+    model, step = _compiling(name), read_record(record, precision).step()
+    if record["op"] == "conv":
+        step = replace(step, flops=step.flops + 2 * step.outputs[0].elements)
+    _, prices = model.fastest(step_candidates(step, model.profile))
+    return math.fsum(price.alone_us for price in prices)
+
+
+@cache
+def _compiling(name: str) -> KernelModel:
+    return KernelModel(device(name), Issue.GRAPH, Libraries.COMPILED)
+
+
+def _biased(*sizes: int) -> dict[str, Any]:
+    names = ("batch", "in_channels", "out_channels", "kernel", "stride", "in_size", "groups")
+    return {"op": "conv", "padding": sizes[3] // 2} | dict(zip(names, sizes, strict=True))
+
+
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "l4", "rtx-4090", "h100-sxm", "h200-sxm", "b200"])
+@pytest.mark.parametrize("sizes", _BIASED)
+def test_convolutions_of_fewer_bits_take_no_longer_by_a_compiler(name: str, sizes: tuple[int, ...]) -> None:
+    # Recorded: cuDNN's depthwise kernels for halves in NHWC take longer than PyTorch's in NCHW.
+    types = [Precision.TF32, Precision.BF16, Precision.INT8][sizes[-1] > 1 :]
+    times = [_compiled_us(_biased(*sizes), name, precision) for precision in types]
+    assert all(fewer <= 1.03 * more + _STARTING_US for more, fewer in pairwise(times)), times
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.INT8])
+@pytest.mark.parametrize("sizes", [sizes for sizes in _BIASED if sizes[-1] == 1])
+def test_convolutions_on_hopper_take_no_longer_than_on_ampere(sizes: tuple[int, ...], precision: Precision) -> None:
+    boards = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
+    ampere, *others = (_compiled_us(_biased(*sizes), name, precision) for name in boards)
+    assert all(one <= ampere + _STARTING_US for one in others), (ampere, others)
+
+
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "l4", "h100-sxm", "b200"])
+@pytest.mark.parametrize("kind", ["softmax", "layer_norm"])
+def test_rows_of_16_bits_by_a_compiler(name: str, kind: str) -> None:
+    """No slower than in fp32, near their traffic if they are many, and without a cliff between lengths."""
+    for rows in (1, 128, 4096, 65_536):
+        for columns in (512, 1024, 4096, 8192):
+            record = {"op": kind, "rows": rows, "cols": columns}
+            wide, narrow = (_compiled_us(record, name, one) for one in (Precision.FP32, Precision.BF16))
+            assert narrow <= wide + _STARTING_US, (record, wide, narrow)
+            longer = _compiled_us(record | {"cols": columns + 1}, name, Precision.BF16)
+            assert longer <= 1.5 * narrow + 3.2, (record, narrow, longer)
+            if rows > 4096:
+                assert narrow <= 2.0 * rows * columns * 4 / device(name).dram_bandwidth_gbps / 1e3, (record, narrow)
 
 
 DEVICE = "v100-sxm2"

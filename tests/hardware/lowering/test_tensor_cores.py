@@ -22,7 +22,15 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     Family,
 )
 from iossim.hardware.lowering.gpu.tensor_core_product import passed_over_us, tensor_products, without_tensor_cores
-from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, Libraries, WorkClass, resident_blocks
+from iossim.hardware.lowering.kernel import (
+    OF_FRAMEWORKS,
+    Candidate,
+    Kernel,
+    Libraries,
+    WorkClass,
+    ceil_div,
+    resident_blocks,
+)
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.channels_last import ConvNhwc, MaxPoolNhwc
 from iossim.ir.ops.reshape import Transpose
@@ -187,7 +195,8 @@ def names(candidate: Candidate) -> list[str]:
         (Precision.BF16, 512, False, True, 1.1),
         (Precision.BF16, 64, True, True, 0.0),
         (Precision.FP16, 64, True, True, 0.0),
-        (Precision.INT8, 64, True, False, 1.1),  # of which nothing was recorded
+        (Precision.TF32, 64, True, False, 1.1),
+        (Precision.INT8, 64, False, True, 0.0),
     ],
 )
 def test_only_a_bare_convolution_on_hopper_runs_by_the_plans_that_are_ranked_first(
@@ -199,6 +208,51 @@ def test_only_a_bare_convolution_on_hopper_runs_by_the_plans_that_are_ranked_fir
     found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(Architecture.HOPPER)]
     assert any("nvjet" in one.algorithm for one in found) is is_offered
     assert {one.passed_over_us for one in found if "xmma_sm90" in one.algorithm} == {lead_us}
+
+
+def first_layer(has_bias: bool, **changed: int) -> tuple[Candidate, list[Candidate]]:
+    """The direct kernel for three channels on Hopper, and all others."""
+    step = convolution_step(Precision.BF16, in_channels=3, **changed)
+    step = replace(step, flops=step.flops + has_bias * step.outputs[0].elements)
+    found = [one for one in TARGET.families[step.op.kind](step) if one.runs_on(Architecture.HOPPER)]
+    (direct,) = (one for one in found if one.algorithm == "direct_nhwc")
+    return direct, [one for one in found if one is not direct]
+
+
+def test_a_first_layer_of_a_single_image_on_hopper_is_padded_only_where_that_saves_much() -> None:
+    assert first_layer(has_bias=False)[1] == []
+    assert {one.passed_over_us >= 16.0 for one in first_layer(has_bias=True)[1]} == {True}
+
+
+def test_first_layers_of_several_images_on_hopper_are_padded_by_cudnn_or_with_a_bias_by_our_kernel() -> None:
+    bare, padded = first_layer(has_bias=False, batch=2)
+    assert bare.passed_over_us > 0.0
+    assert {tuple(kernel.name for kernel in one.kernels[:-1]) for one in padded} == {("pad_input", "pad_filters")}
+    direct, others = first_layer(has_bias=True, batch=2)
+    assert direct.passed_over_us == 0.0
+    ours = [one for one in others if one.algorithm.startswith("padded_")]
+    assert {tuple(kernel.name for kernel in one.kernels[:-1]) for one in ours} == {("pad_channels",)}
+    assert any("xmma_sm90" in one.algorithm for one in ours)
+    before, product = ours[0].kernels
+    assert before.bytes_written == product.activation_bytes == 2 * 28 * 28 * 8 * 2
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "around"),
+    [(64, 64, None), (63, 64, ("pad_channels",)), (64, 63, ("copy",)), (63, 63, ("pad_channels", "copy"))],
+)
+def test_channels_that_fill_no_load_are_padded_on_hopper_and_filters_copied(
+    channels: int, filters: int, around: tuple[str, ...] | None
+) -> None:
+    step = convolution_step(Precision.FP16, in_channels=channels, out_channels=filters)
+    for has_bias in (False, True):
+        one_step = replace(step, flops=step.flops + has_bias * step.outputs[0].elements)
+        found = [one for one in TARGET.families[step.op.kind](one_step) if one.algorithm.startswith("padded_")]
+        ours = [one for one in found if one.runs_on(Architecture.HOPPER)]
+        assert {tuple(names(one)) for one in ours} == ({around} if has_bias and around else set())
+        assert not any(one.runs_on(Architecture.AMPERE) for one in found)
+        whole = ceil_div(filters, 8) * 8 * ceil_div(channels, 8) * 8 * 9 * 2
+        assert {kernel.weight_bytes for one in ours for kernel in one.kernels} <= {0, whole}
 
 
 def test_tf32_in_nchw_pays_for_transforms_of_all_tensors() -> None:

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER, TENSOR_CORES
 from iossim.hardware.lowering.gpu.convolution.gemm import implicit_product
-from iossim.hardware.lowering.gpu.convolution.grouped import is_first_layer, is_half
+from iossim.hardware.lowering.gpu.convolution.grouped import FEW_CHANNELS, is_first_layer, is_half, is_quantised
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
 from iossim.hardware.lowering.gpu.tensor_core_families import (
     CONVOLUTIONS,
@@ -86,12 +86,13 @@ def tensor_core_convolution(
         before, after = _around(shape, lies, of) if transforms_apart else ((), ())
         if has_epilogue or not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
+        product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
         if family is MMA_SM80 and is_first_layer(shape):
             before = padding_kernels(shape, _channels(shape, family))
+            product = replace(product, activation_bytes=before[0].bytes_written)
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
         # cuDNN 7 splits no inner dimension of a convolution; Ampere's kernels of version 8 do, Hopper's do not.
         splits = SPLITS if family is SM80 or by_image else UNSPLIT
-        product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
         if by_image:
             positions = math.prod(shape.output_size)
             product = replace(product, rows=positions, count=shape.batch, contiguous=positions)
@@ -108,8 +109,9 @@ def tensor_core_convolution(
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
     """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes."""
+    is_stored_whole = transforms_apart or is_quantised(shape)  # compilers store 8 bits with channels padded
     reads_whole, writes_whole = (
-        transforms_apart or channels * shape.element_bytes % _LOAD_BYTES == 0
+        is_stored_whole or channels * shape.element_bytes % _LOAD_BYTES == 0
         for channels in (shape.channels, shape.filters)
     )
     for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
@@ -123,15 +125,38 @@ def _is_ranked(shape: ConvolutionShape) -> bool:
     """True where only the plans are timed that cuDNN ranks first: for a bare convolution, as PyTorch calls it.
 
     With its bias or activation a convolution of halves runs by ``cupy_cudnn``, which times a plan of each engine: of
-    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``.
+    145 dense 1x1 convolutions of six networks that it ran on an H100 144 were ``nvjet``. Compilers time all kernels.
     """
-    return not (shape.epilogue_flops and is_half(shape))
+    return not (is_quantised(shape) or (shape.epilogue_flops and is_half(shape)))
 
 
 def _is_offered_as_product(shape: ConvolutionShape) -> bool:
     """True if the kernels of products, ``nvjet``, are among the plans that are timed."""
     is_large = shape.pixels * (shape.channels * min(shape.filters, MOST_FILTERS)) ** 2 > OFFERED
     return (is_large or not _is_ranked(shape)) and shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
+
+
+def padded_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """Candidates for halves on Hopper whose channels and filters ``cupy_cudnn`` pads to whole loads, if they fill none.
+
+    Kernels copy its input before it, and its own filters' output after it; weights are padded when they are uploaded.
+    """
+    channels, filters = (ceil_div(count, FEW_CHANNELS) * FEW_CHANNELS for count in (shape.channels, shape.filters))
+    wide = replace(shape, channels=channels, filters=filters)
+    if wide == shape or _is_ranked(shape) or not is_half(shape) or shape.groups > 1:
+        return
+    before, after = tuple[Kernel, ...](), tuple[Kernel, ...]()
+    if channels != shape.channels:
+        elements, read = wide.input_bytes // shape.element_bytes, shape.input_bytes
+        before = (stream_kernel("pad_channels", elements, 0, read=read, written=wide.input_bytes),)
+    if filters != shape.filters:
+        elements, moved = shape.pixels * shape.filters, shape.output_bytes
+        after = (stream_kernel("copy", elements, 0, read=moved, written=moved),)
+    more_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes
+    for one in tensor_core_convolution(wide):
+        name, kernels = f"padded_{one.algorithm}", (*before, *one.kernels, *after)
+        found = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
+        yield found.among(SINCE_HOPPER)
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:

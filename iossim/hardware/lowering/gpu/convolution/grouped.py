@@ -99,13 +99,13 @@ _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 
 
 def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper.
+    """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper, and those of compilers for 8 bits.
 
     The numbers come from 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us per tap for a million
     outputs, and twice as long with a stride of 2. One small image with 3x3 windows runs as
     ``conv2d_grouped_direct_kernel``, which takes three times as long.
     """
-    if not shape.is_depthwise or not is_half(shape):
+    if not shape.is_depthwise or not (is_half(shape) or is_quantised(shape)):
         return
     window, side = math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
@@ -115,7 +115,7 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
     if shape.batch > 1:
         a_block, block = _OUTPUTS_OF_MANY_IMAGES, (_DEPTHWISE_THREADS // 2, registers, 0)
-    elif side == 3 and shape.pixels <= _SMALL_IMAGE:
+    elif side == 3 and shape.pixels <= _SMALL_IMAGE and is_half(shape):
         name, block, taps = "grouped_direct_nhwc", (1024, 40, 0), float(_TAPS_OF_SMALL)
     kernel = _window_kernel(name, shape, taps, a_block, block)
     kernel = replace(kernel, steps=steps, contention=_DEPTHWISE_CONTENTION)
@@ -127,19 +127,23 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
 #: its loads in steps of tensor cores.
 FEW_CHANNELS = 8
 _DIRECT_RATE, _DIRECT_INDEXING, _DIRECT_OUTPUTS, _DIRECT_STEPS = 4.2, 40, 1_024, 15
+#: Padded elements in a microsecond by which PyTorch's timing of plans flatters products of padded channels: cuDNN's
+#: padding takes half its time right after L2 was emptied (``tensor_core_convolution.padding_kernels``), as it is then.
+_FLATTERED = 50e3
 
 
 def direct_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """cuDNN 9's kernel for the first layer of one image in NHWC on Hopper (``convolve_common_engine_float_NHWC``).
+    """cuDNN 9's kernel for first layers in NHWC on Hopper (``convolve_common_engine_float_NHWC``).
 
     It multiplies on FP32 lanes, 11 million multiply-adds per microsecond on an H100 (five recorded layers).
     """
-    if not is_first_layer(shape) or shape.batch > 1:
+    if not is_first_layer(shape):
         return
     taps = shape.channels * math.prod(shape.kernel) + _DIRECT_INDEXING
     kernel = _window_kernel("direct_nhwc", shape, taps, _DIRECT_OUTPUTS, (64, 91, 2_304), _DIRECT_RATE)
     kernel = replace(kernel, steps=_DIRECT_STEPS, contention=CONTENTION)
-    yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER)
+    lead_us = 0.0 if shape.epilogue_flops else shape.batch * math.prod(shape.input_size) * FEW_CHANNELS / _FLATTERED
+    yield Candidate(kernel.name, (kernel,), architectures=SINCE_HOPPER, passed_over_us=lead_us)
 
 
 def is_first_layer(shape: ConvolutionShape) -> bool:
@@ -150,6 +154,11 @@ def is_first_layer(shape: ConvolutionShape) -> bool:
 def is_half(shape: ConvolutionShape) -> bool:
     """True for numbers of 16 bits."""
     return shape.precision in (Precision.FP16, Precision.BF16)
+
+
+def is_quantised(shape: ConvolutionShape) -> bool:
+    """True for numbers of 8 bits, whose convolutions compilers alone run."""
+    return shape.precision in (Precision.INT8, Precision.FP8)
 
 
 def _halo(shape: ConvolutionShape) -> float:

@@ -5,7 +5,7 @@
   an A100 and an RTX 3070 its convolutions of NHWC take 1.1 times as long as those of NCHW (medians of 41 shapes each).
   Half-precision tensors are never transformed (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
 - *FP32 lanes*, and kernels for groups, read and write NCHW: NHWC tensors are transformed before and after. On Hopper
-  those for groups of half-precision tensors read and write NHWC.
+  those for groups of tensors of 16 bits or fewer read and write NHWC.
 
 Pooling reads either layout unchanged, in the same time (:mod:`iossim.hardware.lowering.gpu.families.pooling`).
 """
@@ -16,21 +16,21 @@ import math
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import SINCE_HOPPER
-from iossim.hardware.lowering.gpu.convolution.grouped import is_half
 from iossim.hardware.lowering.gpu.families.convolution import by_layout, on_lanes
 from iossim.hardware.lowering.gpu.families.streaming import copy_candidate
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
-from iossim.hardware.lowering.step import ConvolutionShape, Step, as_channels_first
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step, as_channels_first
 from iossim.ir.ops.reshape import Transpose
 from iossim.ir.types import TO_FIRST, TO_LAST
 
 
 def convolution_nhwc(step: Step) -> list[Candidate]:
-    """Candidates on tensor cores, depthwise ones of halves on Hopper, and all others between transforms."""
+    """Candidates on tensor cores, narrow depthwise ones on Hopper, and all others between transforms."""
     first = as_channels_first(step)
     shape, found = ConvolutionShape.of(first), list(on_lanes(first))
-    hopper = [one for one in found if is_half(shape) and one.architectures and one.architectures <= SINCE_HOPPER]
+    is_narrow = shape.precision not in FP32_STORED
+    hopper = [one for one in found if is_narrow and one.architectures and one.architectures <= SINCE_HOPPER]
     others = (_between_transforms(one, shape) for one in found if one not in hopper)
     return [*by_layout(shape, lies_as_wanted=True), *hopper, *others]
 

@@ -15,6 +15,8 @@ from iossim.ir.types import Precision
 
 #: Channels of an image in tf32 that fill a load of 16 bytes: for fewer no library of today has kernels on tensor cores.
 _LEAST_CHANNELS = 4
+#: Lead that convolutions padded by our kernel need over the direct one of a single image, which ran whenever recorded.
+_DIRECT_LEAD_US = 16.0
 
 
 def convolution(step: Step) -> list[Candidate]:
@@ -34,13 +36,15 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     if shape.precision not in TENSOR_CORES:
         return
     from iossim.hardware.lowering.gpu.convolution.grouped import direct_nhwc
-    from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+    from iossim.hardware.lowering.gpu.tensor_core_convolution import padded_convolution, tensor_core_convolution
 
     if shape.precision not in FP32_STORED:
         direct = list(direct_nhwc(shape))
         # For a single image cuDNN chooses no padded product if it has a direct kernel.
-        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if direct else frozenset())
+        lead_us = _DIRECT_LEAD_US if direct and shape.batch == 1 else 0.0
+        elsewhere = frozenset(Architecture) - (SINCE_HOPPER if lead_us else frozenset())
         yield from (one.among(elsewhere) for one in tensor_core_convolution(shape))
+        yield from (replace(one, passed_over_us=one.passed_over_us + lead_us) for one in padded_convolution(shape))
         yield from direct
         return
     is_product = shape.is_dense_unit_stride and math.prod(shape.kernel) == 1
@@ -63,13 +67,13 @@ def on_lanes(step: Step) -> list[Candidate]:
 def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
     """Candidates of GPUs that lack tensor cores for the precision; then those of other GPUs that use none."""
     if shape.groups > 1:
-        from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped
+        from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped, is_quantised
         from iossim.hardware.lowering.gpu.tensor_core_convolution import grouped_on_tensor_cores
 
         # Today's libraries have kernels for depthwise convolutions only, and run one product per group for others.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         hopper = [*depthwise_nhwc(shape), *grouped_on_tensor_cores(shape)]
-        if hopper:
+        if hopper and not is_quantised(shape):
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes

@@ -11,10 +11,11 @@ implementation that keeps nothing in shared memory: first for statistics, then f
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
-from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
+from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.op import normal_axis
 from iossim.ir.types import DType, TensorType
@@ -115,12 +116,13 @@ def row_normalisation(step: Step) -> list[Candidate]:
     Each thread keeps a running mean and variance, which are merged within warps, then across warps; then it reads its
     elements again.
     """
-    if step.operands[0].type.dtype in _HALVES:
-        return normalisation(step)
     shape = step.operands[0].type.shape
     rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
+    if step.operands[0].type.dtype in _HALVES:
+        return [*normalisation(step), *_narrow_rows(step, rows)]
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
-    return [Candidate(step.op.kind, (_row_kernel(step, rows, _NORM_THREADS, clocks),))]
+    kernel = _row_kernel(step, rows, _NORM_THREADS, clocks)
+    return [Candidate(step.op.kind, (kernel,)), *_narrow_rows(step, rows)]
 
 
 #: Longest row that a warp holds in its registers; elements of a longer one that a thread loads at once.
@@ -142,8 +144,27 @@ def softmax(step: Step) -> list[Candidate]:
     if row > _ROW_IN_REGISTERS:
         # Four elements per thread; rounded down to a power of two, so that each thread has at least two steps.
         threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
-        return [Candidate("softmax", (_row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS),))]
+        kernel = _row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS)
+        return [Candidate("softmax", (kernel,)), *_narrow_rows(step, elements // row)]
     return [Candidate("softmax", (_in_order(step, "softmax", elements),))]
+
+
+#: Elements that each of a row's threads holds in registers; the fewest and most threads. Clocks of an SM for an element
+#: (some 16 instructions load, sum, scale and store it), and for a thread (its part of a row's sums): not measured.
+_HELD, _THREADS, _HELD_CLOCKS, _THREAD_CLOCKS = 32, (32, 256), 0.125, 2
+
+
+def _narrow_rows(step: Step, rows: int) -> list[Candidate]:
+    """The kernel of compilers and ``cupy_cudnn`` for rows of 16 bits or fewer: held in registers if they are short."""
+    if step.operands[0].type.dtype.bytes > DType.FLOAT16.bytes:
+        return []
+    elements, (threads, most) = step.operands[0].type.elements, _THREADS
+    while threads < most and threads * _HELD * rows < elements:
+        threads *= 2
+    kernel = _row_kernel(step, rows, threads, elements * _HELD_CLOCKS + rows * threads * _THREAD_CLOCKS)
+    if threads * _HELD * rows >= elements:
+        kernel = replace(kernel, l2_bytes=kernel.l2_bytes - kernel.reread_bytes, reread_bytes=0)
+    return [Candidate(step.op.kind, (kernel,), libraries=frozenset({Libraries.COMPILED}))]
 
 
 def _passes(step: Step, passes: int, work_class: WorkClass = WorkClass.STREAM) -> list[Candidate]:
