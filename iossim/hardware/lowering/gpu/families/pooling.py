@@ -93,8 +93,9 @@ def _of_cudnn(step: Step, taps: int) -> Candidate:
 
 
 def _window_kernel(step: Step, taps_counted: int, work_class: WorkClass, places_bytes: int = 0) -> Kernel:
-    outputs = step.outputs[0].elements
     written = step.bytes_written + places_bytes
-    blocks = max(1, ceil_div(outputs, _THREADS))
+    blocks = max(1, ceil_div(step.outputs[0].elements, _THREADS))
+    # The threads of the last block that have no output take their time, too: they wait for those that have one.
+    outputs = blocks * _THREADS
     moved = step.activation_bytes, 0, written, step.activation_bytes + written
     return Kernel("pooling", work_class, blocks, _THREADS, _REGISTERS, 0, 2 * outputs * taps_counted, *moved)
