@@ -75,3 +75,19 @@ def test_long_rows_take_time_by_their_length(name: str, cols: int, rows: int) ->
 def test_a_block_in_part_takes_the_time_of_a_block(name: str, channels: int, size: int) -> None:
     record = {"op": "global_average_pool", "batch": 1, "channels": channels, "in_size": size}
     _check(KernelModel(device(name), Issue.STREAM, Libraries.CUDNN_8), record, "channels")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(DEVICES), st.sampled_from([(2, 2, 14), (3, 1, 35), (3, 2, 42), (7, 7, 7)]), st.integers(4, 250))
+@example("t4", (7, 7, 7), 76)
+@example("p4", (2, 2, 14), 30)
+def test_averages_fall_off_no_cliff_where_they_leave_l2(name: str, window: tuple[int, int, int], batch: int) -> None:
+    """A quarter more images take no four times as long: what waits for L2 waits but so much longer for DRAM."""
+    kernel, stride, size = window
+    record = {"op": "average_pool", "channels": 96, "kernel": kernel, "stride": stride, "padding": 0, "in_size": size}
+    model = KernelModel(device(name), Issue.STREAM, Libraries.CUDNN_8)
+    times = []
+    for images in (batch, batch + max(1, batch // 4)):
+        _, prices = model.fastest(step_candidates(read_record(record | {"batch": images}).step(), model.profile))
+        times.append(sum(price.alone_us for price in prices))
+    assert times[1] <= 4.0 * times[0], (name, record, batch, times)
