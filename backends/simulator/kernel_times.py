@@ -79,8 +79,8 @@ def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
     blocks were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs.
     ``POWER`` is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is the L2 that all it touches takes,
     and ``KEPT`` the DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost
-    that to others. ``L2_SHARED`` is the time that the whole L2 takes to move each operand once. ``WAITED`` is the time in
-    which blocks do nothing but wait for DRAM. A kernel of which no block fits an SM takes forever.
+    that to others. ``L2_SHARED`` is the time that the whole L2 takes to move each operand once. ``WAITED`` is the time
+    in which blocks do nothing but wait for DRAM. A kernel of which no block fits an SM takes forever.
     """
     times = np.empty((len(kernels), RESULTS), dtype=np.float64)
     _time_kernels(kernels, rates, times)
