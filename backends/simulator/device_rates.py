@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_rows import (
-    AVERAGE_WINDOW,
     CACHED_CLASSES,
     CLASS,
     CLASSES,
@@ -55,10 +54,6 @@ _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 #: The part of filling and draining that is seen in kernels that hold many short blocks on an SM, at all stages of
 #: their lives. Pinned on the published latency of NasNet-A run unit after unit.
 GROUPED_PROLOGUE_SEEN = 0.35
-
-#: The part of the bandwidth of copies that cuDNN's averages reach, from L2 or DRAM. Pinned on the time that averages
-#: of Inception take one after another at batch 32 on a V100. A copy fills the SMs; fewer threads draw less.
-AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 
 class DeviceRates(NamedTuple):
@@ -247,7 +242,6 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
     l2 = np.array([b * clocks_per_us * l2_factor.get(c, 1.0) for b, c in zip(l2_per_clock, CLASSES, strict=True)])
     prologues = {name: tile.prologue for name, tile in TENSOR_TILES.items()} | ATTENTION_ROWS
     dram_drawn, l2_drawn = np.ones(len(CLASSES)), np.ones(len(CLASSES))
-    dram_drawn[AVERAGE_WINDOW] = l2_drawn[AVERAGE_WINDOW] = AVERAGE_WINDOW_BANDWIDTH
     dram_drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
     l2_drawn[NARROW_STREAM] = _narrow_part(profile, _HALF_BYTES / _NARROW_L2_US, l2[NARROW_STREAM])
     return DeviceRates(

@@ -12,7 +12,8 @@ A kernel is a row of a table, a device a :class:`DeviceRates`. The duration comb
 The duration is their ``p``-norm: the longest for a large ``p``, the sum for ``p = 1``; and at least what the whole L2
 takes to move each operand once. Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et
 al. (2009). Kernels that stream or transform fill and drain besides. Some have too little in flight to draw what L2 or
-DRAM would give (Little's law): they take longer, and ask for what they draw. Those on tensor cores wait for DRAM once.
+DRAM would give (Little's law): they take longer, and ask for what they draw. Those on tensor cores wait for DRAM once,
+cuDNN's averages for each tap.
 
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
@@ -53,8 +54,8 @@ from iossim.base.compiled import jit
 from iossim.hardware.lowering.residence import lost_part
 
 #: Columns of the result of :func:`time_kernels`: microseconds, and of ``FOOTPRINT`` bytes.
-ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT, L2_SHARED = range(9)
-RESULTS = 9
+ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT, L2_SHARED, WAITED = range(10)
+RESULTS = 10
 
 #: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
 _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in CLASSES)
@@ -63,6 +64,11 @@ _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 
 #: The part of a tile's prologue that is seen where a block walks on to it: what no load ahead hides.
 _WALKED_PROLOGUE = 0.25
+
+#: A thread of cuDNN's averages waits for each tap in turn (Little's law): for DRAM, in us per operation that is counted
+#: for it, 0.52 for each of 3x3 taps. And the part of an SM's blocks that they hold. Both are pinned on Inception at
+#: batch 32 on a V100: the averages one after another, and beside other kernels.
+AVERAGE_WAIT_US, AVERAGE_SLOTS = 0.0808, 0.18
 
 
 def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
@@ -73,8 +79,8 @@ def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
     blocks were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs.
     ``POWER`` is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is the L2 that all it touches takes,
     and ``KEPT`` the DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost
-    that to others. ``L2_SHARED`` is the time that the whole L2 takes to move each operand once. A kernel of which no
-    block fits an SM takes forever.
+    that to others. ``L2_SHARED`` is the time that the whole L2 takes to move each operand once. ``WAITED`` is the time
+    in which blocks do nothing but wait for DRAM. A kernel of which no block fits an SM takes forever.
     """
     times = np.empty((len(kernels), RESULTS), dtype=np.float64)
     _time_kernels(kernels, rates, times)
@@ -104,7 +110,12 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             l2_us += again * operands / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
         dram_us, kept_us = _dram_us(kernel, rates)
         drawn_us = max(l2_us / rates.l2_drawn[kernel["work_class"]], dram_us / rates.dram_drawn[kernel["work_class"]])
-        longest_us = max(arithmetic_us, drawn_us)
+        waiting_us = 0.0
+        if kernel["work_class"] == AVERAGE_WINDOW and dram_us > 0.0:
+            missed = min(1.0, dram_us * rates.dram_bytes_per_us[AVERAGE_WINDOW] / operands)
+            threads = rates.sms * min(spread, kernel["resident"]) * kernel["threads"]
+            waiting_us = missed * AVERAGE_WAIT_US * kernel["flops"] / threads
+        longest_us = max(arithmetic_us + waiting_us, drawn_us)
         norm = rates.gemm_overlap_norm if kernel["work_class"] == GEMM else rates.overlap_norm
         if _IS_TENSOR[kernel["work_class"]]:
             norm = rates.tensor_overlap_norm
@@ -113,7 +124,8 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             duration_us *= (
                 (arithmetic_us / longest_us) ** norm + (l2_us / longest_us) ** norm + (dram_us / longest_us) ** norm
             ) ** (1.0 / norm)
-        duration_us += rates.dram_latency_us[kernel["work_class"]] * (dram_us > 0.0)
+        latency_us = rates.dram_latency_us[kernel["work_class"]] * (dram_us > 0.0)
+        duration_us += latency_us
         shared_us = operands / rates.l2_bytes_per_us
         duration_us = max(duration_us, shared_us)
         times[index, 0] = rates.gap_us + rates.ramp_us[kernel["work_class"]] + duration_us
@@ -131,6 +143,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
         times[index, 6] = _footprint_bytes(kernel, rates)
         times[index, 7] = kept_us
         times[index, 8] = shared_us
+        times[index, 9] = latency_us + longest_us - max(arithmetic_us, drawn_us)
 
 
 @jit
@@ -138,7 +151,7 @@ def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
     """The blocks that a kernel is launched with: for averages only those that draw."""
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
-        blocks = min(blocks, rates.sms * math.ceil(rates.l2_drawn[AVERAGE_WINDOW] * kernel["resident"]))
+        blocks = min(blocks, rates.sms * math.ceil(AVERAGE_SLOTS * kernel["resident"]))
     if rates.tile_persistent[kernel["tile"]] > 0.0:
         blocks = min(blocks, rates.sms)
     return blocks

@@ -22,6 +22,7 @@ from iossim.backends.simulator.kernel_times import (
     L2,
     POWER,
     RESULTS,
+    WAITED,
     grid_blocks,
     time_kernels,
 )
@@ -115,7 +116,7 @@ def _alone(
     rates, sms = model.rates, int(model.rates.sms)
     (row,) = kernel_table(model.profile.limits, (kernel,))
     start_us = min(alone_us, rates.gap_us + float(rates.ramp_us[row["work_class"]]))
-    waited_us = float(rates.dram_latency_us[row["work_class"]] * (times[DRAM] > 0.0))
+    waited_us = float(times[WAITED])
     body_us = alone_us - start_us - waited_us
     l2_drawn, dram_drawn = (float(drawn[row["work_class"]]) for drawn in (rates.l2_drawn, rates.dram_drawn))
     l2_us, dram_us = float(times[L2]) / l2_drawn, float(times[DRAM]) / dram_drawn

@@ -260,12 +260,14 @@ def soon(options: SearchOptions) -> SearchOptions:
 
 def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> list[Schedule]:
     """The schedules; the greedy one gets the bound that ios-parallel proves over all stages that either may form."""
-    whole = space == StageSpace()
-    proven = [one.lower_bound_us for one in schedules if one.scheduler == "ios-parallel" and one.proven and whole]
+    parallel = [one for one in schedules if one.scheduler == "ios-parallel" and one.proven and space == StageSpace()]
+    proven_us = [one.lower_bound_us for one in parallel if one.lower_bound_us is not None]
     return [
-        one.model_copy(update={"lower_bound_us": bound_us}) if one.scheduler == "greedy" else one
+        # Sums over other stages differ by rounding.
+        one.model_copy(update={"lower_bound_us": min(*proven_us, one.latency_us)})
+        if one.scheduler == "greedy" and proven_us
+        else one
         for one in schedules
-        for bound_us in [*proven, one.lower_bound_us][:1]
     ]
 
 

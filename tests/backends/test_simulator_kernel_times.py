@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH, GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
+from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import CORE_CLASSES
 from iossim.hardware.compute_capability import WARP_THREADS
@@ -189,7 +189,7 @@ def test_arithmetic_l2_and_dram_overlap_by_a_norm() -> None:
         (WorkClass.GEMM, 3.0),
         (WorkClass.STREAM, 161 / 80),
         (WorkClass.WINDOW, 161 / 80),
-        (WorkClass.AVERAGE_WINDOW, 161 / 80 / AVERAGE_WINDOW_BANDWIDTH),
+        (WorkClass.AVERAGE_WINDOW, 161 / 80),
     ],
 )
 def test_l2_traffic_of_the_busiest_sm(work_class: WorkClass, expected_us: float) -> None:

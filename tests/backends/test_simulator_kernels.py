@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from small_devices import with_facts
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH, bandwidth_part, device_rates
+from iossim.backends.simulator.device_rates import bandwidth_part, device_rates
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.kernel_times import AVERAGE_SLOTS
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.raw_kernels import FP64_LANES, INT_LANES, Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import OptionError
@@ -114,7 +115,7 @@ def test_averages_of_cudnn_ask_for_what_they_draw_and_hold_as_few_slots() -> Non
     )
     price, full = KernelModel(V100).price(average), KernelModel(V100).price(maximum)
     assert price.alone_us > 2 * full.alone_us
-    assert price.dram_demand <= AVERAGE_WINDOW_BANDWIDTH
+    assert price.dram_demand <= AVERAGE_SLOTS + 0.005
     assert price.dram_demand * price.alone_us == pytest.approx(full.dram_demand * full.alone_us)
     assert price.issue_demand * price.alone_us == pytest.approx(full.issue_demand * full.alone_us)
     # Sixteen blocks fit an SM, and a copy fills it.

@@ -5,7 +5,7 @@ work is counted in its taps, of some 13 instructions. There are two libraries:
 
 - cuDNN's kernel locates its output in four strided dimensions: 2x2 pooling of the published engine takes two clocks of
   an SM per output on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 determine the cost of a tap.
-  Averages reach only part of the bandwidth (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``).
+  Averages wait for their taps in DRAM one by one (``AVERAGE_WAIT_US`` of ``backends.simulator.kernel_times``).
   The mean of an image is one window, which one thread reads whole.
 - PyTorch's kernel divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100
   with 2.0 TB/s as on one with 1.6. Maxima also write their positions, as 64-bit integers: with these, the poolings of
@@ -94,8 +94,9 @@ def _of_cudnn(step: Step, taps: int) -> Candidate:
 
 
 def _window_kernel(step: Step, taps_counted: int, work_class: WorkClass, places_bytes: int = 0) -> Kernel:
-    outputs = step.outputs[0].elements
     written = step.bytes_written + places_bytes
-    blocks = max(1, ceil_div(outputs, _THREADS))
+    blocks = max(1, ceil_div(step.outputs[0].elements, _THREADS))
+    # The threads of the last block that have no output take their time, too: they wait for those that have one.
+    outputs = blocks * _THREADS
     moved = step.activation_bytes, 0, written, step.activation_bytes + written
     return Kernel("pooling", work_class, blocks, _THREADS, _REGISTERS, 0, 2 * outputs * taps_counted, *moved)

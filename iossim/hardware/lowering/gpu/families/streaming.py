@@ -129,22 +129,28 @@ def row_normalisation(step: Step) -> list[Candidate]:
 _ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
 #: Clocks of an SM per element of a long row: 1.2 on an A100, 1.4 on a V100.
 _SOFTMAX_CLOCKS = 1.3
+#: Longest row that its block keeps, in the shared memory of a block (``cunn_SoftMaxForwardSmem``). Recordings of rows
+#: of up to 16 KiB load them from DRAM once, however many rows are in flight (V100, P4).
+_KEPT_ROW_BYTES = 48 * 1024
 
 
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
     A warp holds a row of up to 1,024 elements in registers and reads it once (PyTorch's ``softmax_warp_forward``). A
-    block reads a longer one (``cunn_SoftMaxForward``) for each of maximum, sum and division.
+    block reads a longer one (``cunn_SoftMaxForward``) for each of maximum, sum and division, after the first time from
+    where it is kept.
     """
     op = cast("SoftmaxLike", step.op)
     row, *rest = step.outputs[0].shape[op.axis :]
     row *= math.prod(rest) if op.flatten else 1
     elements = step.outputs[0].elements
     if row > _ROW_IN_REGISTERS:
-        # Four elements per thread; rounded down to a power of two, so that each thread has at least two steps.
-        threads = min(1024, 1 << (math.ceil(row / _ELEMENTS_A_THREAD / 2) - 1).bit_length())
+        # PyTorch's SoftMax_getBlockSize: each thread has about two steps, and a block 512 threads at most.
+        threads = 1 << (min(1024, row // _ELEMENTS_A_THREAD) // 2 - 1).bit_length()
         kernel = _row_kernel(step, elements // row, threads, elements * _SOFTMAX_CLOCKS)
+        if row * step.outputs[0].dtype.bytes <= _KEPT_ROW_BYTES:
+            kernel = replace(kernel, reread_bytes=0)
         return [Candidate("softmax", (kernel,)), *_narrow_rows(step, elements // row)]
     return [Candidate("softmax", (_in_order(step, "softmax", elements),))]
 
