@@ -140,7 +140,8 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
         device = own
     if device is None:
         return plain_schedule(network, "sequential")
-    return api.scheduled(network, device, scheduler=scheduler, engine=Engine.GRAPH).schedule
+    spec = "simulator:backend"
+    return api.scheduled(network, device, scheduler=scheduler, engine=Engine.GRAPH, cost_model=spec).schedule
 
 
 def _place(module: torch.nn.Module, given: Mapping[str, Any]) -> str:

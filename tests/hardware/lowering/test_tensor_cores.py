@@ -316,7 +316,7 @@ def test_frameworks_choose_among_kernels_on_fp32_lanes_besides() -> None:
     found = convolutions(Precision.TF32, Architecture.AMPERE, in_channels=3)
     on_lanes = [one for one in found if one.algorithm.startswith(("implicit_gemm_128", "winograd"))]
     assert on_lanes
-    assert all(one.is_in(Libraries.CURRENT) and not one.is_in(Libraries.CUDNN_8) for one in on_lanes)
+    assert {one.libraries for one in on_lanes} == {OF_FRAMEWORKS}
     assert all(kernel.precision is Precision.FP32 for one in on_lanes for kernel in one.kernels)
     # Today's libraries have no others for so few channels.
     assert not any(one.libraries and one.libraries & OF_FRAMEWORKS for one in on_tensor_cores(found))

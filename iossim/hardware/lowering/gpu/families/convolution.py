@@ -77,10 +77,7 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [replace(one, architectures=frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes = shape.on_lanes
-    found = [*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)]
-    elsewhere, beside = lanes_and_beside(found, shape.precision)
-    is_few = shape.channels < _LEAST_CHANNELS
-    return elsewhere, [replace(one, libraries=OF_FRAMEWORKS) for one in beside] if is_few else beside
+    return lanes_and_beside([*fused(lanes), *non_fused(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
 
 
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
@@ -88,7 +85,8 @@ def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list
 
     A framework's heuristics consider them as well, since they read tensors untransformed: an A100 (TensorRT, too), an
     RTX A5000, an RTX A6000 and an H200 run tf32 convolutions of images with few channels on them, two to five times as
-    fast as products with transforms around them. The published engine never uses them.
+    fast as products with transforms around them. A precision allows tensor cores, and demands none: a compiler, too,
+    runs the fastest, here without a change of layout. The published engine never uses them.
     """
     if precision not in TENSOR_CORES:
         return found, []
@@ -96,8 +94,7 @@ def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list
     # If there are tensor cores, the library chooses among their kernels.
     elsewhere = [one.among(frozenset(Architecture) - having) for one in found]
     beside = [one.among(having) for one in found] if precision in FP32_STORED else []
-    current = frozenset({Libraries.CURRENT, Libraries.CHANNELS_FIRST})
     return (
         [one for one in elsewhere if one.architectures],
-        [replace(one, libraries=current) for one in beside if one.architectures],
+        [replace(one, libraries=OF_FRAMEWORKS) for one in beside if one.architectures],
     )
