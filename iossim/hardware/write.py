@@ -21,7 +21,8 @@ from iossim.hardware.provenance import Provenance
 if TYPE_CHECKING:
     from yaml import SafeDumper
 
-_WIDTH = 118
+#: Columns of a line, and what begins the tags of YAML's own types.
+_WIDTH, _TAG = 118, "tag:yaml.org,2002"
 
 
 def write_profile(profile: DeviceProfile, path: Path) -> None:
@@ -95,8 +96,8 @@ def profile_yaml(profile: DeviceProfile) -> str:
     class ProfileDumper(Dumper):
         """Short collections on one line, long text folded."""
 
-    ProfileDumper.add_representer(_Line, _represent_line)
-    ProfileDumper.add_representer(_Row, _represent_row)
+    ProfileDumper.add_representer(_Line, lambda dumper, data: dumper.represent_sequence(f"{_TAG}:seq", data, True))
+    ProfileDumper.add_representer(_Row, lambda dumper, data: dumper.represent_mapping(f"{_TAG}:map", data, True))
     ProfileDumper.add_representer(str, _represent_text)
     return yaml.dump(_document(profile), Dumper=ProfileDumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
 
@@ -109,20 +110,12 @@ class _Row(dict[str, Any]):
     """A mapping to be written on one line."""
 
 
-def _represent_line(dumper: SafeDumper, data: _Line) -> Any:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
-
-
-def _represent_row(dumper: SafeDumper, data: _Row) -> Any:
-    return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=True)
-
-
 def _represent_text(dumper: SafeDumper, text: str) -> Any:
     # Folding would lose line ends and spaces at the ends.
     folds = len(text) > 80 and text == " ".join(text.split())
     # Line ends that only YAML knows are escaped, or they would become others.
     escapes = any(end in text for end in "\x85\u2028\u2029")
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if escapes else ">" if folds else None)
+    return dumper.represent_scalar(f"{_TAG}:str", text, style='"' if escapes else ">" if folds else None)
 
 
 def _document(profile: DeviceProfile) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
@@ -59,6 +59,10 @@ class ZooModel:
         x = b.input(self.input_name, options.input_shape)
         made = self.add(b, x, options) if self.takes_graphs or self.dimensions else self.add(b, x)
         return b.network([made] if isinstance(made, str) else made)
+
+
+#: A network of sequences of tokens, given its name, description, input and construction.
+token_model = partial(ZooModel, input_name="tokens", axes="batch x length x width")
 
 
 @cache

@@ -31,9 +31,9 @@ def writing_of(op: Op, opset: int) -> Writing | None:
         case SoftmaxLike(flatten=True) if opset >= 13:  # where softmaxes are along one axis
             return _flattened_softmax
         case Unary("swish", (1.0,)) if opset < 24:
-            return _silu
+            return lambda parts, _, x: parts.add(Mul(), x, parts.add(Sigmoid(), x))
         case PRelu(per_channel=True):
-            return _prelu_per_channel
+            return lambda parts, _, x, slope: parts.add(PRelu(), x, _wide(parts, slope, x))
         case GroupNorm():
             return _group_norm
         case ChannelsLast():
@@ -51,14 +51,6 @@ def _flattened_softmax(parts: Derived, op: SoftmaxLike, x: str) -> str:
     shape = parts.types[x].shape
     flat = parts.add(Flatten(normal_axis(op.axis, len(shape))), x)
     return parts.add(Reshape(shape), parts.add(type(op)(1), flat))
-
-
-def _silu(parts: Derived, _: Op, x: str) -> str:
-    return parts.add(Mul(), x, parts.add(Sigmoid(), x))
-
-
-def _prelu_per_channel(parts: Derived, _: Op, x: str, slope: str) -> str:
-    return parts.add(PRelu(), x, _wide(parts, slope, x))
 
 
 def _wide(parts: Derived, value: str, x: str) -> str:

@@ -20,6 +20,7 @@ outputs of all ops but the last are read only inside the unit.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
 
 from iossim.ir.attention import spelt_attention
 from iossim.ir.graph import Graph, Node
@@ -35,21 +36,6 @@ from iossim.models.passes.unit_kinds import unit_kind
 #: The unit's kind and its nodes besides the last, or None if a pattern does not match.
 Match = tuple[str, list[Node]] | None
 Pattern = Callable[[Graph, Node], Match]
-
-
-def no_fusion(graph: Graph) -> tuple[Unit, ...]:
-    """Each op a unit of its own."""
-    return _fuse(graph, ())
-
-
-def conv_relu(graph: Graph) -> tuple[Unit, ...]:
-    """Conv-Relu (or another activation) and concat-of-adds: the units of Inception and SqueezeNet."""
-    return _fuse(graph, (_conv_activation, _concat_of_adds))
-
-
-def relu_sepconv(graph: Graph) -> tuple[Unit, ...]:
-    """Relu-SepConv with the sum before it, Relu-Conv and concat-of-adds: the units of NasNet and RandWire."""
-    return _fuse(graph, (relu_separable_convolution, _relu_conv, _concat_of_adds))
 
 
 def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
@@ -130,6 +116,14 @@ def _is_plain_sum(graph: Graph, node: Node) -> bool:
     """True if this is a sum without broadcasting, of values computed at run time."""
     shapes = {graph.types[value].shape for value in (*node.inputs, *node.outputs)}
     return isinstance(node.op, Add) and len(shapes) == 1 and graph.constants.keys().isdisjoint(node.inputs)
+
+
+#: Each op a unit of its own.
+no_fusion = partial(_fuse, patterns=())
+#: Conv-Relu (or another activation) and concat-of-adds: the units of Inception and SqueezeNet.
+conv_relu = partial(_fuse, patterns=(_conv_activation, _concat_of_adds))
+#: Relu-SepConv with the sum before it, Relu-Conv and concat-of-adds: the units of NasNet and RandWire.
+relu_sepconv = partial(_fuse, patterns=(relu_separable_convolution, _relu_conv, _concat_of_adds))
 
 
 def fused(graph: Graph) -> tuple[Unit, ...]:

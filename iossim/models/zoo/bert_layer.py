@@ -16,7 +16,7 @@ from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.models import transformer_layers as nn
-from iossim.models.catalogue import ZooModel
+from iossim.models.catalogue import token_model
 
 #: Features of one head.
 _HEAD = 64
@@ -64,14 +64,7 @@ def _split_heads(b: GraphBuilder, name: str, x: str, heads: tuple[int, ...], per
 
 
 MODELS = tuple(
-    ZooModel(
-        name,
-        description,
-        (128, width),
-        partial(build, layers=layers),
-        input_name="tokens",
-        axes="batch x length x width",
-    )
+    token_model(name, description, (128, width), partial(build, layers=layers))
     for name, description, width, layers in (
         ("bert_layer", "One encoder layer of BERT-base, 128 tokens", 768, 1),
         ("bert_s", "A small BERT: 4 encoder layers of 512, 8 heads, 128 tokens", 512, 4),

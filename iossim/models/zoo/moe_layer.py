@@ -23,7 +23,7 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import BuildOptions, token_model
 from iossim.models.transformer_layers import linear
 
 EXPERTS = 8
@@ -93,20 +93,12 @@ def _gated(b: GraphBuilder, name: str, x: str, inner: int, experts: tuple[int, .
 
 
 MODELS = (
-    ZooModel(
-        "moe_layer",
-        "A mixture of 8 experts, all computed, 128 tokens of 512",
-        (128, 512),
-        build,
-        input_name="tokens",
-        axes="batch x length x width",
-    ),
-    ZooModel(
+    token_model("moe_layer", "A mixture of 8 experts, all computed, 128 tokens of 512", (128, 512), build),
+    token_model(
         "moe_shared",
         "A layer of DeepSeekMoE 16B: 6 of 64 experts for a token, and shared ones",
         (64, 2048),
         build_shared,
-        input_name="tokens",
         axes="batch x tokens x width",
         dimensions={"tokens": 64},
     ),

@@ -79,17 +79,11 @@ def of_data(step: Step) -> Algorithms:
 def of_filter(step: Step) -> Algorithms:
     """The candidates of the six algorithms of backward filter."""
     shape = ConvolutionShape.of(step)
-    one = shape.of_a_group.on_lanes
-    transforms: dict[str, list[Candidate]] = {
-        "fft": [*whole_fft(one, of_filter=True)],
-        "winograd_nonfused": [*non_fused(one, of_filter=True)],
-        "fft_tiling": [*fft(one, of_filter=True)],
-    }
     return {
         "algo_0": [*backward.atomic(shape, by_table=False)],
         "algo_1": [*backward.summed(shape), *backward.gradient_on_tensor_cores(shape)],
         "algo_3": [*backward.atomic(shape, by_table=True)],
-        **_by_group(shape, transforms),
+        **_by_group(shape, _transforms(shape.of_a_group, of_filter=True)),
     }
 
 
@@ -105,14 +99,14 @@ def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     }
 
 
-def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
-    """The algorithms in another domain, of a convolution of one group."""
+def _transforms(shape: ConvolutionShape, *, of_filter: bool = False) -> dict[str, list[Candidate]]:
+    """The algorithms in another domain, of a convolution of one group, or of its filter's gradient."""
     lanes = shape.on_lanes
     return {
-        "fft": [*whole_fft(lanes)],
-        "fft_tiling": [*fft(lanes)],
-        "winograd": [*fused(lanes)],
-        "winograd_nonfused": [*non_fused(lanes)],
+        "fft": [*whole_fft(lanes, of_filter=of_filter)],
+        "fft_tiling": [*fft(lanes, of_filter=of_filter)],
+        "winograd": [] if of_filter else [*fused(lanes)],
+        "winograd_nonfused": [*non_fused(lanes, of_filter=of_filter)],
     }
 
 
