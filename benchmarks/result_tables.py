@@ -21,6 +21,7 @@ import typer
 
 import iossim
 from benchmarks.kept_runs import ROOT, Rows, Runs
+from benchmarks.micro_batch_tables import MICRO_BATCHES
 from benchmarks.search_tables import SEARCHES
 from benchmarks.study_tables import STUDIES
 from evidence.data.data_sets import shared_data
@@ -167,6 +168,7 @@ WRITTEN: dict[str, Callable[[Runs], Rows]] = {
     "streams-prices": stream_prices,
     "training": training,
     "wide-networks": program("benchmarks/large_networks.py"),
+    **MICRO_BATCHES,
     **SEARCHES,
     **STUDIES,
 }

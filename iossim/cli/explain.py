@@ -73,9 +73,7 @@ def explain(
             done = api.scheduled(network, None, scheduler=scheduler, progress=progress, **asked)
         found, priced, network = done.schedule, done.schedule, done.network
     elif (space, streams, transforms, scheduler) != (SpaceOptions(), StreamOptions(), TransformOptions(), "ios-both"):
-        raise OptionError(
-            f"{target} is a saved schedule: nothing is searched; leave out all options of a search (--stage is none)"
-        )
+        raise OptionError(f"{target} is a saved schedule: nothing is searched; leave all options of a search out")
     else:
         found, (priced, prices) = saved, _priced(saved, network, cost_model, device, engine, store)
     complete = saved is not None or found.complete

@@ -17,7 +17,7 @@ from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits
-from iossim.transforms.choices import LEAST_GAIN, BySchedule, Choices, GraphCost
+from iossim.transforms.choices import BySchedule, Choices, GraphCost
 from iossim.transforms.transform import Outcome, Setting, Transform, with_option
 
 #: Larger blocks are improved in windows here: a choice does not justify minutes of search.
@@ -143,7 +143,7 @@ class JoinsChosen(Outcome):
             said, others = f"{fused} of {self.joins.counted(count)} are fused into {into}", ("fused", "apart")
             remedy = "`units` model leaves them as the model has them"
         chosen_us = self.latency_us["chosen"]
-        faster = any(self.latency_us[way] > chosen_us * (1 + LEAST_GAIN) for way in others)
+        faster = any(round(self.latency_us[way]) > round(chosen_us) for way in others)  # as they are written
         all_of = "all " if len(others) > 1 else ""
         listed = " and ".join(f"{self.latency_us[way] / 1e3:.3f} ms {all_of}{way}" for way in others)
         than = "faster" if faster else "no slower"

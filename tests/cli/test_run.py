@@ -143,6 +143,6 @@ def test_mistakes_are_one_line_and_nothing_is_written(tmp_path: Path) -> None:
     refused(f"schedules export {schedule} --out {file} --format io", "'io' is not known; did you mean 'ios'")
     refused(f"schedules import {file}", "cannot read IOS schedule")
     refused(f"schedules import {tmp_path}/a.txt", "must end in .json")
-    refused(f"schedules import {schedule} --out {tmp_path}/new", "is not valid")
+    refused(f"schedules import {schedule} --out {tmp_path}/new", "is no model but a schedule of iossim")
     assert not file.exists()
     assert not (tmp_path / "new").exists()

@@ -281,7 +281,7 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
     for name, run in runs.items():
         mean = f"{run.mean_active_warps:{spread}} {active.split()[1]} on average"
         if run is not first and first is not None and first.mean_active_warps:
-            mean += f", {run.mean_active_warps / first.mean_active_warps:.2f}x"
+            mean += f", {run.mean_active_warps / first.mean_active_warps:.2f} times as many"
         values = [*run.active_warps.tolist(), 0]  # at each change; at the end nothing is active
         times_ms = [time_us / 1e3 for time_us in run.time_us.tolist()]
         records += [{"run": name, "time_ms": ms, "warps": value} for ms, value in zip(times_ms, values, strict=True)]

@@ -271,7 +271,8 @@ def test_active_warps_of_two_runs_on_one_scale(network: Network, schedule: Sched
     assert domain(first)[1] > slow.latency_us / 1e3
     ratio = fast.mean_active_warps / slow.mean_active_warps
     assert first.title.startswith(f"sequential: {slow.latency_us / 1000:.3f} ms")
-    assert (first.title[-10:], second.title[-5:]) == ("on average", f"{ratio:.2f}x")
+    assert first.title.endswith("on average")
+    assert second.title.endswith(f", {ratio:.2f} times as many")
     for panel, run in zip(figure.panels, (slow, fast), strict=True):
         own = figure.records_of(panel, {})
         assert [record["warps"] for record in own] == [*run.active_warps.tolist(), 0]
