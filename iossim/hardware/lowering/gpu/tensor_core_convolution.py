@@ -8,7 +8,8 @@ tensors of fp32; today's have kernels that read and write NHWC (``families/chann
 are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
-to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load; those of
+``xmma_sm90`` also stay within a position, with steps of 64 or 128 bytes (``tilesize256x64x32`` for 16 and 32 channels).
 
 A transform between layouts transposes tiles of positions by channels in shared memory, one block each.
 """
@@ -183,7 +184,7 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
-    piece = (family.step_bytes if family is S884 else _LOAD_BYTES) // shape.element_bytes
+    piece = (S884.step_bytes if family in (S884, XMMA_SM90) else _LOAD_BYTES) // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
 
