@@ -255,8 +255,7 @@ _BIASED = [
     *((batch, 100, 60, 1, 1, 56, 1) for batch in (1, 32)),
     *((batch, 256, 256, *window, 256) for batch in (1, 32) for window in ((5, 1, 28), (3, 1, 14), (3, 2, 56))),
 ]
-#: A compiler's kernel takes as long to begin and end whatever it computes; families differ by this, in microseconds.
-_STARTING_US = 1.3
+_STARTING_US = 1.3  #: Difference between families of kernels in what they take to begin and end.
 
 
 def _compiled_us(record: dict[str, Any], name: str, precision: Precision) -> float:

@@ -141,11 +141,10 @@ def padded_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
     if filters != shape.filters:
         elements, moved = shape.pixels * shape.filters, shape.output_bytes
         after = (stream_kernel("copy", elements, 0, read=moved, written=moved),)
-    more_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes
     for one in tensor_core_convolution(wide):
-        name, kernels = f"padded_{one.algorithm}", (*before, *one.kernels, *after)
-        found = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
-        yield found.among(SINCE_HOPPER)
+        workspace_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes + one.workspace_bytes
+        kernels, on_hopper = (*before, *one.kernels, *after), one.among(SINCE_HOPPER)
+        yield replace(on_hopper, algorithm=f"padded_{one.algorithm}", kernels=kernels, workspace_bytes=workspace_bytes)
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
