@@ -11,7 +11,8 @@ on an H200's tensor cores 11 ran as Ampere's, split like cuBLAS's, and two as Ho
 bits are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
-to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load; those of
+``xmma_sm90`` also stay within a position, with steps of 64 or 128 bytes (``tilesize256x64x32`` for 16 and 32 channels).
 
 A transform between layouts transposes tiles of positions by channels in shared memory, one block each.
 """
@@ -152,11 +153,10 @@ def padded_convolution(shape: ConvolutionShape) -> Iterator[Candidate]:
     if filters != shape.filters:
         elements, moved = shape.pixels * shape.filters, shape.output_bytes
         after = (stream_kernel("copy", elements, 0, read=moved, written=moved),)
-    more_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes
     for one in tensor_core_convolution(wide):
-        name, kernels = f"padded_{one.algorithm}", (*before, *one.kernels, *after)
-        found = replace(one, algorithm=name, kernels=kernels, workspace_bytes=one.workspace_bytes + more_bytes)
-        yield found.among(SINCE_HOPPER)
+        workspace_bytes = len(before) * wide.input_bytes + len(after) * wide.output_bytes + one.workspace_bytes
+        kernels, on_hopper = (*before, *one.kernels, *after), one.among(SINCE_HOPPER)
+        yield replace(on_hopper, algorithm=f"padded_{one.algorithm}", kernels=kernels, workspace_bytes=workspace_bytes)
 
 
 def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -192,7 +192,7 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
-    piece = (family.step_bytes if family is S884 else _LOAD_BYTES) // shape.element_bytes
+    piece = (S884.step_bytes if family in (S884, XMMA_SM90) else _LOAD_BYTES) // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
 
