@@ -91,3 +91,28 @@ def test_averages_fall_off_no_cliff_where_they_leave_l2(name: str, window: tuple
         _, prices = model.fastest(step_candidates(read_record(record | {"batch": images}).step(), model.profile))
         times.append(sum(price.alone_us for price in prices))
     assert times[1] <= 4.0 * times[0], (name, record, batch, times)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(DEVICES),
+    st.tuples(st.integers(1, 2048), st.integers(16, 1024), st.integers(16, 2048)),
+    st.booleans(),
+    st.sampled_from(Libraries),
+)
+@example("a100-sxm-40gb", (1536, 64, 512), False, Libraries.CURRENT)
+@example("v100-sxm2", (1, 1024, 2048), True, Libraries.CURRENT)
+def test_vectors_take_as_long_as_their_matrices_are_read(
+    name: str, sizes: tuple[int, int, int], is_columns: bool, libraries: Libraries
+) -> None:
+    """A decode step's products read each matrix once, on every board, at half of its bandwidth or more."""
+    batch, n, k = sizes
+    record = {"op": "bmm", "batch": batch, "n": n, "m": k if is_columns else 1, "k": 1 if is_columns else k}
+    profile = device(name)
+    if libraries is Libraries.CUDNN_7 and profile.architecture in SINCE_AMPERE:
+        libraries = Libraries.CUDNN_8
+    model, operator = KernelModel(profile, Issue.STREAM, libraries), read_record(record)
+    _, prices = model.fastest(step_candidates(operator.step(), profile))
+    moved = sum(value.bytes for value in (*operator.inputs, *operator.outputs))
+    assert sum(price.alone_us for price in prices) <= 2.0 * moved / profile.dram_bandwidth_gbps / 1e3 + 12.0
+    _check(model, record, "batch")
