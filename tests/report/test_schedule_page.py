@@ -136,11 +136,11 @@ def test_equal_layers_are_folded_in_table_and_page() -> None:
     network = iossim.load("gpt2")
     schedule = iossim.optimize(network, "t4")
     (fold,) = repeats(schedule)
-    assert (fold.first, fold.count, fold.blocks) == (2, 22, "layer1-11")
-    assert fold.words == "2 stages each, equal to stages 0-1"
+    assert (fold.first, fold.count, fold.blocks) == (3, 33, "layer1-11")
+    assert fold.words == "3 stages each, equal to stages 0-2"
     assert len(schedule_table(schedule).rows) == len(schedule.stages) - fold.count + 1
     page = schedule_page(network, schedule, iossim.cost_model("simulator", "t4").timeline(network, schedule))
-    assert '"fold":[22,"layer1-11: 2 stages each, equal to stages 0-1"]' in page
+    assert '"fold":[33,"layer1-11: 3 stages each, equal to stages 0-2"]' in page
     assert repeats(iossim.optimize("inception_v3", "t4")) == []
 
 
