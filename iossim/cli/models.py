@@ -186,6 +186,7 @@ def search_space(
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
     from iossim.api import search_options
+    from iossim.ir.shown_names import shown_names
     from iossim.report.search_words import describe
     from iossim.schedule.problem import ScheduleProblem
     from iossim.search.counting import SearchSpace, count_search_space
@@ -210,4 +211,5 @@ def search_space(
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"
     document = {"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}
-    present(document, table(title, [*blocks, {"name": "total", **totals}]), as_json)
+    rows = [*shown_names(network)(blocks), {"name": "total", **totals}]
+    present(document, table(title, rows, shortens=("name",)), as_json)
