@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, present, table, tell_written
+from iossim.cli.outputs import Part, notes, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
         parts.append(f"{role}: {shapes}")
-    parts += [f"note: {note}" for note in facts["notes"]]
+    parts += notes(facts["notes"])
     rows = shown = _rows(network, widths)
     most_kinds = None
     if not whole and len(rows) > _ROWS_READ:
