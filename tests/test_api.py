@@ -89,7 +89,7 @@ def test_a_misspelt_keyword_is_one_line_with_the_nearest(function: Callable[...,
         ({"device": 3}, "`device` of optimize cannot be 3; give a value of type DeviceProfile, str, Path or None"),
         ({"options": "paper"}, "`options` of optimize cannot be 'paper'; give a value of type SearchOptions or None"),
         ({"cost_model": 7}, "give a value of type str or CostModel"),
-        ({"rewrite": ["default"]}, "`rewrite` contains 'default', which is no rule; give names as one text"),
+        ({"rewrite": ["default"]}, "`rewrite` .'default'. are no rules; give their names as one text"),
         ({"progress": True}, "`progress` of optimize cannot be True"),
     ],
 )

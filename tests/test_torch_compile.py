@@ -57,7 +57,7 @@ def test_shapes_that_depend_on_data_have_a_remedy_that_helps() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[x > 0].sum()
 
-    with pytest.raises(ModelError, match=r"NonZero .*; compile it by torch.compile\(module, backend=\"iossim\"\)"):
+    with pytest.raises(ModelError, match=r"NonZero .*; use torch.compile\(module, backend=\"iossim\"\)"):
         iossim.torch.compile(Selection().eval(), X)
     with torch.no_grad():
         assert torch.compile(Selection().eval(), backend="iossim")(X) == Selection()(X)

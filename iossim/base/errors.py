@@ -146,8 +146,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
 def check_types(owner: Any, types: Mapping[str, str], values: Mapping[str, object]) -> None:
     """Raise OptionError for the first value of a type that its annotation excludes: of a union, the type of no member.
 
-    Annotations are text, read with the names of the module of ``owner``, the function or class. A name that this lacks
-    (one imported for type checking) or that is no class admits everything but numbers and containers.
+    Annotations are text, in the names of the module of ``owner``. A name that it lacks (one imported for type checking)
+    or that is no class admits everything but numbers and containers.
     """
     names = vars(builtins) | {"None": type(None)} | vars(sys.modules[owner.__module__])
     for name, value in values.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, present, table, tell_written
+from iossim.cli.outputs import Part, notes, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
         parts.append(f"{role}: {shapes}")
-    parts += [f"note: {note}" for note in facts["notes"]]
+    parts += notes(facts["notes"])
     rows = shown = _rows(network, widths)
     most_kinds = None
     if not whole and len(rows) > _ROWS_READ:
@@ -186,6 +186,7 @@ def search_space(
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
     from iossim.api import search_options
+    from iossim.ir.shown_names import shown_names
     from iossim.report.search_words import describe
     from iossim.schedule.problem import ScheduleProblem
     from iossim.search.counting import SearchSpace, count_search_space
@@ -210,4 +211,5 @@ def search_space(
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"
     document = {"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}
-    present(document, table(title, [*blocks, {"name": "total", **totals}]), as_json)
+    rows = [*shown_names(network)(blocks), {"name": "total", **totals}]
+    present(document, table(title, rows, shortens=("name",)), as_json)

@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, present, table, wrapped
+from iossim.cli.outputs import Part, notes, present, table, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def profile(
         "remarks": network.remarks,
         **found.to_json(),
     }
-    said = [*_parts(network.name, runner.context, found, kept.path), *(f"note: {each}" for each in network.remarks)]
+    said = [*_parts(network.name, runner.context, found, kept.path), *notes(network.remarks)]
     present(facts, said, as_json, complete=found.complete)
 
 

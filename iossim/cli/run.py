@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from iossim.base.errors import OptionError
 from iossim.cli.option_groups import TimingOptions
 from iossim.cli.options import command
-from iossim.cli.outputs import Part, present, tell_written, wrapped
+from iossim.cli.outputs import Part, notes, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _parts(
         yield wrapped(f"That is more than the {document['output_tolerance']:.1e} that rounding explains: {most}")
     arena, least, unshared = map(size_text, document["memory"].values())
     yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")
-    yield from (f"note: {remark}" for remark in document["remarks"])
+    yield from notes(document["remarks"])
 
 
 def _stages(

@@ -43,8 +43,8 @@ def legend_colours(colours: Mapping[str, str]) -> dict[str, str]:
     named: dict[str, list[str]] = {}
     for kind, colour in colours.items():
         named.setdefault(colour, []).append(kind)
-    others = {colour: f" and {len(same) - 2} more" * (len(same) > 2) for colour, same in named.items()}
-    return {f"{', '.join(same[:2])}{others[colour]}": colour for colour, same in named.items()}
+    more = [f" and {len(same) - 2} more" * (len(same) > 2) for same in named.values()]
+    return {", ".join(same[:2]) + rest: colour for rest, (colour, same) in zip(more, named.items(), strict=True)}
 
 
 def reserved_colour(kind: str) -> str:

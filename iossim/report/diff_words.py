@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
-from iossim.report.schedule_tables import heading, path_words, stage_words
+from iossim.report.schedule_tables import counted, heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.tasks.common_units import in_parts, shared_units
 from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
@@ -59,7 +59,7 @@ def _of_stages(found: ScheduleDiff) -> list[str]:
     changed = found.changed
     same = sum(passage.is_same for passage in found.passages)
     if not changed:
-        return [f"All {same} stages are the same"]
+        return [f"All {same} stages are the same" if same > 1 else "The one stage is the same"]
     counts = Counter(str(passage.change) for passage in changed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     own, other = found.decided_otherwise
@@ -118,7 +118,7 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
 def _described(schedule: AnySchedule) -> str:
     if isinstance(schedule, Schedule):
         groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
-        return f"{heading(schedule)} in {len(schedule.stages)} stages, at most {groups}"
+        return f"{heading(schedule)} in {counted(schedule.stages, 'stage')}, at most {groups}"
     waits = sum(len(one.after) for one in schedule.launches)
     return f"{heading(schedule)} in {len(schedule.streams)} streams, {waits} waits"
 

@@ -176,9 +176,8 @@ def task(
         from iossim.transforms.rewriting.scheduled import Rewrite
 
         rules = rules_named(rewrite) if isinstance(rewrite, str) else tuple(rewrite)
-        for each in rules:
-            if not isinstance(each, Rule):
-                raise OptionError(f"`rewrite` contains {each!r}, which is no rule; give names as one text, with commas")
+        if not all(isinstance(each, Rule) for each in rules):
+            raise OptionError(f"`rewrite` {rewrite!r} are no rules; give their names as one text, with commas")
         spend = RewriteBudget.parse(rewrite_budget) if isinstance(rewrite_budget, str) else rewrite_budget
         rewriting = Rewrite(rules, rewrite_search, alpha, spend, unproved)
         transforms.append(JointSearch(rewriting) if search == "joint" else rewriting)

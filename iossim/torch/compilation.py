@@ -116,9 +116,7 @@ def _network(module: torch.nn.Module, call: inspect.BoundArguments) -> Network:
     try:
         return load_network(module, call)
     except ModelError as error:
-        remedy = (
-            'compile it by torch.compile(module, backend="iossim"), which runs them in PyTorch, or change the module'
-        )
+        remedy = 'use torch.compile(module, backend="iossim"), which runs them in PyTorch, or change the module'
         raise ModelError(str(error).replace(WITHOUT_UNKNOWN, remedy)) from None
 
 

@@ -180,6 +180,7 @@ def test_people_read_the_convolution_of_a_unit_and_files_keep_its_last_op(tmp_pa
     texts += [printed(f"{line} {saved}") for line in ("explain --stage 0", "simulate", f"diff --all {saved}")]
     texts += [(tmp_path / name).read_text() for name in ("graph.dot", "graph.svg", "index.html")]
     assert [("Relu_" in text, "Conv_2" in text) for text in texts] == [(False, True)] * 7
+    assert "Relu_1" not in printed(f"search-space {model} --units conv-relu")
     # A block is found by the name that is read and by the one that it has.
     (shown,) = printed_json(f"models show {model} --units conv-relu --json")["block_list"]
     for name in (shown["block"], "Relu_1..Add_4"):

@@ -111,7 +111,7 @@ def test_an_open_batch_is_one_with_a_remark(tmp_path: Path, batch: str | None) -
     network = load(path)
     assert network.graph.types["y"].shape == (1, 3, 8, 8)
     spelled = f"{batch or '?'}x3x8x8"
-    assert network.remarks == (f"The file leaves the batch open (x {spelled}); it is taken as 1 (--batch).",)
+    assert network.remarks == (f"The file leaves the batch open (x {spelled}); it is taken as 1 (`batch`).",)
     assert load(path, batch=1).remarks == ()
     assert load_source(network.source).graph.types == network.graph.types
 
@@ -155,7 +155,7 @@ def test_all_open_dimensions_are_named_at_once(tmp_path: Path) -> None:
         in message(path, dimensions={"new": 1})
     )
     remark, *_ = load(path, dimensions={"new": 1, "past": 7}).reading
-    assert remark == "The file leaves the batch open (x Nxnew, mask Nxpast+new ...); it is taken as 1 (--batch)."
+    assert remark == "The file leaves the batch open (x Nxnew, mask Nxpast+new ...); it is taken as 1 (`batch`)."
 
 
 def test_input_without_shape(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     lacks = set[str]().union(*map(dimension_names, inner)) - sizes.keys()
     types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes, lacks) for value in inputs}
     listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound[:2]) + " ..." * (len(unbound) > 2)
-    remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (--batch).",) if unbound else ()
+    remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (`batch`).",) if unbound else ()
     named = {
         dimension: size
         for value in inputs

@@ -90,8 +90,9 @@ def schedule_page(
             "kernels": [] if recorded is None else [_kernel(network, -1, one, [one.unit]) for one in recorded.spans],
         },
     }
-    below = () if comparison is None else comparison.remarks  # its table
-    lines = [line for line in lines if line not in below]
+    lines = [
+        line for line in lines if comparison is None or line not in comparison.remarks
+    ]  # these are below its table
     first = [line.removeprefix("note: ") for line in lines if line.removeprefix("note: ").startswith(_OTHER_ENGINE)]
     return Template(_file(_FOLDER, "page.html")).substitute(
         version=__version__,
