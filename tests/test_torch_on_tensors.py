@@ -36,12 +36,12 @@ class TensorHostMemory(HostMemory):
             whole = torch.full((size_bytes + 512,), 0xFF, dtype=torch.uint8)
             begin = -whole.data_ptr() % 256
             tensor = whole[begin : begin + size_bytes]
-        self.tensor, self.address, self.size_bytes = tensor, tensor.data_ptr(), size_bytes
+        self.holder, self.address, self.size_bytes = tensor, tensor.data_ptr(), size_bytes
         self._bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
 
 
 class TensorHostDriver(HostDriver):
-    """See :class:`iossim.backends.torch_cuda.tensor_backend.TensorsDriver`; the caller's stream is the host itself."""
+    """See :class:`iossim.backends.torch_cuda.tensor_backend.TensorDriver`; the caller's stream is the host itself."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -22,9 +21,12 @@ from numpy.lib.stride_tricks import as_strided
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.clock import WorkingClock
+from iossim.backends.cupy_cudnn.cublas import WithCublas
+from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Lane
+from iossim.backends.cupy_cudnn.driver import Driver, device_count
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
+from iossim.backends.cupy_cudnn.lane import Lane
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -71,13 +73,13 @@ Made = TypeVar("Made", bound="CupyCudnnBackend")
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
     """The backend; raises OptionError for an unknown option or precision, BackendError if it cannot run here."""
-    return created(CupyCudnnBackend, "iossim.backends.cupy_cudnn.cupy_driver:CupyDriver", precision, engine, options)
+    return created(CupyCudnnBackend, Driver, precision, engine, options)
 
 
 def created(
-    kind: type[Made], driver_class: str, precision: Precision, engine: Engine, options: Mapping[str, str]
+    kind: type[Made], driven_by: type[Driver], precision: Precision, engine: Engine, options: Mapping[str, str]
 ) -> Made:
-    """A backend of a given class, on a driver of the class ``MODULE:CLASS``; raises as :func:`create`."""
+    """A backend of a given class, on a driver of a given class; raises as :func:`create`."""
     if precision not in PRECISIONS:
         raise OptionError(
             f"backend cupy_cudnn computes in {', '.join(PRECISIONS)}, not in {precision}, for which networks have no "
@@ -86,11 +88,8 @@ def created(
     settings = parsed_options(precision, options)
     if reason := missing():
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
-    from iossim.backends.cupy_cudnn.cublas import WithCublas
-    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
-
     try:
-        driver: Driver = resolve_name(driver_class)()
+        driver = driven_by()
         if engine.facts.divides_sms:
             GreenContexts(driver_library())  # refused before anything is planned
         library = WithCublas(
@@ -111,7 +110,7 @@ def missing() -> str:
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {INSTALL}"
     try:
-        devices = _devices()
+        devices = device_count()
     except ImportError as error:
         return f"CuPy cannot be imported ({first_line(error)}); {INSTALL}"
     except BackendError as error:
@@ -140,8 +139,6 @@ def missing() -> str:
 
 def offers() -> list[str]:
     """The calls that cuDNN has on this GPU, a line for each precision; only where it is usable."""
-    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
-
     return [
         *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
@@ -157,18 +154,18 @@ def fallbacks(network: Network) -> list[Fallback]:
     found: list[Fallback] = []
     for unit in network.units:
         program = _program(network, (unit.name,), Strategy.CONCURRENT, Engine.GRAPH, weights)
-        on_host = [] if program is None else program.fallbacks
-        found += [Fallback(name, kind, unit.name, reason) for name, kind, reason in on_host]
+        found += [Fallback(name, kind, unit.name, reason) for name, kind, reason in program.fallbacks]
     return found
 
 
 def _program(
     network: Network, names: tuple[str, ...], strategy: Strategy, engine: Engine, weights: Weights
-) -> UnitProgram | None:
-    """The calls of units on buffers of their own; None if they launch nothing."""
+) -> UnitProgram:
+    """The calls of units on buffers of their own; none if they launch nothing."""
     indices = [network.unit_index[name] for name in names]
     stage = lower_stage(network, [indices], strategy, engine, in_place=True)
-    return next((launch_program(network, stage, launch, weights) for launch in stage.launches), None)
+    programs = (launch_program(network, stage, launch, weights) for launch in stage.launches)
+    return next(programs, UnitProgram((), 0))
 
 
 class CupyCudnnBackend:
@@ -180,7 +177,7 @@ class CupyCudnnBackend:
         engine: Engine,
         options: CudnnOptions,
         driver: Driver,
-        library: ConvolutionLibrary,
+        library: WithCublas,
         versions: tuple[tuple[str, str], ...] = (),
         cudnn: str = "",
     ) -> None:
@@ -219,8 +216,7 @@ class CupyCudnnBackend:
         @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
             with self._told():
-                program = self._program(network, units, strategy)
-                return Choice() if program is None else self._algorithms.choice(program, variant)
+                return self._algorithms.choice(self._program(network, units, strategy), variant)
 
         return choose
 
@@ -231,8 +227,7 @@ class CupyCudnnBackend:
         choices.
         """
         with self._told():
-            program = self._program(network, (unit,), Strategy.CONCURRENT)
-            return (UnitVariant(FASTEST, 0.0, 0),) if program is None else self._algorithms.variants(program)
+            return self._algorithms.variants(self._program(network, (unit,), Strategy.CONCURRENT))
 
     def divided(self, network: Network) -> Divided:
         """The SMs of the groups of a stage, divided as its price by this GPU's profile has them."""
@@ -247,10 +242,7 @@ class CupyCudnnBackend:
     def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The first plans of cuDNN's ranking within the limit, for a unit of one convolution."""
         with self._told():
-            program = self._program(network, (unit,), Strategy.CONCURRENT)
-            if program is None:
-                raise BackendError(f"unit {unit!r} launches nothing; give one of a single convolution")
-            return self._algorithms.every(program)
+            return self._algorithms.every(self._program(network, (unit,), Strategy.CONCURRENT))
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         check_graph(plan, network)
@@ -307,7 +299,7 @@ class CupyCudnnBackend:
                 ) from error
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
-    def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
+    def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram:
         return _program(network, names, strategy, self._engine, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
@@ -399,16 +391,6 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
         runs[-1].append(plan)
         taken += plan.arena_bytes
     return runs
-
-
-def _devices() -> int:
-    """Number of visible devices; raises BackendError for a CuPy that is too old."""
-    import cupy
-
-    from iossim.backends.cupy_cudnn.cupy_driver import device_count
-
-    check_version("cupy", str(cupy.__version__))
-    return device_count()
 
 
 def _compiler_missing() -> str:

@@ -18,7 +18,8 @@ from itertools import chain
 from statistics import median
 
 from iossim.backends.cupy_cudnn.clock import EMPTY, DeviceTimer
-from iossim.backends.cupy_cudnn.driver import Driver, Graph, Issue, Stream, captured
+from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
+from iossim.backends.cupy_cudnn.lane import Issue, captured
 from iossim.base.errors import first_line, warn_once
 from iossim.execution.lead import Lead
 from iossim.execution.plan import MAIN, Queue, Queued, Record, Wait

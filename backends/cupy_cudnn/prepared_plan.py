@@ -17,7 +17,9 @@ from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, most_workspace
 from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Issue, Lane, Stream
+from iossim.backends.cupy_cudnn.cublas import WithCublas
+from iossim.backends.cupy_cudnn.driver import Driver, Event, Graph, Stream
+from iossim.backends.cupy_cudnn.lane import Issue, Lane
 from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -39,7 +41,7 @@ class Machine:
     """The device and libraries that plans are prepared on."""
 
     driver: Driver
-    library: ConvolutionLibrary
+    library: WithCublas
     algorithms: Algorithms
     #: The lane of a queue, or of its part of a division of the SMs.
     lane: Callable[..., Lane]

@@ -15,7 +15,7 @@ from host_device import KERNEL_US, HostDriver
 from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine

@@ -10,7 +10,7 @@ from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable, engines_first, target_of
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan, Executable, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv

@@ -16,7 +16,7 @@ from host_kernels import host_kernel
 from random_networks import random_network
 
 from iossim.backends.cupy_cudnn.clock import FLUSH
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS, Conditions
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.stored_measurements import measurement_set
