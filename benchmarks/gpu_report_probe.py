@@ -10,11 +10,11 @@ from statistics import median
 import numpy as np
 from gpu_report_kernels import COPIED_A_THREAD, COPY, EMPTY, FLOPS_A_STEP, MULTIPLY_ADD, PLACEMENT
 
+from iossim.backends.cupy_cudnn.capture import Issue, Lane, captured
 from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock, cycles
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.cublas import WithCublas
 from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Graph, Kernel
-from iossim.backends.cupy_cudnn.lane import Issue, Lane, captured
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.lead import Lead
 

@@ -20,13 +20,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
+from iossim.backends.cupy_cudnn.capture import Lane
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.cublas import WithCublas
 from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import Driver, device_count
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
-from iossim.backends.cupy_cudnn.lane import Lane
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -95,7 +95,7 @@ def created(
         library = WithCublas(
             CudnnGraphs(settings), settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0]
         )
-        return kind(precision, engine, settings, driver, library, library.versions, str(the_only() or ""))
+        return kind(precision, engine, settings, driver, library)
     except RuntimeError as error:  # the base of both libraries' errors: no context, no handle
         raise BackendError(
             f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
@@ -172,25 +172,17 @@ class CupyCudnnBackend:
     """See :class:`iossim.execution.backend.Backend`. The driver and the library are the boundary to the device."""
 
     def __init__(
-        self,
-        precision: Precision,
-        engine: Engine,
-        options: CudnnOptions,
-        driver: Driver,
-        library: WithCublas,
-        versions: tuple[tuple[str, str], ...] = (),
-        cudnn: str = "",
+        self, precision: Precision, engine: Engine, options: CudnnOptions, driver: Driver, library: WithCublas
     ) -> None:
-        #: Version and file of the cuDNN in use.
-        self.cudnn = cudnn
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
         self._options = options
         self._lanes: dict[tuple[Queue, Part | None], Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
         facts = driver.facts
+        libraries = tuple(sorted((*facts.libraries, *library.versions)))
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
-        where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
+        where |= {**dict(libraries), **dict(options.pairs)}
         kept = KeptChoices(options.choices, where)
         timing = CandidateTiming(self._lane(MAIN), self._clock)
         self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
@@ -199,7 +191,6 @@ class CupyCudnnBackend:
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
         under = device_of_product(facts.name), str(precision), str(engine), options.layout_for(precision)
-        libraries = tuple(sorted((*facts.libraries, *versions)))
         self.context = Context("cupy_cudnn", *under, facts.driver, libraries, options.pairs)
 
     def context_of(self, network: Network) -> Context:

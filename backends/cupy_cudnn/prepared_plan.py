@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, most_workspace
-from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
+from iossim.backends.cupy_cudnn.capture import Issue, Lane, capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.cublas import WithCublas
 from iossim.backends.cupy_cudnn.driver import Driver, Event, Graph, Stream
-from iossim.backends.cupy_cudnn.lane import Issue, Lane
 from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense

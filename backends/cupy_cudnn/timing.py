@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.capture import captured
 from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, WorkingClock
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
-from iossim.backends.cupy_cudnn.lane import captured
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
 from iossim.execution.backend import EMPTY_GRAPH, Progress, Samples, Timing, ignore

@@ -44,7 +44,8 @@ class HostBackend(CupyCudnnBackend):
     ) -> None:
         self.driver = driver or HostDriver()
         self.library = HostLibrary(self.driver, plans_of)
-        super().__init__(precision, engine, CudnnOptions(**options), self.driver, self.library, versions)  # type: ignore[arg-type]
+        self.library.versions = versions
+        super().__init__(precision, engine, CudnnOptions(**options), self.driver, self.library)  # type: ignore[arg-type]
 
     @property
     def planning(self) -> SimpleNamespace:

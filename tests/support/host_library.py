@@ -34,6 +34,7 @@ class HostLibrary:
     """
 
     refusals: tuple[type[Exception], ...] = (RefusalError, RuntimeError)
+    versions: tuple[tuple[str, str], ...] = ()
 
     def __init__(
         self, driver: HostDriver, plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.lane import captured
+from iossim.backends.cupy_cudnn.capture import captured
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import ScheduleError
