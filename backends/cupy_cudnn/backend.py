@@ -28,7 +28,7 @@ from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version,
 from iossim.backends.cupy_cudnn.driver import Driver, device_count
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
-from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
+from iossim.backends.cupy_cudnn.prepared_plan import Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.views import Memory, dense
@@ -174,20 +174,19 @@ class CupyCudnnBackend:
     def __init__(
         self, precision: Precision, engine: Engine, options: CudnnOptions, driver: Driver, library: WithCublas
     ) -> None:
-        self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
+        self._precision, self._engine, self.driver, self.library = precision, engine, driver, library
         self._options = options
         self._lanes: dict[tuple[Queue, Part | None], Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
-        self._clock = WorkingClock(driver, self._lane(MAIN).stream)
+        self._clock = WorkingClock(driver, self.lane(MAIN).stream)
         facts = driver.facts
         libraries = tuple(sorted((*facts.libraries, *library.versions)))
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
         where |= {**dict(libraries), **dict(options.pairs)}
         kept = KeptChoices(options.choices, where)
-        timing = CandidateTiming(self._lane(MAIN), self._clock)
-        self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
-        #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.
-        self.machine = Machine(driver, library, self._algorithms, self._lane)
+        timing = CandidateTiming(self.lane(MAIN), self._clock)
+        #: What chooses among the ways to run convolutions.
+        self.chooser = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
         under = device_of_product(facts.name), str(precision), str(engine), options.layout_for(precision)
@@ -207,7 +206,7 @@ class CupyCudnnBackend:
         @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
             with self._told():
-                return self._algorithms.choice(self._program(network, units, strategy), variant)
+                return self.chooser.choice(self._program(network, units, strategy), variant)
 
         return choose
 
@@ -218,7 +217,7 @@ class CupyCudnnBackend:
         choices.
         """
         with self._told():
-            return self._algorithms.variants(self._program(network, (unit,), Strategy.CONCURRENT))
+            return self.chooser.variants(self._program(network, (unit,), Strategy.CONCURRENT))
 
     def divided(self, network: Network) -> Divided:
         """The SMs of the groups of a stage, divided as its price by this GPU's profile has them."""
@@ -233,7 +232,7 @@ class CupyCudnnBackend:
     def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The first plans of cuDNN's ranking within the limit, for a unit of one convolution."""
         with self._told():
-            return self._algorithms.every(self._program(network, (unit,), Strategy.CONCURRENT))
+            return self.chooser.every(self._program(network, (unit,), Strategy.CONCURRENT))
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         check_graph(plan, network)
@@ -260,8 +259,8 @@ class CupyCudnnBackend:
         rounds = timing.warm_up + timing.rounds
         with self._told():
             if self._stopwatch is None:
-                self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream, self._clock)
-            for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):
+                self._stopwatch = Stopwatch(self.driver, self.lane(MAIN).stream, self._clock)
+            for together in _fitting(planned, ARENA_SHARE * self.driver.free_bytes()):
                 before = len(samples)
                 made = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
 
@@ -276,13 +275,13 @@ class CupyCudnnBackend:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Raise failures of the device or of cuDNN as one line: DeviceLostError if nothing can run any more."""
-        failures = self._driver.failures
+        failures = self.driver.failures
         try:
             yield
-        except (*failures, *self._library.refusals) as error:
+        except (*failures, *self.library.refusals) as error:
             reason = first_line(error)
             try:
-                self._driver.synchronize()
+                self.driver.synchronize()
             except failures as lost:
                 raise DeviceLostError(
                     f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a "
@@ -296,9 +295,9 @@ class CupyCudnnBackend:
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
         """A plan ready to run on random inputs, and its outputs when it runs call by call."""
         check_graph(plan, network)
-        prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
+        prepared = PreparedPlan(self.lane, self.chooser, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)
-        Run(self._driver, prepared).run()
+        Run(self.driver, prepared).run()
         expected = self._outputs(prepared)
         run = self._ready(prepared)
         prepared.poison()
@@ -307,17 +306,17 @@ class CupyCudnnBackend:
 
     def _recorded(self, network: Network, plan: Plan) -> Run:
         """A plan ready to run under the engine, without inputs yet."""
-        prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
+        prepared = PreparedPlan(self.lane, self.chooser, network, self._weights_of(network), plan)
         if self._engine is Engine.GRAPH:
-            Run(self._driver, prepared).run()
+            Run(self.driver, prepared).run()
         return self._ready(prepared)
 
     def _make_inputs(self, prepared: PreparedPlan, seed: int) -> None:
         for number, name in enumerate(prepared.plan.inputs):
             storage = prepared.plan.buffers[prepared.plan.region(name).storage]
             view = dense(Memory("storage", storage.name), storage.type.shape, dtype=storage.type.dtype)
-            self._lane(MAIN).kernel(randomise(view, seed * 31 + number), prepared.address)()
-        self._driver.synchronize()
+            self.lane(MAIN).kernel(randomise(view, seed * 31 + number), prepared.address)()
+        self.driver.synchronize()
 
     def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
         types = {name: prepared.plan.buffers[name].type for name in prepared.plan.outputs}
@@ -335,12 +334,13 @@ class CupyCudnnBackend:
             )
 
     def _ready(self, prepared: PreparedPlan) -> Run:
-        return Run(self._driver, prepared, self._lane(MAIN).stream if self._engine.is_recorded else None)
+        return Run(self.driver, prepared, self.lane(MAIN).stream if self._engine.is_recorded else None)
 
-    def _lane(self, queue: Queue, part: Part | None = None) -> Lane:
+    def lane(self, queue: Queue, part: Part | None = None) -> Lane:
+        """The lane of a queue, or of its part of a division of the SMs."""
         if (queue, part) not in self._lanes:
-            stream = self._driver.stream() if part is None else self._driver.stream_of_part(*part)
-            self._lanes[queue, part] = Lane(self._driver, self._library, stream, self._library.handle(stream))
+            stream = self.driver.stream() if part is None else self.driver.stream_of_part(*part)
+            self._lanes[queue, part] = Lane(self.driver, self.library, stream, self.library.handle(stream))
         return self._lanes[queue, part]
 
     def _weights_of(self, network: Network) -> Weights:
@@ -351,13 +351,13 @@ class CupyCudnnBackend:
                     f"{self._precision}; give `dtype` {network.precision.storage}"
                 )
             last = self.context_of(network).layout == "nhwc"
-            self._weights[network] = Weights(network.graph, self._driver, last, self._options.tf32)
+            self._weights[network] = Weights(network.graph, self.driver, last, self._options.tf32)
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
         """Move a buffer from or to the host's array; one that is not dense, with what lies between its elements."""
         view = prepared.view(name)
-        address, driver = prepared.address(view), self._driver
+        address, driver = prepared.address(view), self.driver
         if view.is_dense:
             (driver.write if into else driver.read)(address, array)
             return

@@ -72,7 +72,7 @@ class TensorProgram:
 class TensorBackend(CupyCudnnBackend):
     """Backend ``cupy_cudnn`` under the graph engine, on a :class:`TensorDriver`."""
 
-    _driver: TensorDriver
+    driver: TensorDriver
 
     def program(self, network: Network, plan: Plan, weights: Mapping[Constant, torch.Tensor]) -> TensorProgram:
         """A plan in memory of its own; ``weights`` are tensors on the device that stand for constants of the network.
@@ -87,17 +87,17 @@ class TensorBackend(CupyCudnnBackend):
             tensor = None if constant is None else weights.get(constant)
             if tensor is None or not tensor.permute(order).is_contiguous() or tensor.data_ptr() % _ALIGNMENT:
                 return None
-            return self._driver.adopt(tensor)
+            return self.driver.adopt(tensor)
 
         with self._told():
-            self._driver.synchronize()  # what used the memory before may still run in a stream of its caller
+            self.driver.synchronize()  # what used the memory before may still run in a stream of its caller
             own = self._weights_of(network)
             own.at_hand = at_hand
             run = self._recorded(network, plan)
             if not run.is_one_graph:
                 raise BackendError("an op of it would run on the host, which the graph of a module cannot wait for")
             arena = run.prepared.arena.holder
-            return TensorProgram(run, self._driver, dict(views(run.prepared.plan, arena, own.layout)))
+            return TensorProgram(run, self.driver, dict(views(run.prepared.plan, arena, own.layout)))
 
 
 @cache
