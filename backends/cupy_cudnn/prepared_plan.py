@@ -240,11 +240,6 @@ class Run:
     def is_one_graph(self) -> bool:
         return len(self.graphs) == len(self._steps) == 1
 
-    def launch(self, stream: Stream) -> None:
-        """Launch all graphs in a stream, in which nothing needs to wait between two."""
-        for graph in self.graphs:
-            self._driver.launch_graph(graph, stream)
-
     def run(self) -> None:
         """Issue all, and return when the device has run all."""
         for step in self._steps or [[]]:

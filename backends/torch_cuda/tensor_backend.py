@@ -59,14 +59,14 @@ class TensorDriver(Driver):
 
 @dataclass(frozen=True, eq=False)
 class TensorProgram:
-    """A recorded plan; ``tensors`` holds each buffer. :meth:`run` returns before the device has run it."""
+    """A plan recorded as one graph; ``tensors`` holds each buffer. :meth:`run` returns before the device has run it."""
 
     _run: Run
     _driver: TensorDriver
     tensors: Mapping[str, torch.Tensor]
 
     def run(self) -> None:
-        self._run.launch(self._driver.callers_stream())
+        self._driver.launch_graph(self._run.graphs[0], self._driver.callers_stream())
 
 
 class TensorBackend(CupyCudnnBackend):
