@@ -83,7 +83,7 @@ class DeviceFacts:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Device memory that lives as long as this object, which has its ``holder``."""
+    """Device memory at an ``address``; it lives as long as its ``holder``, which this object keeps."""
 
     holder: Any
     address: int

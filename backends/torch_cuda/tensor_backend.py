@@ -28,8 +28,8 @@ _ALIGNMENT = 16
 
 
 class TensorDriver(Driver):
-    """PyTorch's allocator gives memory, tensors of bytes, in a stream of the driver's own: no other stream gets what is
-    freed.
+    """Driver whose memory is PyTorch's: tensors of bytes, allocated in a stream of its own, so that no other stream gets
+    what is freed.
     """
 
     def __init__(self) -> None:
