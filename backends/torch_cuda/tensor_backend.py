@@ -28,9 +28,7 @@ _ALIGNMENT = 16
 
 
 class TensorDriver(Driver):
-    """Driver whose memory is PyTorch's: tensors of bytes, allocated in a stream of its own, so that no other stream gets
-    what is freed.
-    """
+    """Driver whose memory is tensors of bytes, made in a stream of its own, so that no other gets what is freed."""
 
     def __init__(self) -> None:
         super().__init__()
