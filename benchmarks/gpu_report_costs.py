@@ -49,9 +49,8 @@ def _costs(job: Job, backend: CupyCudnnBackend) -> dict[str, Callable[[], Mappin
     """Measurements, by their subject."""
     from gpu_report_probe import Probe
 
-    machine = backend.machine
-    probe = Probe(machine.driver, machine.library, machine.lane, job.settings.cost_rounds)
-    l2_bytes = machine.driver.facts.l2_bytes
+    probe = Probe(backend.driver, backend.library, backend.lane, job.settings.cost_rounds)
+    l2_bytes = backend.driver.facts.l2_bytes
     costs: dict[str, Callable[[], Mapping[str, Any]]] = {
         "graph: empty": lambda: {"us": probe.empty_graph_us()},
         "graph: chain": lambda: _chains(probe.graph_chains(CHAINS)),

@@ -187,7 +187,7 @@ class Job:
 
         for engine, backend in self._backends.items():
             if isinstance(backend, CupyCudnnBackend):
-                algorithms, timing = backend.machine.algorithms, backend.machine.algorithms.timing
+                algorithms, timing = backend.chooser, backend.chooser.timing
                 counts = {
                     "convolutions": len(algorithms.known),
                     "plans_built": timing.lane.library.built,

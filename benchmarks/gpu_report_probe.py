@@ -10,18 +10,11 @@ from statistics import median
 import numpy as np
 from gpu_report_kernels import COPIED_A_THREAD, COPY, EMPTY, FLOPS_A_STEP, MULTIPLY_ADD, PLACEMENT
 
+from iossim.backends.cupy_cudnn.capture import Issue, Lane, captured
 from iossim.backends.cupy_cudnn.clock import DeviceTimer, WorkingClock, cycles
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
-from iossim.backends.cupy_cudnn.driver import (
-    Allocation,
-    ConvolutionLibrary,
-    Driver,
-    Graph,
-    Issue,
-    Kernel,
-    Lane,
-    captured,
-)
+from iossim.backends.cupy_cudnn.cublas import WithCublas
+from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Graph, Kernel
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.lead import Lead
 
@@ -62,7 +55,7 @@ class Chains:
 class Probe:
     """Measures on the lanes of one device; each time is the median of ``rounds``."""
 
-    def __init__(self, driver: Driver, library: ConvolutionLibrary, lanes: Callable[[int], Lane], rounds: int) -> None:
+    def __init__(self, driver: Driver, library: WithCublas, lanes: Callable[[int], Lane], rounds: int) -> None:
         self._driver, self._library, self._lanes, self._rounds = driver, library, lanes, rounds
         self._main = lanes(0).stream
         self._timer = DeviceTimer(driver, self._main)

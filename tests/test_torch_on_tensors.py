@@ -36,12 +36,12 @@ class TensorHostMemory(HostMemory):
             whole = torch.full((size_bytes + 512,), 0xFF, dtype=torch.uint8)
             begin = -whole.data_ptr() % 256
             tensor = whole[begin : begin + size_bytes]
-        self.tensor, self.address, self.size_bytes = tensor, tensor.data_ptr(), size_bytes
+        self.holder, self.address, self.size_bytes = tensor, tensor.data_ptr(), size_bytes
         self._bytes = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
 
 
 class TensorHostDriver(HostDriver):
-    """See :class:`iossim.backends.torch_cuda.tensor_backend.TensorsDriver`; the caller's stream is the host itself."""
+    """See :class:`iossim.backends.torch_cuda.tensor_backend.TensorDriver`; the caller's stream is the host itself."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -71,7 +71,7 @@ class TensorHostDriver(HostDriver):
 
 
 def tensor_host_backend(precision: Precision, seed: int = 0, **options: Any) -> TensorBackend:
-    """A backend on such a device, which its ``_driver`` is."""
+    """A backend on such a device, which its ``driver`` is."""
     driver = TensorHostDriver(seed)
     return TensorBackend(precision, Engine.GRAPH, CudnnOptions(**options), driver, HostLibrary(driver))  # type: ignore[arg-type]
 
@@ -112,7 +112,7 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
     """One graph of kernels and library calls a shape, in the caller's stream; a second process need not search."""
     module, image = branches()
     compiled = iossim.torch.compile(module, image, "v100-sxm2", scheduler="ios-streams")
-    driver = on_tensors[Precision.FP32]._driver
+    driver = on_tensors[Precision.FP32].driver
     # Convolutions with folded batch norms, and those merged with them, have weights of their own.
     adopted = {tensor.data_ptr() for tensor in driver.adopted}
     last = {value.data_ptr() for value in module.right[2].parameters()}
@@ -169,7 +169,7 @@ def test_attention_on_tensors_and_more_shapes_than_are_compiled(
     monkeypatch.setattr(compiled_module, "MOST_SHAPES", 1)
     compiled = iossim.torch.compile(module, x)
     torch.testing.assert_close(compiled(x - 1), module(x - 1), rtol=1e-4, atol=1e-5)
-    assert {tensor.data_ptr() for tensor in on_tensors[Precision.FP32]._driver.adopted} <= {
+    assert {tensor.data_ptr() for tensor in on_tensors[Precision.FP32].driver.adopted} <= {
         value.data_ptr() for value in module.parameters()
     }
     turned = torch.rand(5, 2, 16).transpose(0, 1)

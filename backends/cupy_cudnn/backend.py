@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,12 +20,15 @@ from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
+from iossim.backends.cupy_cudnn.capture import Lane
 from iossim.backends.cupy_cudnn.clock import WorkingClock
+from iossim.backends.cupy_cudnn.cublas import WithCublas
+from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Lane
+from iossim.backends.cupy_cudnn.driver import Driver, device_count
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions, parsed_options
-from iossim.backends.cupy_cudnn.prepared_plan import Machine, Part, PreparedPlan, Run, launch_program
+from iossim.backends.cupy_cudnn.prepared_plan import Part, PreparedPlan, Run, launch_program
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.views import Memory, dense
@@ -71,13 +73,13 @@ Made = TypeVar("Made", bound="CupyCudnnBackend")
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
     """The backend; raises OptionError for an unknown option or precision, BackendError if it cannot run here."""
-    return created(CupyCudnnBackend, "iossim.backends.cupy_cudnn.cupy_driver:CupyDriver", precision, engine, options)
+    return created(CupyCudnnBackend, Driver, precision, engine, options)
 
 
 def created(
-    kind: type[Made], driver_class: str, precision: Precision, engine: Engine, options: Mapping[str, str]
+    kind: type[Made], driven_by: type[Driver], precision: Precision, engine: Engine, options: Mapping[str, str]
 ) -> Made:
-    """A backend of a given class, on a driver of the class ``MODULE:CLASS``; raises as :func:`create`."""
+    """A backend of a given class, on a driver of a given class; raises as :func:`create`."""
     if precision not in PRECISIONS:
         raise OptionError(
             f"backend cupy_cudnn computes in {', '.join(PRECISIONS)}, not in {precision}, for which networks have no "
@@ -86,17 +88,14 @@ def created(
     settings = parsed_options(precision, options)
     if reason := missing():
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
-    from iossim.backends.cupy_cudnn.cublas import WithCublas
-    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
-
     try:
-        driver: Driver = resolve_name(driver_class)()
+        driver = driven_by()
         if engine.facts.divides_sms:
             GreenContexts(driver_library())  # refused before anything is planned
         library = WithCublas(
             CudnnGraphs(settings), settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0]
         )
-        return kind(precision, engine, settings, driver, library, library.versions, str(the_only() or ""))
+        return kind(precision, engine, settings, driver, library)
     except RuntimeError as error:  # the base of both libraries' errors: no context, no handle
         raise BackendError(
             f"backend cupy_cudnn cannot begin on this GPU: {first_line(error)}; see 'nvidia-smi'"
@@ -111,7 +110,7 @@ def missing() -> str:
     if find_spec("cupy") is None:
         return f"CuPy is not installed; {INSTALL}"
     try:
-        devices = _devices()
+        devices = device_count()
     except ImportError as error:
         return f"CuPy cannot be imported ({first_line(error)}); {INSTALL}"
     except BackendError as error:
@@ -140,8 +139,6 @@ def missing() -> str:
 
 def offers() -> list[str]:
     """The calls that cuDNN has on this GPU, a line for each precision; only where it is usable."""
-    from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, offers_in_words
-
     return [
         *offers_in_words(lambda precision: CudnnGraphs(CudnnOptions(tf32=precision is Precision.TF32))),
         "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
@@ -157,52 +154,42 @@ def fallbacks(network: Network) -> list[Fallback]:
     found: list[Fallback] = []
     for unit in network.units:
         program = _program(network, (unit.name,), Strategy.CONCURRENT, Engine.GRAPH, weights)
-        on_host = [] if program is None else program.fallbacks
-        found += [Fallback(name, kind, unit.name, reason) for name, kind, reason in on_host]
+        found += [Fallback(name, kind, unit.name, reason) for name, kind, reason in program.fallbacks]
     return found
 
 
 def _program(
     network: Network, names: tuple[str, ...], strategy: Strategy, engine: Engine, weights: Weights
-) -> UnitProgram | None:
-    """The calls of units on buffers of their own; None if they launch nothing."""
+) -> UnitProgram:
+    """The calls of units on buffers of their own; none if they launch nothing."""
     indices = [network.unit_index[name] for name in names]
     stage = lower_stage(network, [indices], strategy, engine, in_place=True)
-    return next((launch_program(network, stage, launch, weights) for launch in stage.launches), None)
+    programs = (launch_program(network, stage, launch, weights) for launch in stage.launches)
+    return next(programs, UnitProgram((), 0))
 
 
 class CupyCudnnBackend:
     """See :class:`iossim.execution.backend.Backend`. The driver and the library are the boundary to the device."""
 
     def __init__(
-        self,
-        precision: Precision,
-        engine: Engine,
-        options: CudnnOptions,
-        driver: Driver,
-        library: ConvolutionLibrary,
-        versions: tuple[tuple[str, str], ...] = (),
-        cudnn: str = "",
+        self, precision: Precision, engine: Engine, options: CudnnOptions, driver: Driver, library: WithCublas
     ) -> None:
-        #: Version and file of the cuDNN in use.
-        self.cudnn = cudnn
-        self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
+        self._precision, self._engine, self.driver, self.library = precision, engine, driver, library
         self._options = options
         self._lanes: dict[tuple[Queue, Part | None], Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
-        self._clock = WorkingClock(driver, self._lane(MAIN).stream)
+        self._clock = WorkingClock(driver, self.lane(MAIN).stream)
         facts = driver.facts
+        libraries = tuple(sorted((*facts.libraries, *library.versions)))
         where = {"device": facts.name, "precision": str(precision), "driver": facts.driver}
-        where |= {**dict((*facts.libraries, *versions)), **dict(options.pairs)}
+        where |= {**dict(libraries), **dict(options.pairs)}
         kept = KeptChoices(options.choices, where)
-        timing = CandidateTiming(self._lane(MAIN), self._clock)
-        self._algorithms = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
-        #: The driver, cuDNN, its choices, and the lanes, on which plans are prepared.
-        self.machine = Machine(driver, library, self._algorithms, self._lane)
+        timing = CandidateTiming(self.lane(MAIN), self._clock)
+        #: What chooses among the ways to run convolutions.
+        self.chooser = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None
         under = device_of_product(facts.name), str(precision), str(engine), options.layout_for(precision)
-        libraries = tuple(sorted((*facts.libraries, *versions)))
         self.context = Context("cupy_cudnn", *under, facts.driver, libraries, options.pairs)
 
     def context_of(self, network: Network) -> Context:
@@ -219,8 +206,7 @@ class CupyCudnnBackend:
         @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
             with self._told():
-                program = self._program(network, units, strategy)
-                return Choice() if program is None else self._algorithms.choice(program, variant)
+                return self.chooser.choice(self._program(network, units, strategy), variant)
 
         return choose
 
@@ -231,8 +217,7 @@ class CupyCudnnBackend:
         choices.
         """
         with self._told():
-            program = self._program(network, (unit,), Strategy.CONCURRENT)
-            return (UnitVariant(FASTEST, 0.0, 0),) if program is None else self._algorithms.variants(program)
+            return self.chooser.variants(self._program(network, (unit,), Strategy.CONCURRENT))
 
     def divided(self, network: Network) -> Divided:
         """The SMs of the groups of a stage, divided as its price by this GPU's profile has them."""
@@ -247,10 +232,7 @@ class CupyCudnnBackend:
     def algorithms(self, network: Network, unit: str) -> list[UnitVariant]:
         """The first plans of cuDNN's ranking within the limit, for a unit of one convolution."""
         with self._told():
-            program = self._program(network, (unit,), Strategy.CONCURRENT)
-            if program is None:
-                raise BackendError(f"unit {unit!r} launches nothing; give one of a single convolution")
-            return self._algorithms.every(program)
+            return self.chooser.every(self._program(network, (unit,), Strategy.CONCURRENT))
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         check_graph(plan, network)
@@ -277,8 +259,8 @@ class CupyCudnnBackend:
         rounds = timing.warm_up + timing.rounds
         with self._told():
             if self._stopwatch is None:
-                self._stopwatch = Stopwatch(self._driver, self._lane(MAIN).stream, self._clock)
-            for together in _fitting(planned, ARENA_SHARE * self._driver.free_bytes()):
+                self._stopwatch = Stopwatch(self.driver, self.lane(MAIN).stream, self._clock)
+            for together in _fitting(planned, ARENA_SHARE * self.driver.free_bytes()):
                 before = len(samples)
                 made = [self._made_ready(network, plan, seed) for seed, plan in enumerate(together, before)]
 
@@ -293,13 +275,13 @@ class CupyCudnnBackend:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Raise failures of the device or of cuDNN as one line: DeviceLostError if nothing can run any more."""
-        failures = self._driver.failures
+        failures = self.driver.failures
         try:
             yield
-        except (*failures, *self._library.refusals) as error:
+        except (*failures, *self.library.refusals) as error:
             reason = first_line(error)
             try:
-                self._driver.synchronize()
+                self.driver.synchronize()
             except failures as lost:
                 raise DeviceLostError(
                     f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a "
@@ -307,15 +289,15 @@ class CupyCudnnBackend:
                 ) from error
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 
-    def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
+    def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram:
         return _program(network, names, strategy, self._engine, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
         """A plan ready to run on random inputs, and its outputs when it runs call by call."""
         check_graph(plan, network)
-        prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
+        prepared = PreparedPlan(self.lane, self.chooser, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)
-        Run(self._driver, prepared).run()
+        Run(self.driver, prepared).run()
         expected = self._outputs(prepared)
         run = self._ready(prepared)
         prepared.poison()
@@ -324,17 +306,17 @@ class CupyCudnnBackend:
 
     def _recorded(self, network: Network, plan: Plan) -> Run:
         """A plan ready to run under the engine, without inputs yet."""
-        prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
+        prepared = PreparedPlan(self.lane, self.chooser, network, self._weights_of(network), plan)
         if self._engine is Engine.GRAPH:
-            Run(self._driver, prepared).run()
+            Run(self.driver, prepared).run()
         return self._ready(prepared)
 
     def _make_inputs(self, prepared: PreparedPlan, seed: int) -> None:
         for number, name in enumerate(prepared.plan.inputs):
             storage = prepared.plan.buffers[prepared.plan.region(name).storage]
             view = dense(Memory("storage", storage.name), storage.type.shape, dtype=storage.type.dtype)
-            self._lane(MAIN).kernel(randomise(view, seed * 31 + number), prepared.address)()
-        self._driver.synchronize()
+            self.lane(MAIN).kernel(randomise(view, seed * 31 + number), prepared.address)()
+        self.driver.synchronize()
 
     def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
         types = {name: prepared.plan.buffers[name].type for name in prepared.plan.outputs}
@@ -352,12 +334,13 @@ class CupyCudnnBackend:
             )
 
     def _ready(self, prepared: PreparedPlan) -> Run:
-        return Run(self._driver, prepared, self._lane(MAIN).stream if self._engine.is_recorded else None)
+        return Run(self.driver, prepared, self.lane(MAIN).stream if self._engine.is_recorded else None)
 
-    def _lane(self, queue: Queue, part: Part | None = None) -> Lane:
+    def lane(self, queue: Queue, part: Part | None = None) -> Lane:
+        """The lane of a queue, or of its part of a division of the SMs."""
         if (queue, part) not in self._lanes:
-            stream = self._driver.stream() if part is None else self._driver.stream_of_part(*part)
-            self._lanes[queue, part] = Lane(self._driver, self._library, stream, self._library.handle(stream))
+            stream = self.driver.stream() if part is None else self.driver.stream_of_part(*part)
+            self._lanes[queue, part] = Lane(self.driver, self.library, stream, self.library.handle(stream))
         return self._lanes[queue, part]
 
     def _weights_of(self, network: Network) -> Weights:
@@ -368,13 +351,13 @@ class CupyCudnnBackend:
                     f"{self._precision}; give `dtype` {network.precision.storage}"
                 )
             last = self.context_of(network).layout == "nhwc"
-            self._weights[network] = Weights(network.graph, self._driver, last, self._options.tf32)
+            self._weights[network] = Weights(network.graph, self.driver, last, self._options.tf32)
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
         """Move a buffer from or to the host's array; one that is not dense, with what lies between its elements."""
         view = prepared.view(name)
-        address, driver = prepared.address(view), self._driver
+        address, driver = prepared.address(view), self.driver
         if view.is_dense:
             (driver.write if into else driver.read)(address, array)
             return
@@ -399,16 +382,6 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
         runs[-1].append(plan)
         taken += plan.arena_bytes
     return runs
-
-
-def _devices() -> int:
-    """Number of visible devices; raises BackendError for a CuPy that is too old."""
-    import cupy
-
-    from iossim.backends.cupy_cudnn.cupy_driver import device_count
-
-    check_version("cupy", str(cupy.__version__))
-    return device_count()
 
 
 def _compiler_missing() -> str:

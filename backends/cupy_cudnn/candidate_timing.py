@@ -14,9 +14,10 @@ from functools import partial
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.capture import Lane, captured
 from iossim.backends.cupy_cudnn.clock import WorkingClock
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import Allocation, Graph, Lane, captured
+from iossim.backends.cupy_cudnn.driver import Allocation, Graph
 from iossim.backends.cupy_cudnn.kernel_text import kernel
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.base.errors import first_line

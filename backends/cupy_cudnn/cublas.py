@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs
+from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, EnginePlan, Executable, target_of, target_text
 from iossim.backends.cupy_cudnn.cudnn_library import load_package, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable, Stream, target_of, target_text
+from iossim.backends.cupy_cudnn.driver import Stream
 from iossim.backends.cupy_cudnn.views import coalesced
 from iossim.ir.types import DType
 
@@ -221,7 +221,7 @@ class _Handle(NamedTuple):
 
 
 class WithCublas:
-    """cuDNN's plans and, for products, those of cuBLASLt before them; see ``ConvolutionLibrary``.
+    """cuDNN's plans and, for products, those of cuBLASLt before them; its methods are those of :class:`CudnnGraphs`.
 
     ``cuda`` is the major version of CUDA whose library is taken; where there is none, cuDNN is alone.
     """

@@ -7,7 +7,8 @@ a GPU the same plans are enumerated from a description of one (``properties``), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import ModuleType
@@ -22,13 +23,14 @@ from iossim.backends.cupy_cudnn.convolution import (
     TensorLayout,
 )
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first, target_of, target_text
 from iossim.backends.cupy_cudnn.options import PRECISIONS, CudnnOptions
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.ir.types import DType, Precision
 
+#: Issues a request to a handle's stream: from the addresses of its operands, that of its workspace, and the handle.
+Executable = Callable[[Mapping[str, int], int, Any], None]
 #: What each operand is called in the variant pack.
 UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9} | {f"e{n}": 10 + n for n in range(90)}
 #: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
@@ -36,6 +38,42 @@ ACTIVATIONS = {name: name for name in ("relu", "sigmoid", "tanh", "gelu", "swish
 _TYPES = {DType.FLOAT32: "FLOAT", DType.FLOAT16: "HALF", DType.BFLOAT16: "BFLOAT16", DType.INT8: "INT8"}
 #: So many plans are tried of what is compiled for its activation: one of each engine, each compiled when it is built.
 MOST_COMPILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """One way in which cuDNN runs a convolution: its name for it, and the workspace.
+
+    What is planned for fewer SMs than there are says for how many: ``eng11_k2=1@66``.
+    """
+
+    name: str
+    workspace_bytes: int
+
+
+def target_of(name: str) -> int:
+    """For how many SMs a plan of this name is; 0 for all."""
+    return int(name.partition("@")[2] or 0)
+
+
+def target_text(sms: int) -> str:
+    """Suffix of the name of a plan for so many SMs; none for all of them."""
+    return f"@{sms}" if sms else ""
+
+
+def engines_first(names: Iterable[str]) -> list[str]:
+    """Names of plans, ranked, such that each engine comes once before any comes twice.
+
+    A name is the engine's with its knobs, as cuDNN writes it (``eng11_k2=1_k4=3``). Plans of one engine that differ
+    in knobs take about the same time; engines do not, and a ranking lists an engine's knobs in a row.
+    """
+    seen: Counter[str] = Counter()
+
+    def turn(name: str) -> int:
+        seen[name.partition("_")[0]] += 1
+        return seen[name.partition("_")[0]]
+
+    return sorted(names, key=turn)
 
 
 @dataclass(frozen=True)
@@ -64,6 +102,7 @@ class CudnnGraphs:
 
         self._cudnn: ModuleType = cudnn
         self._allowed = allowed
+        #: Exceptions by which it refuses a plan that it offered; a device that is broken may raise them, too.
         self.refusals: tuple[type[Exception], ...] = (cudnn.cudnnGraphNotSupportedError, RuntimeError)
         self._device: dict[str, Any] = (
             {"handle": cudnn.create_handle()}
@@ -72,6 +111,7 @@ class CudnnGraphs:
         )
         self._types = {dtype: getattr(cudnn.data_type, name) for dtype, name in _TYPES.items()}
         self._planned = cache(self._ranked)
+        #: Number of plans built so far.
         self.built = 0
 
     @property
@@ -82,11 +122,17 @@ class CudnnGraphs:
         )
 
     def handle(self, stream: Any) -> Any:
+        """A handle whose calls go to the stream."""
         handle = self._cudnn.create_handle()
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
 
     def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
+        """The plans that the options allow, for so many SMs (0: all), each name once, by cuDNN's heuristics,
+        :func:`engines_first`.
+
+        Each is built when it is asked for, if it was not before; those that cannot be built are left out.
+        """
         for name in self._planned(convolution, sms).indices:
             plan = self.named(convolution, name)
             if plan is not None:
@@ -97,6 +143,7 @@ class CudnnGraphs:
         return tuple(self._planned(convolution, 0).indices)
 
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
+        """The plan of that name alone, built; None where it is not among :meth:`plans` for its SMs."""
         planned = self._planned(convolution, target_of(name))
         if name not in planned.plans:
             planned.plans[name] = self._build(planned, name) if name in planned.indices else None
@@ -106,7 +153,8 @@ class CudnnGraphs:
         """cuDNN's own reason for having no plan, or not building one; empty where it gave none."""
         return next(iter(self._planned(convolution, 0).refused), "")
 
-    def bind(self, convolution: Asked, plan: str) -> partial[None]:
+    def bind(self, convolution: Asked, plan: str) -> Executable:
+        """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
         planned = self._planned(convolution, target_of(plan))

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from iossim.execution.backend import BackendError
 
@@ -34,16 +33,6 @@ CUBLAS_NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 VERSIONS = {"cupy": ("13.6", ""), "nvidia-cudnn": ("9.10", ""), "nvidia-cudnn-frontend": ("1.24.1", "1.29")}
 _SPELLING = re.compile(r"libcudnn\.so(\.\d+)*")
 _MAPS = Path("/proc/self/maps")
-
-
-class Copy(NamedTuple):
-    """One cuDNN: its version (``9.19.0``) and its file."""
-
-    version: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.version} of {self.path}"
 
 
 def make_findable() -> None:
@@ -86,25 +75,26 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def the_only() -> Copy | None:
-    """The cuDNN that is loaded, None where that is not known; raises BackendError for two versions."""
+def the_only() -> str:
+    """The cuDNN that is loaded, ``9.19.0 of FILE``, or empty if unknown; raises BackendError for two versions."""
     found = loaded()
-    if len({copy.version for copy in found}) > 1:
+    copies = [f"{version} of {path}" for path, version in found.items()]
+    if len({*found.values()}) > 1:
         raise BackendError(
-            f"two versions of cuDNN are loaded in this process, {' and '.join(map(str, found))}, and do not work "
+            f"two versions of cuDNN are loaded in this process, {' and '.join(copies)}, and do not work "
             "together; install the same version for PyTorch and for iossim, or run without the other"
         )
-    return next(iter(found), None)
+    return copies[0] if copies else ""
 
 
-def loaded() -> list[Copy]:
-    """Every cuDNN in this process, in the order of their files; none where the system does not tell."""
+def loaded() -> dict[str, str]:
+    """The version of every cuDNN in this process, by its file, in their order; none where the system does not tell."""
     try:
         lines = _MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return []
+        return {}
     paths = {parts[5] for line in lines if len(parts := line.split(maxsplit=5)) == 6}
-    return [Copy(_version_of(path), path) for path in sorted(paths) if _SPELLING.fullmatch(Path(path).name)]
+    return {path: _version_of(path) for path in sorted(paths) if _SPELLING.fullmatch(Path(path).name)}
 
 
 def version_text(number: int) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -33,8 +33,6 @@ from iossim.ir.ops.grid_sample import PADDINGS, GridSample
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import DType, TensorType
-
-_Pairs = tuple[tuple[int, ...], ...]
 
 #: The indices of an output; strides are named after them.
 _AXES = ("n", "c", "oy", "ox")
@@ -172,7 +170,7 @@ def local_response_norm(op: LocalResponseNorm, x: View, y: View) -> KernelCall:
 
 
 def _over_windows(
-    name: str, window: _Pairs, x: View, y: View, more: Mapping[str, Argument] | None = None
+    name: str, window: Sequence[tuple[int, ...]], x: View, y: View, more: Mapping[str, Argument] | None = None
 ) -> KernelCall:
     """A call for images ``[N, C, H, W]``: a thread for a few rows of an access's channels."""
     order = sorted(range(4), key=lambda axis: -y.strides[axis] if y.shape[axis] > 1 else -math.inf)

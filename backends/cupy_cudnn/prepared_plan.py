@@ -8,16 +8,16 @@ part of a merged convolution, say) works in memory of its queue's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, most_workspace
-from iossim.backends.cupy_cudnn.capture import capturable, fastest_graph
+from iossim.backends.cupy_cudnn.capture import Issue, Lane, capturable, fastest_graph
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
-from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Issue, Lane, Stream
+from iossim.backends.cupy_cudnn.driver import Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.unit_calls import HostCall, UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -34,17 +34,6 @@ from iossim.schedule.batch import Strategy, UnitVariant
 Part = tuple[tuple[range, ...], int]
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The device and libraries that plans are prepared on."""
-
-    driver: Driver
-    library: ConvolutionLibrary
-    algorithms: Algorithms
-    #: The lane of a queue, or of its part of a division of the SMs.
-    lane: Callable[..., Lane]
-
-
 class _Work(NamedTuple):
     """The calls of a launch, how its convolutions run, and the scratch of both."""
 
@@ -54,26 +43,31 @@ class _Work(NamedTuple):
 
 
 class PreparedPlan:
-    """A plan with memory of its own; :meth:`issues` turns commands into calls, as often as they are needed."""
+    """A plan with memory of its own; :meth:`issues` turns commands into calls, as often as they are needed.
 
-    def __init__(self, machine: Machine, network: Network, weights: Weights, plan: Plan) -> None:
+    ``lane`` gives that of a queue, or of its part of a division of the SMs.
+    """
+
+    def __init__(
+        self, lane: Callable[..., Lane], algorithms: Algorithms, network: Network, weights: Weights, plan: Plan
+    ) -> None:
         self.plan = with_memory(plan)
-        self._machine, self._weights = machine, weights
+        self._lane_of, self._driver, self._weights = lane, lane(MAIN).driver, weights
         self._work: dict[Launch, _Work] = {}
         for launch in self.plan.launches:
             program = launch_program(network, self.plan, launch, weights)
-            timed = machine.algorithms.chosen(program, launch.algorithm)
+            timed = algorithms.chosen(program, launch.algorithm)
             self._work[launch] = _Work(program, timed, program.scratch_bytes + most_workspace(timed))
         for line in remarks(network.name, [op for work in self._work.values() for op in work.program.fallbacks]):
             warn_once(line)
         if {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys():
             warn_once(f"products of fp8 of {network.name!r} dequantise their operands: libraries' own are not called")
-        self.arena = machine.driver.allocate(self.plan.arena_bytes)
+        self.arena = self._driver.allocate(self.plan.arena_bytes)
         self._extra_bytes: dict[Queue, int] = {}  # scratch of the queues with a launch whose workspace is too small
         for launch, work in self._work.items():
             if not self._has_room(launch):
                 self._extra_bytes[launch.queue] = max(self._extra_bytes.get(launch.queue, 0), work.scratch_bytes)
-        self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
+        self._extra = {queue: self._driver.allocate(size) for queue, size in self._extra_bytes.items()}
         self._issued: dict[Launch | Copy, list[Issue]] = {}
         queued = [command for command in self.plan.commands if isinstance(command, Launch | Copy)]
         self._parts = {queued[place]: part for place, part in divisions([one.sms for one in queued]).items()}
@@ -83,13 +77,13 @@ class PreparedPlan:
 
         Waits for events of an earlier segment need no call: the host has waited for them.
         """
-        driver = self._machine.driver
+        driver = self._driver
         events: dict[int, Event] = {}
         found: list[Issue] = []
         streams: dict[Queue, Stream] = {}  # where queues are that run on parts of the device
 
         def stream_of(queue: Queue) -> Stream:
-            return streams.get(queue, self._machine.lane(queue).stream)
+            return streams.get(queue, self._lane_of(queue).stream)
 
         def moved(queue: Queue, stream: Stream) -> None:
             """Continue a queue in another stream, after what it has issued."""
@@ -110,7 +104,7 @@ class PreparedPlan:
                     found.append(partial(driver.record, events[command.event], stream_of(command.queue)))
                 case Wait() if command.event in events:
                     found.append(partial(driver.wait, events[command.event], stream_of(command.queue)))
-        moved(MAIN, self._machine.lane(MAIN).stream)
+        moved(MAIN, self._lane_of(MAIN).stream)
         return found
 
     def through_host(self, segment: Sequence[Queued]) -> Iterator[tuple[bool, list[Queued]]]:
@@ -123,9 +117,9 @@ class PreparedPlan:
 
     def poison(self) -> None:
         """Fill the plan's memory with NaNs, so that an output that no run has written is recognised."""
-        self._machine.driver.poison(self.arena.address, self.plan.arena_bytes)
+        self._driver.poison(self.arena.address, self.plan.arena_bytes)
         for queue, size_bytes in self._extra_bytes.items():
-            self._machine.driver.poison(self._extra[queue].address, size_bytes)
+            self._driver.poison(self._extra[queue].address, size_bytes)
 
     def view(self, name: str) -> View:
         """View of a buffer of the plan."""
@@ -143,7 +137,7 @@ class PreparedPlan:
         return begin + view.offset_bytes
 
     def _lane(self, command: Launch | Copy) -> Lane:
-        return self._machine.lane(command.queue, self._parts.get(command))
+        return self._lane_of(command.queue, self._parts.get(command))
 
     def _has_room(self, launch: Launch) -> bool:
         given_bytes = 0 if launch.workspace is None else self.plan.buffers[launch.workspace].bytes
@@ -245,11 +239,6 @@ class Run:
     @property
     def is_one_graph(self) -> bool:
         return len(self.graphs) == len(self._steps) == 1
-
-    def launch(self, stream: Stream) -> None:
-        """Launch all graphs in a stream, in which nothing needs to wait between two."""
-        for graph in self.graphs:
-            self._driver.launch_graph(graph, stream)
 
     def run(self) -> None:
         """Issue all, and return when the device has run all."""

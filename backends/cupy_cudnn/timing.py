@@ -22,58 +22,47 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
-from typing import Any
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.capture import captured
 from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, WorkingClock
-from iossim.backends.cupy_cudnn.driver import Driver, Stream, captured
+from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
 from iossim.execution.backend import EMPTY_GRAPH, Progress, Samples, Timing, ignore
 from iossim.execution.lead import Lead
 
 
-class Conditions:
-    """Reads NVML where ``nvidia-ml-py`` is installed; without it, tells nothing.
+def conditions(pci_bus: str) -> dict[str, float | str]:
+    """Readings of NVML by name: none without ``nvidia-ml-py``, and without those that the device does not give.
 
     The device is found by its place on the bus (``0000:1b:00.0``): CUDA and NVML number devices differently, and
     CUDA's identifier (UUID) of a part of a GPU (MIG) is one for which NVML tells neither clocks nor power.
     """
-
-    def __init__(self, pci_bus: str) -> None:
-        self._nvml: Any = None
-        try:
-            import pynvml
-        except ImportError:
-            return
-        try:
-            pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus)
-        except pynvml.NVMLError:
-            return
-        self._nvml = pynvml
-
-    def read(self) -> dict[str, float | str]:
-        """Readings by name; one that the device does not give is left out."""
-        nvml = self._nvml
-        if nvml is None:
-            return {}
-        handle = self._handle
-        readings: dict[str, Callable[[], float | str | bytes]] = {
-            "sm_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            "memory_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-            "throttle_reasons": lambda: hex(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
-            "gpu": lambda: nvml.nvmlDeviceGetUUID(handle),
-        }
-        found: dict[str, float | str] = {}
-        for name, reading in readings.items():
-            with suppress(nvml.NVMLError, AttributeError):  # the GPU does not tell, or this version does not ask
-                value = reading()
-                found[name] = value.decode() if isinstance(value, bytes) else value
-        return found
+    try:
+        import pynvml as nvml
+    except ImportError:
+        return {}
+    try:
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus)
+    except nvml.NVMLError:
+        return {}
+    readings: dict[str, Callable[[], float | str | bytes]] = {
+        "sm_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        "memory_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+        "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "throttle_reasons": lambda: hex(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
+        "gpu": lambda: nvml.nvmlDeviceGetUUID(handle),
+    }
+    found: dict[str, float | str] = {}
+    for name, reading in readings.items():
+        with suppress(nvml.NVMLError, AttributeError):  # the GPU does not tell, or this version does not ask
+            value = reading()
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
 
 
 def first_and_last(before: dict[str, float | str], after: dict[str, float | str]) -> dict[str, float | str]:
@@ -109,7 +98,6 @@ class Stopwatch:
 
     def __init__(self, driver: Driver, main: Stream, clock: WorkingClock) -> None:
         self._driver, self._main, self._clock = driver, main, clock
-        self._conditions = Conditions(driver.facts.pci_bus)
         self._flush_elements = FLUSHED * driver.facts.l2_bytes // np.float32().nbytes
         self._flushed = driver.allocate(self._flush_elements * np.float32().nbytes)
         self._flush = driver.kernel(FLUSH, "flush")
@@ -125,7 +113,8 @@ class Stopwatch:
         generator = random.Random(timing.seed)
         wanted = timing.warm_up + timing.rounds
         taken: list[_Round] = []
-        before = self._conditions.read()
+        pci_bus = self._driver.facts.pci_bus
+        before = conditions(pci_bus)
         self._clock.ensure()
         start = {EMPTY_GRAPH: self._empty_graph_us()} if timing.cold and all(run.is_one_graph for run in runs) else {}
         self._sentinel_us()  # loads it
@@ -147,15 +136,15 @@ class Stopwatch:
             progress(min(number, wanted) * len(runs), wanted * len(runs))
         accepted = _undisturbed(taken)[: timing.rounds]
         sentinels = [sentinel for one in taken for sentinel in one.sentinels_us]
-        conditions = first_and_last(before, self._conditions.read())
+        found = first_and_last(before, conditions(pci_bus))
         least_us, most_us = min(sentinels), max(sentinels)
-        conditions |= {"sentinel_first_us": sentinels[0], "sentinel_least_us": least_us, "sentinel_most_us": most_us}
-        conditions |= {"l2": "cold" if timing.cold else "warm", **start}
+        found |= {"sentinel_first_us": sentinels[0], "sentinel_least_us": least_us, "sentinel_most_us": most_us}
+        found |= {"l2": "cold" if timing.cold else "warm", **start}
         return [
             Samples(
                 tuple(one.times_us[index] for one in accepted),
                 len(taken) - len(accepted) + thrown_away[index],
-                {**conditions, "issue_us": leads[index].largest_us, "host_was_behind": float(late[index])},
+                {**found, "issue_us": leads[index].largest_us, "host_was_behind": float(late[index])},
             )
             for index in range(len(runs))
         ]

@@ -47,22 +47,21 @@ def torch_module(
     Weights are buffers on ``device``: the tensor that ``weights`` has for one, else a copy. Raises BackendError naming
     a value whose element type torch does not have.
     """
-    root = torch.nn.Module()
-    traced = fx.Graph()
-    tracer = _Tracer(root, traced)
+    tracer = fx.Tracer()  # it makes a buffer of every tensor that is at hand where a traced function reads one
+    tracer.root, tracer.graph, tracer.tensor_attrs = torch.nn.Module(), fx.Graph(), {}
     values: dict[str, Operand] = {
-        name: fx.Proxy(traced.placeholder(f"input{index}"), tracer) for index, name in enumerate(graph.inputs)
+        name: tracer.create_proxy("placeholder", f"input{index}", (), {}) for index, name in enumerate(graph.inputs)
     }
     for name, constant in graph.constants.items():
         dtype_of(name, constant.type)
-        values[name] = weights[constant] if constant in weights else to_tensor(constant.load(), device)
+        values[name] = weights[constant].detach() if constant in weights else to_tensor(constant.load(), device)
     for node in graph.nodes:
         for name, value in zip(node.outputs, graph.output_types(node), strict=True):
             dtype_of(name, value)
         made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
         values.update(zip(node.outputs, made, strict=True))
-    traced.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
-    module: fx.GraphModule = fx.GraphModule(root, traced).to(device)
+    tracer.graph.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
+    module: fx.GraphModule = fx.GraphModule(tracer.root, tracer.graph).to(device)
     return module.eval()
 
 
@@ -71,31 +70,6 @@ def on_host(network: Network) -> Iterator[str]:
     reasons = ((node, covers(node.op, network.graph.input_types(node))) for node in network.graph.nodes)
     told = ((node.name, getattr(node.op, "op_type", node.op.kind), reason) for node, reason in reasons if reason)
     return remarks(network.name, told)
-
-
-class _Tracer(fx.proxy.GraphAppendingTracer):  # type: ignore[misc]  # of a library that is not read
-    """Makes a buffer of every tensor that is at hand where a traced function reads one."""
-
-    def __init__(self, root: torch.nn.Module, graph: fx.Graph) -> None:
-        super().__init__(graph)
-        self._root = root
-        #: The buffer of each tensor; both are kept, so that no other tensor gets the same identity.
-        self._buffers: dict[int, tuple[torch.Tensor, fx.Node]] = {}
-
-    def create_arg(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return super().create_arg(value)
-        if id(value) not in self._buffers:
-            name = f"constant{len(self._buffers)}"
-            self._root.register_buffer(name, value)
-            self._buffers[id(value)] = value, self.graph.get_attr(name)
-        return self._buffers[id(value)][1]
-
-    def named(self, module: torch.nn.Module) -> str:
-        """The name of a part that is added."""
-        name = f"part{len(list(self._root.children()))}"
-        self._root.add_module(name, module)
-        return name
 
 
 def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> list[torch.Tensor]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, cast
 
 import torch
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, created
-from iossim.backends.cupy_cudnn.driver import Driver
+from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Stream
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.torch_cuda.program import views
 from iossim.execution.backend import BackendError
@@ -28,41 +27,50 @@ from iossim.ir.types import Precision
 _ALIGNMENT = 16
 
 
-class TensorMemory:
-    """Device memory that is a tensor's; it lives as long as this does."""
+class TensorDriver(Driver):
+    """Driver whose memory is tensors of bytes, made in a stream of its own, so that no other gets what is freed."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor, self.address = tensor, tensor.data_ptr()
+    def __init__(self) -> None:
+        super().__init__()
+        if torch.cuda.current_device():
+            raise BackendError("CuPy runs on the first visible GPU; let CUDA_VISIBLE_DEVICES show this one alone")
+        self._own = torch.cuda.Stream()
 
+    def allocate(self, size_bytes: int) -> Allocation:
+        with torch.cuda.stream(self._own):
+            try:
+                return self.adopt(torch.empty(max(1, size_bytes), dtype=torch.uint8, device="cuda"))
+            except torch.OutOfMemoryError:
+                raise self.full(size_bytes) from None
 
-class TensorsDriver(Driver, Protocol):
-    """A driver that allocates tensors of bytes."""
+    def free_bytes(self) -> int:
+        return int(super().free_bytes() + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
 
-    def allocate(self, size_bytes: int) -> TensorMemory: ...
-
-    def adopt(self, tensor: torch.Tensor) -> TensorMemory:
+    def adopt(self, tensor: torch.Tensor) -> Allocation:
         """The memory of a tensor that is on the device."""
+        return Allocation(tensor, tensor.data_ptr())
 
-    def callers_stream(self) -> Any:
+    def callers_stream(self) -> Stream:
         """The stream in which PyTorch issues what the caller asks for."""
+        return self._cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
 
 
 @dataclass(frozen=True, eq=False)
 class TensorProgram:
-    """A recorded plan; ``tensors`` holds each buffer. :meth:`run` returns before the device has run it."""
+    """A plan recorded as one graph; ``tensors`` holds each buffer. :meth:`run` returns before the device has run it."""
 
     _run: Run
-    _driver: TensorsDriver
+    _driver: TensorDriver
     tensors: Mapping[str, torch.Tensor]
 
     def run(self) -> None:
-        self._run.launch(self._driver.callers_stream())
+        self._driver.launch_graph(self._run.graphs[0], self._driver.callers_stream())
 
 
 class TensorBackend(CupyCudnnBackend):
-    """Backend ``cupy_cudnn`` under the graph engine, on a :class:`TensorsDriver`."""
+    """Backend ``cupy_cudnn`` under the graph engine, on a :class:`TensorDriver`."""
 
-    _driver: TensorsDriver
+    driver: TensorDriver
 
     def program(self, network: Network, plan: Plan, weights: Mapping[Constant, torch.Tensor]) -> TensorProgram:
         """A plan in memory of its own; ``weights`` are tensors on the device that stand for constants of the network.
@@ -72,25 +80,25 @@ class TensorBackend(CupyCudnnBackend):
 
         constants = network.graph.constants  # not the network, which weights do not outlive
 
-        def at_hand(name: str, order: tuple[int, ...]) -> TensorMemory | None:
+        def at_hand(name: str, order: tuple[int, ...]) -> Allocation | None:
             constant = constants.get(name)
             tensor = None if constant is None else weights.get(constant)
             if tensor is None or not tensor.permute(order).is_contiguous() or tensor.data_ptr() % _ALIGNMENT:
                 return None
-            return self._driver.adopt(tensor)
+            return self.driver.adopt(tensor)
 
         with self._told():
-            self._driver.synchronize()  # what used the memory before may still run in a stream of its caller
+            self.driver.synchronize()  # what used the memory before may still run in a stream of its caller
             own = self._weights_of(network)
             own.at_hand = at_hand
             run = self._recorded(network, plan)
             if not run.is_one_graph:
                 raise BackendError("an op of it would run on the host, which the graph of a module cannot wait for")
-            arena = cast(TensorMemory, run.prepared.arena)
-            return TensorProgram(run, self._driver, dict(views(run.prepared.plan, arena.tensor, own.layout)))
+            arena = run.prepared.arena.holder
+            return TensorProgram(run, self.driver, dict(views(run.prepared.plan, arena, own.layout)))
 
 
 @cache
 def tensor_backend(precision: Precision) -> TensorBackend:
     """The backend of a precision, once in a process. Raises BackendError where it cannot run, with the remedy."""
-    return created(TensorBackend, "iossim.backends.torch_cuda.tensor_driver:TensorDriver", precision, Engine.GRAPH, {})
+    return created(TensorBackend, TensorDriver, precision, Engine.GRAPH, {})

@@ -15,7 +15,7 @@ from host_device import KERNEL_US, HostDriver
 from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import Engine
@@ -96,8 +96,7 @@ def test_forked_chains_wait_for_each_other(costs: ModuleType) -> None:
 
     driver = OneByOne()
     backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
-    machine = backend.machine
-    probe = Probe(driver, machine.library, machine.lane, 2)
+    probe = Probe(driver, backend.library, backend.lane, 2)
     assert probe.fork_and_join_us(4, 5) == pytest.approx(3 * 5 * KERNEL_US)
     assert probe.fork_and_join_us(2, 1) == pytest.approx(KERNEL_US)
 

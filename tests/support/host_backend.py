@@ -44,12 +44,13 @@ class HostBackend(CupyCudnnBackend):
     ) -> None:
         self.driver = driver or HostDriver()
         self.library = HostLibrary(self.driver, plans_of)
-        super().__init__(precision, engine, CudnnOptions(**options), self.driver, self.library, versions)  # type: ignore[arg-type]
+        self.library.versions = versions
+        super().__init__(precision, engine, CudnnOptions(**options), self.driver, self.library)  # type: ignore[arg-type]
 
     @property
     def planning(self) -> SimpleNamespace:
         """Counts of what choosing algorithms took so far, and the time for which the device was warmed up."""
-        chosen, timing = self.machine.algorithms, self.machine.algorithms.timing
+        chosen, timing = self.chooser, self.chooser.timing
         counts = {"convolutions": len(chosen.known), "recalled": chosen.recalled, "candidates_timed": timing.timed}
         more = {"plans_built": self.library.built, "warm_up_us": self._clock.spent_us}
         return SimpleNamespace(**counts, **more, refusals=timing.refusals)

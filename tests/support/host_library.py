@@ -10,7 +10,7 @@ from host_device import HostDriver, HostStream
 from numpy.lib.stride_tricks import as_strided
 
 from iossim.backends.cupy_cudnn.convolution import Asked, BackwardData, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable, engines_first, target_of
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan, Executable, engines_first, target_of
 from iossim.ir.op import Array
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
@@ -34,6 +34,7 @@ class HostLibrary:
     """
 
     refusals: tuple[type[Exception], ...] = (RefusalError, RuntimeError)
+    versions: tuple[tuple[str, str], ...] = ()
 
     def __init__(
         self, driver: HostDriver, plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None

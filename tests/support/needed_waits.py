@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.driver import captured
+from iossim.backends.cupy_cudnn.capture import captured
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import ScheduleError
@@ -37,7 +37,7 @@ class Needed:
 def needed_waits(network: Network, plan: Plan, backend: CupyCudnnBackend) -> Needed:
     """Of a plan of one segment with its memory planned, for a backend on the host's device."""
     found = Needed(0)
-    weights = Weights(network.graph, backend.machine.driver)
+    weights = Weights(network.graph, backend.driver)
     for index, command in enumerate(plan.commands):
         if not isinstance(command, Wait):
             continue
@@ -48,11 +48,11 @@ def needed_waits(network: Network, plan: Plan, backend: CupyCudnnBackend) -> Nee
         except ScheduleError:
             found.races += 1
             continue
-        prepared = PreparedPlan(backend.machine, network, weights, without)
+        prepared = PreparedPlan(backend.lane, backend.chooser, network, weights, without)
         (segment,) = segments(without)
         try:
-            captured(backend.machine.driver, backend.machine.lane(MAIN).stream, prepared.issues(segment))
+            captured(backend.driver, backend.lane(MAIN).stream, prepared.issues(segment))
         except AssertionError as error:
             found.captures += any(reason in str(error) for reason in _OUTSIDE)
-        backend.machine.driver.synchronize()  # some of it may have run outside of the capture
+        backend.driver.synchronize()  # some of it may have run outside of the capture
     return found

@@ -5,7 +5,7 @@ built from padding and flips.
 """
 
 # Importing a family registers its functions.
-from iossim.backends.torch_cuda.operators import axes, elementwise, movement, products, windows  # noqa: F401
+from iossim.backends.torch_cuda.operators import arithmetic, movement, products, windows  # noqa: F401
 from iossim.backends.torch_cuda.operators.registry import OnHost, Operand, apply, covers
 
 __all__ = ["OnHost", "Operand", "apply", "covers"]

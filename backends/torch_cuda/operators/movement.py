@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import operator
 from collections.abc import Sequence
@@ -148,8 +147,7 @@ def _blocks(op: DepthToSpace | SpaceToDepth, types: Types, x: Operand) -> Operan
 
 
 def _attributes(op: Foreign) -> dict[str, Any]:
-    node = onnx.NodeProto.FromString(base64.b64decode(op.node))
-    return {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    return {each.name: onnx.helper.get_attribute_value(each) for each in op.parsed().attribute}
 
 
 def _foreign_refusal(op: Foreign, types: Types) -> str:

@@ -96,5 +96,8 @@ def apply(op: Op, operands: Sequence[Operand], types: Types) -> tuple[Operand, .
     traced = next((operand for operand in operands if isinstance(operand, fx.Proxy)), None)
     if traced is None:
         return OnHost(op).forward(*operands)
-    made = traced.tracer.create_proxy("call_module", traced.tracer.named(OnHost(op)), tuple(operands), {})
+    root = traced.tracer.root
+    name = f"part{len(list(root.children()))}"
+    root.add_module(name, OnHost(op))
+    made = traced.tracer.create_proxy("call_module", name, tuple(operands), {})
     return tuple(made[place] for place in range(len(op.infer(types))))

@@ -11,7 +11,7 @@ from random_networks import random_inputs
 from small_networks import UNITS, of_op
 
 from iossim.backends.cupy_cudnn.convolution import Convolution
-from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.execution.backend import BackendError, Choice, DeviceLostError, Timing
 from iossim.execution.engine import Engine

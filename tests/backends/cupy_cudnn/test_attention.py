@@ -21,7 +21,7 @@ from small_networks import OPS, attention_op
 from spelt_attentions import FEATURES, HEADS, LENGTH, attention
 
 from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, literal
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, coalesced, dense, row_major, spread
 from iossim.backends.numpy_reference.execute import evaluate_graph

@@ -40,14 +40,14 @@ class Heard:
 
     def __init__(self, network: Network, plan: Plan, engine: Engine) -> None:
         backend = HostBackend(engine=engine)
-        self.driver, self.library, self.machine = backend.driver, backend.library, backend.machine
-        self.prepared = PreparedPlan(self.machine, network, Weights(network.graph, self.driver), plan)
+        self.driver, self.library, self.lane = backend.driver, backend.library, backend.lane
+        self.prepared = PreparedPlan(self.lane, backend.chooser, network, Weights(network.graph, self.driver), plan)
         self.driver.calls.clear()
         self.library.workspaces.clear()
 
     @property
     def main(self) -> object:
-        return self.machine.lane(MAIN).stream
+        return self.lane(MAIN).stream
 
     def wanted(self, commands: Iterable[Command]) -> list[Step]:
         """What the device should hear: work counts once where it is followed by more on the same stream."""
@@ -67,7 +67,7 @@ class Heard:
         return merged(steps)
 
     def stream(self, queue: Queue) -> int:
-        number: int = self.machine.lane(queue).stream.ptr
+        number: int = self.lane(queue).stream.ptr
         return number
 
 

@@ -19,8 +19,8 @@ from precisions import stored_in
 from iossim.backends.cupy_cudnn import cublas
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cublas import PLANS, WORKSPACE_BYTES, CublasError, Gemm, WithCublas, gemm_of
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan, Executable
 from iossim.backends.cupy_cudnn.cudnn_library import load_package
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable
 from iossim.ir.op import Array
 from iossim.ir.ops.functions import UNARY
 from iossim.ir.types import DType, Precision

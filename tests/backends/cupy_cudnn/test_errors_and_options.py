@@ -60,14 +60,14 @@ def _unloadable() -> int:
         ({"find_spec": {"cudnn": 1}.get}, "CuPy is not installed; pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"),
         ({"find_spec": {"cupy": 1}.get}, "nvidia-cudnn-frontend is not installed; pip install 'iossim[gpu]'"),
         ({"_compiler_missing": lambda: "no libnvrtc"}, "CUDA's run-time compiler cannot be loaded (no libnvrtc); pip install nv"),
-        ({"_devices": lambda: 0}, "no NVIDIA GPU with a driver is visible"),
-        ({"_devices": _unloadable}, "CuPy cannot be imported (libcuda.so.1: cannot open shared object file);"),
+        ({"device_count": lambda: 0}, "no NVIDIA GPU with a driver is visible"),
+        ({"device_count": _unloadable}, "CuPy cannot be imported (libcuda.so.1: cannot open shared object file);"),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_said_with_the_remedy(
     found: dict[str, Callable[..., object]], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = {"find_spec": {"cupy": 1, "cudnn": 1}.get, "_devices": lambda: 1, "_compiler_missing": lambda: ""}
+    usual = {"find_spec": {"cupy": 1, "cudnn": 1}.get, "device_count": lambda: 1, "_compiler_missing": lambda: ""}
     for name, function in (usual | found).items():
         monkeypatch.setattr(module, name, function)
     said = missing_for("cupy_cudnn")

@@ -20,7 +20,7 @@ from torch_op_cases import MORE_CASES
 
 from iossim.backends.cupy_cudnn.backend import fallbacks
 from iossim.backends.cupy_cudnn.convolution import FusedAttention
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.base.errors import say_once
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine

@@ -12,7 +12,7 @@ from host_backend import HostBackend
 from small_networks import UNITS
 
 from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options, usual_choices
 from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine

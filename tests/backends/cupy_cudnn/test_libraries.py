@@ -11,7 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +20,7 @@ from host_device import HostDriver, HostStream
 from host_library import HostLibrary
 from random_networks import random_inputs, random_network, random_schedule
 
-import iossim.backends.cupy_cudnn as package
-from iossim.backends.cupy_cudnn import capture, cudnn_library
+from iossim.backends.cupy_cudnn import capture, cudnn_library, driver
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -159,11 +158,7 @@ def test_versions_are_those_of_the_extra() -> None:
         assert asked[library].endswith(f">={least}{f',<{before}' if before else ''}")
 
 
-if TYPE_CHECKING:
-    from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
-
-MODULE = "iossim.backends.cupy_cudnn.cupy_driver"
-MakeDriver = Callable[..., "CupyDriver"]
+MakeDriver = Callable[..., driver.Driver]
 
 
 class Library(HostLibrary):
@@ -174,25 +169,18 @@ class Library(HostLibrary):
 
 
 @pytest.fixture
-def make_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MakeDriver]:
-    """Makes the driver on a double of CuPy, which it is imported with; forgotten afterwards."""
+def make_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MakeDriver:
+    """Makes the driver on a double of CuPy."""
 
-    def make(device: HostDriver, **options: Any) -> CupyDriver:
+    def make(device: HostDriver, **options: Any) -> driver.Driver:
         cupy = HostCupy(device, **options)
         monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
-        monkeypatch.setitem(sys.modules, "cupy.cuda", cupy.cuda)  # type: ignore[arg-type]
         if "CUPY_CACHE_DIR" not in os.environ:
             monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
-        sys.modules.pop(MODULE, None)
-        from iossim.backends.cupy_cudnn import cupy_driver
+        monkeypatch.setattr(driver, "driver_library", lambda: cupy)
+        return driver.Driver()
 
-        monkeypatch.setattr(cupy_driver, "driver_library", lambda: cupy)
-        return cupy_driver.CupyDriver()
-
-    yield make
-    sys.modules.pop(MODULE, None)
-    if hasattr(package, "cupy_driver"):
-        del package.cupy_driver
+    return make
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -16,8 +16,8 @@ from host_kernels import host_kernel
 from random_networks import random_network
 
 from iossim.backends.cupy_cudnn.clock import FLUSH
-from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS, Conditions
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
+from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS, conditions
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.stored_measurements import measurement_set
 from iossim.execution.backend import Context, Samples, Timing
@@ -314,7 +314,7 @@ class Nvml(SimpleNamespace):
 
 def test_the_device_is_found_by_where_it_is_plugged_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())  # type: ignore[arg-type]
-    read = Conditions(HostDriver().facts.pci_bus).read()
+    read = conditions(HostDriver().facts.pci_bus)
     assert read == {
         "sm_clock_mhz": 1980.0, "memory_clock_mhz": 2619.0, "temperature_c": 60.0, "throttle_reasons": "0x0",
         "gpu": "GPU-busy",
@@ -323,6 +323,6 @@ def test_the_device_is_found_by_where_it_is_plugged_in(monkeypatch: pytest.Monke
 
 def test_a_device_that_nvml_does_not_know_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", Nvml())  # type: ignore[arg-type]
-    assert Conditions("0000:ff:00.0").read() == {}
+    assert conditions("0000:ff:00.0") == {}
     monkeypatch.setitem(sys.modules, "pynvml", None)  # type: ignore[arg-type]
-    assert Conditions("0000:1b:00.0").read() == {}
+    assert conditions("0000:1b:00.0") == {}

@@ -180,7 +180,7 @@ def test_products_by_cublas_and_by_cudnn(kind: str, precision: Precision, backen
         y = b.add(MatMul(), x, w)
     backend = backend_of(precision)
     ways = agrees_in_every_way(backend, b.network([y]), "product")
-    assert any(way.endswith(":cublas") for way in ways) or not isinstance(backend.machine.library, WithCublas), ways
+    assert any(way.endswith(":cublas") for way in ways) or not isinstance(backend.library, WithCublas), ways
 
 
 def third_unit(backend: CupyCudnnBackend, network: Network, engine: Engine = Engine.GRAPH) -> Plan:
@@ -230,7 +230,7 @@ def test_choices_are_kept_and_recalled(tmp_path: Path) -> None:
         choices = backend.choices(network)
         for unit in network.units:
             choices((unit.name,), Strategy.CONCURRENT)
-        counts.append(backend.machine.algorithms)
+        counts.append(backend.chooser)
     first, second = counts
     assert len(first.known) == len(second.known) == second.recalled > 0
     assert second.timing.timed == 0

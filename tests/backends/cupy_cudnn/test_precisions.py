@@ -21,7 +21,7 @@ from quantised_networks import QUANTISED, convolution, scales, whole
 from random_networks import random_inputs, random_network, random_schedule, random_streams
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import copy
 from iossim.backends.cupy_cudnn.views import Memory, dense
 from iossim.backends.numpy_reference.execute import evaluate_graph

@@ -14,7 +14,7 @@ from small_networks import OPS, UNITS, branches, of_op
 from iossim import api
 from iossim.backends.cupy_cudnn import driver_api
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
-from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.base.errors import OptionError, PlanError
 from iossim.cost.capabilities import VariantCostModel

@@ -13,7 +13,7 @@ from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Asked
-from iossim.backends.cupy_cudnn.driver import EnginePlan, Executable
+from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan, Executable
 from iossim.backends.cupy_cudnn.options import parsed_options
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
