@@ -307,7 +307,7 @@ class CupyCudnnBackend:
     def _recorded(self, network: Network, plan: Plan) -> Run:
         """A plan ready to run under the engine, without inputs yet."""
         prepared = PreparedPlan(self.lane, self.chooser, network, self._weights_of(network), plan)
-        if self._engine is Engine.GRAPH:
+        if self._engine.is_recorded:
             Run(self.driver, prepared).run()
         return self._ready(prepared)
 
