@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from evidence.data.data_sets import own_measurements, read_measurements
 from iossim.api import optimize
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.hardware.fits import TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries, WorkClass
+from iossim.hardware.lowering.step import FP32_STORED
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.types import Precision
@@ -71,6 +73,18 @@ def test_a_board_of_less_power_sustains_less() -> None:
     assert linear_us(weak, 8192, 8192, 8192) > 1.5 * linear_us(profile, 8192, 8192, 8192)
     # Few rows need the memory, not the power.
     assert linear_us(weak, 8, 8192, 8192) == pytest.approx(linear_us(profile, 8, 8192, 8192), rel=0.15)
+
+
+def test_products_of_fp32_with_a_vector_take_what_an_h200_took() -> None:
+    measured = read_measurements(own_measurements() / "h200" / "products.jsonl")
+    model, found = KernelModel(device("h200-sxm"), Issue.GRAPH, Libraries.CURRENT), []
+    for row in measured.measurements:
+        step = row.operator.step()
+        if 1 in step.outputs[0].shape and step.precision in FP32_STORED:
+            candidate, prices = model.fastest(step_candidates(step, model.profile))
+            found.append((candidate.algorithm, sum(price.alone_us for price in prices) / row.latency_us))
+    assert len(found) == 12
+    assert all(name == "gemv" and 0.6 < ratio < 1.05 for name, ratio in found), found
 
 
 def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
