@@ -14,10 +14,11 @@ from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.hardware.fits import TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries, WorkClass
-from iossim.hardware.lowering.step import FP32_STORED
+from iossim.hardware.lowering.step import FP32_STORED, Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.ir.types import Precision
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.operator_kinds import parse_description, read_record
 from iossim.models.load import load
 from iossim.prediction.predict import predict
@@ -73,6 +74,20 @@ def test_a_board_of_less_power_sustains_less() -> None:
     assert linear_us(weak, 8192, 8192, 8192) > 1.5 * linear_us(profile, 8192, 8192, 8192)
     # Few rows need the memory, not the power.
     assert linear_us(weak, 8, 8192, 8192) == pytest.approx(linear_us(profile, 8, 8192, 8192), rel=0.15)
+
+
+def test_weights_of_experts_are_read_for_each_image_and_what_all_products_share_once() -> None:
+    model, weight = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED), (64, 2048, 1408)
+
+    def took_us(*leading: int) -> float:
+        x, w = (TensorType(shape, DType.BFLOAT16) for shape in ((*leading, 6, 2048), weight))
+        y = MatMul().output(x, w)
+        step = Step(MatMul(), (Operand(x), Operand(w, is_weight=True)), (y,), 0, Precision.BF16)
+        return sum(price.alone_us for price in model.fastest(step_candidates(step, model.profile))[1])
+
+    one_us = took_us(1, 64)  # 369 MB, of which L2 keeps nothing
+    assert 7 * one_us < took_us(8, 64) < 8.5 * one_us
+    assert took_us() <= one_us
 
 
 def test_products_of_fp32_with_a_vector_take_what_an_h200_took() -> None:

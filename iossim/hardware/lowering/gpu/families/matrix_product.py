@@ -20,6 +20,7 @@ No measurement of these three stands behind their prices. Instructions are count
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -81,9 +82,12 @@ def matrix_product(step: Step) -> list[Candidate]:
     columns = stack.columns, trans_b or stack.columns_are_vectors
     neighbours, others = (rows, columns) if stack.rows_are_neighbours else (columns, rows)
     sizes = neighbours[0], others[0], stack.inner
-    moved = step.activation_bytes, step.weight_bytes, step.bytes_written
     strided = neighbours[1], others[1]
     size = step.operands[0].type.dtype.bytes  # an epilogue may write another type
+    # Matrices that recur in a stack, such as weights of experts for each image, are read again after all the others.
+    each = ((stack.inner * side, math.prod(shape)) for side, shape in ((stack.rows, a), (stack.columns, b)))
+    again = sum(stack.count * one - elements for one, elements in each if elements > one)
+    moved = step.activation_bytes + again * size, step.weight_bytes, step.bytes_written
     product = Product(*sizes, *moved, size, step.precision, stack.count, 2, *strided)
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
     is_one = stack.count == 1
