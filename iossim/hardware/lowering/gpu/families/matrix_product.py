@@ -103,9 +103,8 @@ def matrix_product(step: Step) -> list[Candidate]:
     return [*on_lanes, *on_cores, *([_by_vector(step, max(sizes[:2]))] if is_by_vector else [])]
 
 
-#: Columns, threads and registers of a block that multiplies a matrix and a vector of fp32. An H200's kernels take 1.2
-#: to 1.5 times the price (2.7 to 23 us). Of 16 bits a library's first choice may be such a kernel, of 7 to 12 us;
-#: recorded networks run ``nvjet`` there, but for 50,257 columns.
+#: Columns, threads and registers of a block for a vector of fp32: an H200's kernels take 1.2 to 1.5 times the price
+#: (2.7 to 23 us). Vectors of 16 bits recorded networks multiply by ``nvjet``, except by 50,257 columns.
 _VECTOR_BLOCK = (16, 512, 128)
 
 
