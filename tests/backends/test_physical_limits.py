@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,15 @@ from iossim.calibration.validation import OperatorEvaluation, evaluate_operators
 from iossim.hardware.compute_capability import WARP_THREADS, has_precision
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.names import own_names, shipped_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.normalization import GroupNorm, InstanceNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
-from iossim.ir.types import Precision
+from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.measurement import Operator
 from iossim.measurements.operator_kinds import read_record
 from iossim.models.load import load
@@ -263,6 +265,10 @@ def _compiled_us(record: dict[str, Any], name: str, precision: Precision) -> flo
     model, step = _compiling(name), read_record(record, precision).step()
     if record["op"] == "conv":
         step = replace(step, flops=step.flops + 2 * step.outputs[0].elements)
+    return _us(step, model)
+
+
+def _us(step: Step, model: KernelModel) -> float:
     _, prices = model.fastest(step_candidates(step, model.profile))
     return math.fsum(price.alone_us for price in prices)
 
@@ -307,6 +313,23 @@ def test_rows_of_16_bits_by_a_compiler(name: str, kind: str) -> None:
             assert longer <= 1.5 * narrow + 3.2, (record, narrow, longer)
             if rows > 4096:
                 assert narrow <= 2.0 * rows * columns * 4 / device(name).dram_bandwidth_gbps / 1e3, (record, narrow)
+
+
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "l4", "h100-sxm", "b200"])
+def test_norms_of_groups_and_transposed_convolutions_of_fewer_bits_take_no_longer_by_a_compiler(name: str) -> None:
+    model = _compiling(name)
+    for op, shape in product((InstanceNorm(), GroupNorm(32)), ((1, 32, 8, 8), (8, 256, 64, 64))):
+        times = []
+        for dtype in (DType.FLOAT32, DType.BFLOAT16):
+            x, scale = TensorType(shape, dtype), Operand(TensorType(shape[1:2], dtype), is_weight=True)
+            step = Step(op, (Operand(x), scale, scale), (x,), 8 * x.elements, Precision.BF16)
+            times.append(_us(step, model))
+        assert times[1] <= times[0], (op, shape, times)
+    for batch, size, (kernel, stride) in product((1, 8), (16, 64), ((4, 2), (2, 2), (3, 1))):
+        record = {"op": "conv_transpose", "in_channels": 256, "out_channels": 64, "groups": 1, "batch": batch}
+        record |= {"in_size": size, "kernel": kernel, "stride": stride, "padding": (kernel - stride) // 2}
+        wide, narrow = (_compiled_us(record, name, one) for one in (Precision.FP32, Precision.TF32))
+        assert narrow <= wide + _STARTING_US, (record, wide, narrow)
 
 
 DEVICE = "v100-sxm2"

@@ -7,15 +7,18 @@ from itertools import pairwise
 
 import pytest
 
+from evidence.data.data_sets import own_measurements, read_measurements
 from iossim.api import optimize
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.hardware.fits import TENSOR_SPACE
 from iossim.hardware.load import device
-from iossim.hardware.lowering.kernel import Issue, Libraries, WorkClass
+from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.hardware.lowering.step import FP32_STORED, Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.ir.types import Precision
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.operator_kinds import parse_description, read_record
 from iossim.models.load import load
 from iossim.prediction.predict import predict
@@ -71,6 +74,40 @@ def test_a_board_of_less_power_sustains_less() -> None:
     assert linear_us(weak, 8192, 8192, 8192) > 1.5 * linear_us(profile, 8192, 8192, 8192)
     # Few rows need the memory, not the power.
     assert linear_us(weak, 8, 8192, 8192) == pytest.approx(linear_us(profile, 8, 8192, 8192), rel=0.15)
+
+
+def test_weights_of_experts_are_read_for_each_image_and_what_all_products_share_once() -> None:
+    model, weight = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED), (64, 2048, 1408)
+
+    def took_us(*leading: int) -> float:
+        x, w = (TensorType(shape, DType.BFLOAT16) for shape in ((*leading, 6, 2048), weight))
+        y = MatMul().output(x, w)
+        step = Step(MatMul(), (Operand(x), Operand(w, is_weight=True)), (y,), 0, Precision.BF16)
+        return sum(price.alone_us for price in model.fastest(step_candidates(step, model.profile))[1])
+
+    one_us = took_us(1, 64)  # 369 MB, of which L2 keeps nothing
+    assert 7 * one_us < took_us(8, 64) < 8.5 * one_us
+    assert took_us() <= one_us
+
+
+def over_measured(table: str, libraries: Libraries) -> list[tuple[Step, str, float]]:
+    """Each row of an H200's table, the algorithm that is predicted for it, and its predicted time over the measured."""
+    model, found = KernelModel(device("h200-sxm"), Issue.GRAPH, libraries), []
+    for row in read_measurements(own_measurements() / "h200" / table).measurements:
+        step = row.operator.step()
+        candidate, prices = model.fastest(step_candidates(step, model.profile))
+        found.append((step, candidate.algorithm, sum(price.alone_us for price in prices) / row.latency_us))
+    return found
+
+
+def test_products_of_fp32_with_a_vector_and_attention_by_cudnn_take_what_an_h200_took() -> None:
+    products = over_measured("products.jsonl", Libraries.CURRENT)
+    of_vectors = [one for one in products if 1 in one[0].outputs[0].shape and one[0].precision in FP32_STORED]
+    assert [name for _, name, _ in of_vectors] == ["gemv"] * 12
+    assert all(0.6 < ratio < 1.05 for _, _, ratio in of_vectors)
+    ratios = [ratio for _, _, ratio in over_measured("attention.jsonl", Libraries.COMPILED)]
+    assert len(ratios) == 32
+    assert sum(abs(ratio - 1) for ratio in ratios) < 0.13 * 32
 
 
 def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
@@ -139,7 +176,7 @@ def attention_us(name: str = "h100-sxm", values: dict[str, float] | None = None,
     step = parse_description(f"attention {text}", Precision.FP16).step()
     model = KernelModel(with_values(device(name), values or {}), Issue.GRAPH, Libraries.COMPILED)
     candidate, (price, *_) = model.fastest(step_candidates(step, model.profile))
-    assert candidate.kernels[0].work_class is WorkClass.ATTENTION
+    assert candidate.kernels[0].exponentials
     return float(price.alone_us)
 
 

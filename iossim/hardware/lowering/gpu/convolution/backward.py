@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.lowering.gpu.convolution.gemm import offset_table_bytes
+from iossim.hardware.lowering.gpu.families.convolution import lanes_and_beside
 from iossim.hardware.lowering.gpu.families.matrix_product import split_products
 from iossim.hardware.lowering.gpu.matrix_product import (
     LEAST_INNER,
@@ -42,8 +43,8 @@ from iossim.hardware.lowering.gpu.matrix_product import (
 )
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_families import CONVOLUTIONS
-from iossim.hardware.lowering.gpu.tensor_core_product import on_tensor_cores, parts_bytes, without_tensor_cores
-from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div
+from iossim.hardware.lowering.gpu.tensor_core_product import on_tensor_cores, parts_bytes
+from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass, ceil_div
 from iossim.hardware.lowering.step import ConvolutionShape, Step
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 
@@ -55,16 +56,22 @@ def transposed_convolution(step: Step) -> list[Candidate]:
     sizes = shape.filters // shape.groups, shape.pixels, shape.channels // shape.groups * math.prod(shape.kernel)
     moved = step.activation_bytes, step.weight_bytes, step.bytes_written
     product = Product(*sizes, *moved, shape.element_bytes, shape.on_lanes.precision, shape.groups)
-    is_grouped = shape.groups > 1
-    architectures = None if is_grouped else without_tensor_cores(step.precision, None)
-    work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if is_grouped else WorkClass.IMPLICIT_GEMM
-    found = [
-        Candidate("transposed_" + kernels[0].name, kernels, parts_bytes(kernels), architectures=architectures)
+    work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if shape.groups > 1 else WorkClass.IMPLICIT_GEMM
+    on_lanes = [
+        Candidate("transposed_" + kernels[0].name, kernels, parts_bytes(kernels))
         for tile in TILES
         for kernels in split_products(product, tile, work_class, shape.epilogue_flops, "implicit_gemm")
     ]
-    on_tensor_cores = tensor_core_convolution(shape, is_called_by_engine=False)
-    return [*found, *(replace(one, algorithm=f"transposed_{one.algorithm}") for one in on_tensor_cores)]
+    if shape.groups > 1:
+        return on_lanes
+    elsewhere, beside = lanes_and_beside(on_lanes, step.precision)
+    compiled = frozenset({Libraries.COMPILED})
+    on_tensor_cores = [
+        replace(one, algorithm=f"transposed_{one.algorithm}", libraries=libraries)
+        for libraries in (frozenset(Libraries) - compiled, compiled)
+        for one in tensor_core_convolution(shape, is_called_by_engine=False, is_compiled=libraries == compiled)
+    ]
+    return [*elsewhere, *on_tensor_cores, *beside]
 
 
 def _as_convolution(step: Step) -> ConvolutionShape:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
-from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass
+from iossim.hardware.lowering.kernel import OF_COMPILERS, Candidate, Kernel, Libraries, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.op import normal_axis
 from iossim.ir.types import DType, TensorType
@@ -104,10 +104,13 @@ def normalisation(step: Step) -> list[Candidate]:
     """A kernel with two passes: statistics, then the elements.
 
     Half-precision kernels load one element at a time: on an A100 and an A40 their bandwidth is that of one load per
-    thread.
+    thread. Those of compilers and ``cupy_cudnn`` load several, whatever the type.
     """
     is_narrow = step.operands[0].type.dtype in _HALVES
-    return _passes(step, _STATISTICS, WorkClass.NARROW_STREAM if is_narrow else WorkClass.STREAM)
+    (called,) = _passes(step, _STATISTICS, WorkClass.NARROW_STREAM if is_narrow else WorkClass.STREAM)
+    (compiled,) = _passes(step, _STATISTICS, WorkClass.ROW)
+    others = frozenset(Libraries) - OF_COMPILERS
+    return [replace(called, libraries=others), replace(compiled, libraries=OF_COMPILERS)]
 
 
 def row_normalisation(step: Step) -> list[Candidate]:
@@ -119,7 +122,7 @@ def row_normalisation(step: Step) -> list[Candidate]:
     shape = step.operands[0].type.shape
     rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
     if step.operands[0].type.dtype in _HALVES:
-        return [*normalisation(step), *_narrow_rows(step, rows)]
+        return [*_passes(step, _STATISTICS, WorkClass.NARROW_STREAM), *_narrow_rows(step, rows)]
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
     kernel = _row_kernel(step, rows, _NORM_THREADS, clocks)
     return [Candidate(step.op.kind, (kernel,)), *_narrow_rows(step, rows)]
