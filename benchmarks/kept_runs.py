@@ -63,6 +63,6 @@ class Runs:
         """Rows and answers of a study that ships."""
         results = self.folder / name / "results.json"
         if not results.exists():
-            iossim.run_study(name, results.parent)
+            iossim.run_study(name, results.parent, resume=True)
         found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
         return found
