@@ -109,8 +109,8 @@ def _by_vector(product: Product, extra_flops: int) -> Kernel:
     empty, and summed over blocks.
 
     One matrix of 256 by 131,072 in fp32 takes 0.93 to 1.31 times as long (A100, T4, A10, RTX A6000), 12 of 0.8 to 17
-    million elements on an H200 1.2 to 1.5 times (2.7 to 23 us). Vectors of 16 bits recorded networks multiply by
-    ``nvjet``, except by 50,257 columns.
+    million elements on an H200 1.2 to 1.5 times (2.7 to 23 us). Recorded networks multiply vectors of 16 bits by
+    ``nvjet``, unless there are 50,257 columns.
     """
     elements = max(product.rows, product.columns) * product.inner * product.count
     moved = {"read": product.activation_bytes, "weights": product.weight_bytes, "written": product.bytes_written}
