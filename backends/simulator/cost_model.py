@@ -59,8 +59,7 @@ def create(
     """The simulator of a device under an engine; ``argument`` may be ``in-place`` or ``copies``, of concats and splits,
     or ``backend``: in place, and in TF32 with images channels first, as iossim's backends of GPUs run.
 
-    ``structured-error=SEED`` gives each unit an error
-    (:class:`~iossim.backends.simulator.structured_error.StructuredError`).
+    ``structured-error=SEED`` gives each unit an error (:mod:`iossim.backends.simulator.structured_error`).
     """
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
     if argument not in ("", IN_PLACE, COPIES, BACKEND) and not seed.isdecimal():
@@ -71,9 +70,8 @@ def create(
     if device is None:
         from iossim.hardware.names import device_names
 
-        raise OptionError(
-            f"`cost_model` simulator needs a device; give `device` NAME; known: {', '.join(device_names())}"
-        )
+        known = ", ".join(device_names())
+        raise OptionError(f"`cost_model` simulator needs a device; give `device` NAME; known: {known}")
     device.require(precision)
     chosen = Engine.named(engine, device)
     tell_unknown(chosen, device)
@@ -90,10 +88,9 @@ class SimulatorCostModel:
     """A :class:`~iossim.cost.capabilities.VariantCostModel`, ``DeviceCostModel`` and ``StreamCostModel`` of
     ``profile``; equal units are priced once.
 
-    With ``in_place`` concats and splits launch kernels only for what cannot lie in place, as inference compilers and
-    our backends have them, else one for each term, as the published engine does; None leaves it to the engine
-    (:class:`~iossim.execution.engine.EngineFacts`). An ``error`` changes the prices of units. With ``of_backend`` they
-    are of what iossim's backends of GPUs run: in place, and in TF32 with images channels first.
+    With ``in_place`` concats and splits launch kernels only for what cannot lie in place, as inference compilers have
+    them, else one for each term, as the published engine does; None leaves it to the engine. An ``error`` changes the
+    prices of units; ``of_backend`` they are of iossim's backends of GPUs: in place, TF32 with images channels first.
     """
 
     def __init__(
@@ -121,8 +118,7 @@ class SimulatorCostModel:
     def identity(self) -> CostModelIdentity:
         version = f"{VERSION}+{self.profile.fingerprint}"
         version += "" if self._asked is None else f"+{IN_PLACE if self._asked else COPIES}"
-        version += f"+{BACKEND}" * self._of_backend
-        version += f"+{STRUCTURED_ERROR}{self._error.seed}" if self._error else ""
+        version += f"+{BACKEND}" * self._of_backend + (f"+{STRUCTURED_ERROR}{self._error.seed}" if self._error else "")
         return CostModelIdentity("simulator", self.profile.name, str(self.precision), self.engine, version)
 
     def at(self, profile: DeviceProfile | None = None, engine: Engine | None = None) -> SimulatorCostModel:

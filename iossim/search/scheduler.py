@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.base.registry import Extension, Group, Places, Plugin
@@ -84,27 +84,17 @@ _PLACES = Places[Scheduler](
 )
 
 
-def _adapt(plugin: Plugin, function: Scheduler) -> Scheduler:
-    """The scheduler of a plugin, whose schedules must fit their network."""
+def _adapted(plugin: Plugin, function: Scheduler) -> Scheduler:
+    from iossim.search.plugin_schedules import adapted  # most schedulers are of no plugin
 
-    def scheduled(network: Network, *given: Any, **named: Any) -> AnySchedule:
-        from iossim.schedule.fit import fit  # iossim's own need no check
-
-        found = plugin.guarded(function)(network, *given, **named)
-        try:
-            fit(found, network)
-        except (AttributeError, ScheduleError) as error:
-            raise plugin.error(f"returned no schedule of {network.name}: {error}") from None
-        return found
-
-    return scheduled
+    return adapted(plugin, function)
 
 
 SCHEDULERS: Group[Scheduler] = Group(
     "`scheduler` {!r} is not known",
     lambda: _PLACES,
     _PLACES.get,
-    Extension("iossim.schedulers", "a function that schedules", _adapt),
+    Extension("iossim.schedulers", "a function that schedules", _adapted),
 )
 
 

@@ -30,8 +30,7 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     """Kernels of tensor cores, with transforms of fp32 tensors around them unless these have the required layout.
 
     A compiler stores tensors in the layout of its kernels, iossim's backends keep those of fp32 as the model has them.
-    For a 1x1 convolution today's libraries multiply the NCHW images one by one without transforms (an RTX A5000's trace
-    of ResNet-50 shows none).
+    Today's libraries multiply the NCHW images of a 1x1 filter one by one (an RTX A5000's trace shows no transforms).
     """
     if shape.precision not in TENSOR_CORES:
         return
@@ -83,10 +82,9 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
 def lanes_and_beside(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
     """Kernels on FP32 lanes for GPUs without tensor cores for the precision, and those that GPUs with them use too.
 
-    A framework's heuristics consider them as well, since they read tensors untransformed: an A100 (TensorRT, too), an
-    RTX A5000, an RTX A6000 and an H200 run tf32 convolutions of images with few channels on them, two to five times as
-    fast as products with transforms around them. A precision allows tensor cores, and demands none: a compiler, too,
-    runs the fastest, here without a change of layout. The published engine never uses them.
+    Frameworks and compilers consider them, since they read tensors untransformed: an A100 (TensorRT, too), RTX A5000,
+    RTX A6000 and H200 run tf32 convolutions of images with few channels on them, two to five times as fast as
+    products with transforms around them. The published engine never uses them.
     """
     if precision not in TENSOR_CORES:
         return found, []

@@ -113,8 +113,8 @@ def _by_vector(product: Product, extra_flops: int) -> Kernel:
     ``nvjet``, unless there are 50,257 columns.
     """
     elements = max(product.rows, product.columns) * product.inner * product.count
-    moved = {"read": product.activation_bytes, "weights": product.weight_bytes, "written": product.bytes_written}
-    return stream_kernel("gemv", elements, 2 * elements + extra_flops, **moved)
+    read, weights, written = product.activation_bytes, product.weight_bytes, product.bytes_written
+    return stream_kernel("gemv", elements, 2 * elements + extra_flops, read=read, weights=weights, written=written)
 
 
 def _evenly(step: Step) -> Step:
