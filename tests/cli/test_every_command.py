@@ -30,6 +30,8 @@ from iossim.report.schemas import schema
 NEEDS = {"deploy": "onnxruntime", "rules-verify": "z3", "study report": "altair"}
 #: Character of which rich draws bars.
 BAR = "━"
+#: What ends the text of a terminal.
+END = b"\0"
 #: Commands that look something up, or write a file to begin with: they answer within a second.
 QUICK = {
     "devices list", "devices new", "devices show", "devices validate", "measurements list", "measurements prune",
@@ -57,16 +59,13 @@ class AtOnce:
 
 @contextmanager
 def terminal() -> Iterator[tuple[int, list[str]]]:
-    """A pseudo-terminal: what is written to the descriptor, and once all is closed what a reader has seen."""
+    """A pseudo-terminal: what is written to the descriptor, and at the end what a reader has seen."""
     master, slave = pty.openpty()
-    seen: list[bytes] = []
+    seen = bytearray()
 
     def read() -> None:
-        try:
-            while data := os.read(master, 65536):
-                seen.append(data)
-        except OSError:  # Linux says so that the other end is closed
-            pass
+        while not seen.endswith(END):
+            seen.extend(os.read(master, 65536))
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -74,10 +73,11 @@ def terminal() -> Iterator[tuple[int, list[str]]]:
     try:
         yield slave, shown
     finally:
-        os.close(slave)
+        os.write(slave, END)  # closing it is no end: a process that watches workers may outlive them, and has it open
         reader.join()
+        os.close(slave)
         os.close(master)
-        shown.append(b"".join(seen).decode())
+        shown.append(seen.decode())
 
 
 @pytest.fixture(scope="module")
