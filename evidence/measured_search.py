@@ -36,8 +36,8 @@ OPTIONS = SearchOptions(StageSpace("general", max_group_size=3, max_groups=8))
 BUDGETS = {
     "squeezenet": {"0.1": 60, "0.2": 80, "structured": 1000},
     "inception_v3": {"0.1": 300, "0.2": 500, "structured": 1000},
-    "randwire": {"0.1": 1000, "0.2": 2000, "structured": 1000},
-    "nasnet_a": {"0.1": 1000, "0.2": 2000, "structured": 1000},
+    "randwire": {"0.1": 1000, "0.2": 3000, "structured": 1000},
+    "nasnet_a": {"0.1": 2000, "0.2": 3000, "structured": 1000},
 }
 #: Largest admissible mean regret, percent.
 BARS = {"0.1": 1.0, "0.2": 2.0, "structured": 1.0}

@@ -147,7 +147,7 @@ def check_types(owner: Any, types: Mapping[str, str], values: Mapping[str, objec
     """Raise OptionError for the first value of a type that its annotation excludes: of a union, the type of no member.
 
     Annotations are text, in the names of the module of ``owner``. A name that it lacks (one imported for type checking)
-    or that is no class admits everything but numbers and containers.
+    or that is no class admits everything but numbers, lists and sets.
     """
     names = vars(builtins) | {"None": type(None)} | vars(sys.modules[owner.__module__])
     for name, value in values.items():
@@ -168,7 +168,7 @@ def _admits(kind: Any, value: object, of: Any = Any) -> bool:
     if isinstance(kind, type) and getattr(kind, "_is_runtime_protocol", True):
         return kind is Any or isinstance(value, kind)
     is_text = isinstance(value, str) and kind is not None and get_origin(kind) is not Literal
-    return not is_text and not isinstance(value, int | float | complex | bytes | list | tuple | dict | set | None)
+    return not is_text and not isinstance(value, int | float | complex | bytes | list | tuple | set | None)
 
 
 def takes(options: type, other: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
