@@ -77,7 +77,7 @@ def terminal() -> Iterator[tuple[int, list[str]]]:
         reader.join()
         os.close(slave)
         os.close(master)
-        shown.append(seen.decode())
+        shown.append(seen.removesuffix(END).decode())
 
 
 @pytest.fixture(scope="module")

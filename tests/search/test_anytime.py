@@ -240,8 +240,8 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_schedule(search: str, moments
     interrupts = 0
     for moment in range(moments):
         run = SEARCHES[search](_simulator())
-        # As soon as the search has begun, and then later and later.
-        interrupted = Calls(at=30 + int((calls.count - 30) * (moment / moments) ** 2))
+        # As soon as arguments are checked and the search has begun, and then later and later.
+        interrupted = Calls(at=60 + int((calls.count - 60) * (moment / moments) ** 2))
         with interrupted.counted():
             found, network = run()
         fit(found, network)
