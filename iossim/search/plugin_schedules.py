@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Plugin
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule
-from iossim.search.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from iossim.schedule.schedule import AnySchedule
+    from iossim.search.scheduler import Scheduler
 
 
 def adapted(plugin: Plugin, function: Scheduler) -> Scheduler:
