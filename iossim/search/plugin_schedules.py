@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Plugin
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-
-if TYPE_CHECKING:
-    from iossim.schedule.schedule import AnySchedule
-    from iossim.search.scheduler import Scheduler
+from iossim.schedule.schedule import AnySchedule
 
 
-def adapted(plugin: Plugin, function: Scheduler) -> Scheduler:
+def adapted(plugin: Plugin, function: Callable[..., AnySchedule]) -> Callable[..., AnySchedule]:
     """The scheduler of a plugin, raising its error for what is no schedule of the network."""
 
     def scheduled(network: Network, *given: Any, **named: Any) -> AnySchedule:
