@@ -185,7 +185,7 @@ class CupyCudnnBackend:
         where |= {**dict(libraries), **dict(options.pairs)}
         kept = KeptChoices(options.choices, where)
         timing = CandidateTiming(self.lane(MAIN), self._clock)
-        #: What chooses among the ways to run convolutions.
+        #: Chooser among the ways to run convolutions.
         self.chooser = Algorithms(timing, options.workspace_limit_bytes, options.plans, kept)
         self._stopwatch: Stopwatch | None = None
         self._prices: SimulatorCostModel | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel, Prices
     from iossim.hardware.profile import DeviceProfile
 
-#: What a cost model has.
+#: Members that every cost model must have.
 _MEMBERS = ("identity", "price_stages", "price_boundary", "bounds")
 
 

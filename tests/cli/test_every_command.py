@@ -30,7 +30,7 @@ from iossim.report.schemas import schema
 NEEDS = {"deploy": "onnxruntime", "rules-verify": "z3", "study report": "altair"}
 #: Character of which rich draws bars.
 BAR = "━"
-#: What ends the text of a terminal.
+#: End of the text of a terminal.
 END = b"\0"
 #: Commands that look something up, or write a file to begin with: they answer within a second.
 QUICK = {

@@ -9,8 +9,9 @@ leading dimension, so that its shape may be scaled too.
 from __future__ import annotations
 
 import ast
+import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,8 +27,13 @@ from iossim.models.options import LoadOptions
 
 #: Longest text that is parsed as a dimension's arithmetic.
 _LONGEST = 200
-#: What arithmetic on dimensions is made of.
-_ARITHMETIC = (ast.Name, ast.expr_context, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 def dimension_names(dimension: str) -> set[str]:
@@ -42,23 +48,34 @@ def dimension_size(dimension: str, sizes: Mapping[str, int]) -> int | None:
         return sizes[dimension]
     tree = _arithmetic(dimension)
     try:
-        # The tree holds names, integers and operators alone, and no name is a builtin.
-        code = None if tree is None else compile(tree, dimension, "eval")
-        return None if code is None else int(eval(code, {"__builtins__": {}}, sizes))
-    except (NameError, ArithmeticError):
+        return None if tree is None else _value(tree, sizes)
+    except (KeyError, ArithmeticError):
         return None
 
 
-def _arithmetic(dimension: str) -> ast.Expression | None:
+def _arithmetic(dimension: str) -> ast.expr | None:
     """A dimension as arithmetic on names and integers; None for any other text."""
     if len(dimension) > _LONGEST:
         return None
     try:
-        tree = ast.parse(dimension, mode="eval")
+        tree = ast.parse(dimension, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    fits = (isinstance(each, _ARITHMETIC) or type(getattr(each, "value", None)) is int for each in ast.walk(tree.body))
+    taken = (ast.Name, ast.expr_context, ast.BinOp, *_OPERATORS)
+    fits = (isinstance(each, taken) or type(getattr(each, "value", None)) is int for each in ast.walk(tree))
     return tree if all(fits) else None
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    match tree:
+        case ast.Name(id=name):
+            return sizes[name]
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
+        case _:
+            raise KeyError(ast.unparse(tree))
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,7 +104,7 @@ HEADS = TensorLayout((2, 12, 128, 64), (128 * 768, 64, 768, 1))
 
 
 def heads(count: int, tokens: int) -> TensorLayout:
-    """Of a decoder as they lie in its tokens."""
+    """Layout of a decoder's queries, keys or values, which are read where they lie in its tokens."""
     return TensorLayout((1, count, tokens, 64), (tokens * count * 64, 64, count * 64, 1))
 
 
@@ -126,7 +126,7 @@ def heads(count: int, tokens: int) -> TensorLayout:
 def test_attentions_are_planned_as_they_are_asked_for(
     q: TensorLayout, k: TensorLayout, mask: tuple[int, ...] | None, is_causal: bool, precision: Precision, device: str
 ) -> None:
-    """Of the heads of a BERT, and of decoders with shared keys; built by the device's own driver only, as products are."""
+    """Heads of BERT, and of decoders with shared keys; only the device's own driver builds their plans."""
     described = CudnnGraphs(CudnnOptions(), describe(device))
     asked = FusedAttention(q, k, k, q, 0.125, precision.storage, mask and dense(*mask), is_causal)
     names = described.planned_names(asked)

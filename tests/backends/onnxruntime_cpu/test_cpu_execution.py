@@ -63,7 +63,7 @@ def assert_outputs(
 
 
 def test_the_random_plans_are_of_all_sorts() -> None:
-    """What ``test_backends_alike`` is about does occur: merges, several streams, views, copies, staged operands."""
+    """Plans of ``test_backends_alike`` have merges, several streams, views, copies, and staged operands."""
     merged = streams = views = copies = staged = 0
     sessions = Sessions(1)
     for seed in range(30):

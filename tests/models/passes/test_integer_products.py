@@ -226,7 +226,7 @@ B_EACH = "[bd] bd = DequantizeLinear <axis=1> (p, each, nought)"
             [X, quantised("x", "s", "s0", "zd"), "[z] z = Transpose <perm=[0, 2, 1]> (zd); [o] o = MatMul(xd, z)"], (2, 3, 7),
             "quantize quantize transpose integer_matmul dequantize",
         ),
-        # Of computed matrices, one around a zero point.
+        # Two computed matrices are multiplied, one of them around a zero point.
         ([X, quantised("x", "s", "far", "zd"), "[o] o = MatMul(xd, zd)"], (2, 5, 5), "quantize quantize integer_matmul dequantize"),
         *(
             ([X, of_matrix, f"[o] o = Gemm <transB={turned}> ({operands}{bias})"], (3, 7), f"quantize integer_matmul dequantize{added}")

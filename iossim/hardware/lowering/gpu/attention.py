@@ -56,7 +56,7 @@ _HOPPER = (
     _Tile(192, 128, 96, 384, 168, 2),
     _Tile(256, 128, 80, 384, 168, 2),
 )
-#: What differs in tiles for few queries on Hopper.
+#: Fields by which Hopper's tiles for few queries differ.
 _SHORT = {"queries": 64, "threads": 256, "registers": 168}
 #: Time of cuDNN's steps over that of the model: by 16 attentions on an H200, in bf16 and in fp16 (mean error 12%).
 _CUDNN, _CUDNN_SLOWDOWN = "cudnn", 1.3
