@@ -10,7 +10,7 @@ remaining error. Kappa is raised step by step: at 0 the search settles on what l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,8 +74,6 @@ def measured_search(
     options: SearchOptions,
     budget: Budget,
     *,
-    concurrent: bool,
-    merge: bool,
     deviation: float = DEVIATION,
     progress: MeasuredProgress = ignore_measuring,
 ) -> MeasuredSolution:
@@ -87,7 +85,6 @@ def measured_search(
     prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
     started = working_s()
-    options = replace(options, space=replace(options.space, concurrent=concurrent, merge=merge))
     space = build_space(problems, estimate, truth, options, deviation)
     search = _Search(space, truth, budget, deviation, progress, started)
     search.run()
