@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.base.compile_time import working_s
+from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
-from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.measured import Budget
