@@ -68,8 +68,8 @@ def transcription(problem: ScheduleProblem) -> float:
 
 def ours(problem: ScheduleProblem) -> float:
     """The same space by this project's search, with the same prices and no bounds."""
-    options = SearchOptions(StageSpace("paper", 3, 8))
-    return solve([problem], FreePrices(), options, concurrent=True, merge=False).cost_us
+    options = SearchOptions(StageSpace("paper", 3, 8, merge=False))
+    return solve([problem], FreePrices(), options).cost_us
 
 
 @pytest.mark.parametrize("search", [transcription, ours])

@@ -92,19 +92,12 @@ def run(problems: list[ScheduleProblem], estimate: CostModel, error: str, seed: 
     truth = iossim.cost_model(f"perturbed:{error},{seed}", DEVICE)
     assert isinstance(truth, MeasuringCostModel)
     optimum_us, stages = optimum(problems, estimate, truth)
-    proposed = solve(problems, estimate, OPTIONS, concurrent=True, merge=True)
+    proposed = solve(problems, estimate, OPTIONS)
     trusting_us = total_latency_us(price_blocks(problems, proposed.plans, truth))
     measuring = _Timed(truth)
     started = process_time()
     found = measured_search(
-        problems,
-        estimate,
-        measuring,
-        OPTIONS,
-        Budget(measurements=budget),
-        concurrent=True,
-        merge=True,
-        deviation=expected_deviation(estimate),
+        problems, estimate, measuring, OPTIONS, Budget(measurements=budget), deviation=expected_deviation(estimate)
     )
     cpu_s = process_time() - started - measuring.cpu_s
     return Trial(found, optimum_us, 100 * (trusting_us / optimum_us - 1), cpu_s, stages)

@@ -24,7 +24,7 @@ from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule
 from iossim.schedule.schedule_file import read_schedule
 from iossim.search.assemble import build_schedule, reprice_any
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import MeasuredProgress, StartProgress, ignore_measuring, silent, stream_scheduler_names
+from iossim.search.scheduler import STREAM_SCHEDULER, MeasuredProgress, StartProgress, ignore_measuring, silent
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
 from iossim.tasks.own_prices import own_prices
@@ -89,7 +89,7 @@ def optimize_streams(
     model: Network | str | Path,
     device: DeviceProfile | str | Path | None,
     *,
-    scheduler: str = "ios-streams",
+    scheduler: str = STREAM_SCHEDULER,
     progress: StartProgress = silent,
     **asked: Unpack[ChangeOptions],
 ) -> AnySchedule:
@@ -117,7 +117,7 @@ def scheduled(
 
     Streams are searched for the network that is changed for ``ios-both``; raises OptionError for a budget of theirs.
     """
-    if scheduler not in stream_scheduler_names():
+    if scheduler != STREAM_SCHEDULER:
         return task(model, device, scheduler=scheduler, budget=budget, **asked).run(progress, measuring)
     from iossim.tasks.stream_explain import run_streams  # loaded for streams only
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from iossim import api
 from iossim.base import by_numba, compile_time, compiled, user_folders
-from iossim.base.compiled import Compiled, jit
+from iossim.base.compiled import Compiled, Floats, jit
 from iossim.base.errors import OptionError
 from iossim.base.native import library
 from iossim.base.native.translation import Translation, make, translate
@@ -28,7 +28,6 @@ from iossim.base.native.types import UntranslatableError
 
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="there is no C compiler")
 
-Floats = NDArray[np.float64]
 Row = np.dtype([("kind", np.int64), ("size", np.float64)])
 _TABLE = (0.5, 1.5, 2.5)
 

@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_rows import (
     CACHED_CLASSES,
@@ -20,6 +19,7 @@ from iossim.backends.simulator.kernel_rows import (
     TILE_NUMBER,
     TILED_CLASSES,
 )
+from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
 from iossim.hardware.lowering.gpu.families.streaming import ROW_LANES
@@ -29,8 +29,6 @@ from iossim.hardware.lowering.kernel import Issue, WorkClass
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-
-Floats = NDArray[np.float64]
 
 #: Latency of a load from DRAM and from L2 in kernels whose threads load one half at a time. The first follows from
 #: normalisations of language models on an A100 and an A40 alike, 1003 and 585 GB/s (Little's law).

@@ -25,15 +25,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.hardware.lowering.residence import lost_part
 from iossim.schedule.masks import lowest_bit
 from iossim.schedule.problem import Masks
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Resident blocks an SM from which on a kernel counts as lying on all SMs evenly: at most 1, for ``_segments``.
 EVEN_SPREAD = 1.0

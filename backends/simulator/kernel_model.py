@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
+from iossim.backends.simulator.device_rates import DeviceRates, device_rates
 from iossim.backends.simulator.kernel_rows import KernelRows, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, jit
 from iossim.base.errors import PlanError, did_you_mean
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Candidate, Issue, Kernel, Libraries, block_slots

@@ -14,8 +14,6 @@ from iossim.hardware.lowering.gpu.tensor_core_families import ATTENTION_ROWS, TE
 from iossim.hardware.lowering.kernel import Kernel, WorkClass, resident_blocks
 from iossim.ir.types import Precision
 
-Floats = NDArray[np.float64]
-
 CLASSES = list(WorkClass)
 CLASS = {work_class: index for index, work_class in enumerate(CLASSES)}
 TILE_NUMBER = {name: index for index, name in enumerate(("", *map(str, TILES), *TENSOR_TILES, *ATTENTION_ROWS))}

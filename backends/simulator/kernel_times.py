@@ -39,7 +39,7 @@ import math
 
 import numpy as np
 
-from iossim.backends.simulator.device_rates import DeviceRates, Floats
+from iossim.backends.simulator.device_rates import DeviceRates
 from iossim.backends.simulator.kernel_rows import (
     AVERAGE_WINDOW,
     CLASSES,
@@ -50,7 +50,7 @@ from iossim.backends.simulator.kernel_rows import (
     KernelRow,
     KernelRows,
 )
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, jit
 from iossim.hardware.lowering.residence import lost_part
 
 #: Columns of the result of :func:`time_kernels`: microseconds, and of ``FOOTPRINT`` bytes.

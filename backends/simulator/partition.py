@@ -24,12 +24,12 @@ from typing import NamedTuple
 import numpy as np
 
 from iossim.backends.simulator.device_rates import DeviceRates
-from iossim.backends.simulator.device_sharing import ALONE, Floats, Integers
+from iossim.backends.simulator.device_sharing import ALONE
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.unit_prices import UnitPrice
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.cost.model import StageBounds
 from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.masks import find_groups, lowest_bit

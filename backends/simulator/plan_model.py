@@ -23,13 +23,11 @@ from iossim.backends.simulator.device_sharing import (
     POSITION,
     READY,
     REMAINING,
-    Floats,
     Fluid,
-    Integers,
 )
 from iossim.backends.simulator.event_costs import EventCosts
 from iossim.backends.simulator.stage_model import run_on, start
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.schedule.streams import GOES_ON, READERS, WAITS, Waits, find_waits
 
 #: Kinds of commands.

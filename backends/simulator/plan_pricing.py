@@ -15,7 +15,6 @@ from iossim.backends.simulator.device_sharing import (
     SLOT_KINDS,
     SLOTS,
     SPREAD,
-    Floats,
     Fluid,
     KnownSlowdowns,
 )
@@ -36,6 +35,7 @@ from iossim.backends.simulator.plan_model import (
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import kernel_work_us, part_of
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
+from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
 from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.execution.engine import Engine

@@ -37,10 +37,10 @@ from iossim.backends.simulator.device_sharing import (
     SLOT_KINDS,
     SLOTS,
     SPREAD,
-    Floats,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import KEPT
+from iossim.base.compiled import Floats
 from iossim.cost.model import LateWork, StageBounds
 
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.

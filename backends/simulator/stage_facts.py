@@ -14,7 +14,7 @@ from math import ceil, fsum
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, Floats, kernel_table
+from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, kernel_table
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
     DRAM,
@@ -27,6 +27,7 @@ from iossim.backends.simulator.kernel_times import (
     time_kernels,
 )
 from iossim.backends.simulator.stage_runs import StageRun
+from iossim.base.compiled import Floats
 from iossim.cost.facts import KernelFacts, Limit, StageFacts
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Kernel, resident_blocks

@@ -36,14 +36,13 @@ from iossim.backends.simulator.device_sharing import (
     STARTED,
     STRETCH,
     WAITING,
-    Floats,
     Fluid,
     StageKernels,
     has_full_waves,
     slowdowns,
     waits_long,
 )
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, jit
 from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats, Fluid, KnownSlowdowns, StageKernels
+from iossim.backends.simulator.device_sharing import ALONE, HOST, Fluid, KnownSlowdowns, StageKernels
 from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds
 from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.unit_prices import UnitPrices
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, jit
 from iossim.base.threads import on_all_cores, threads
 from iossim.cost.model import Prices, StageBounds
 from iossim.execution.engine import Engine

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_sharing import Fluid, KnownSlowdowns
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_pricing import StagePricing, price_concurrent
+from iossim.base.compiled import Floats
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Divided
 from iossim.execution.execution import Span
@@ -34,7 +34,7 @@ class StageRun:
     prepared: PreparedProblem
     models: tuple[KernelModel, ...]
     groups: tuple[tuple[int, ...], ...]
-    spans: NDArray[np.float64]
+    spans: Floats
     sms: tuple[range, ...] = ()
 
 

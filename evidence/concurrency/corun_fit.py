@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence.concurrency.corun_cases import CorunCase, simulated
+from iossim.base.compiled import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 #: Function that makes the cases of a data set for a profile.
 MakeCases = Callable[[DeviceProfile], Sequence[CorunCase]]

@@ -31,10 +31,10 @@ from evidence.concurrency.hopper_operators import (
 from evidence.concurrency.hopper_sets import SideBySide, prices, sets_and_units, side_by_side
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import TILE_NUMBER
+from iossim.base.compiled import Floats
 from iossim.hardware.lowering.gpu.tensor_core_convolution import MOST_FILTERS, OFFERED, PASSED_OVER_US
 from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION, MMA_SM80, NVJET, XMMA_SM90, Family
 from iossim.hardware.lowering.kernel import Kernel
-from iossim.hardware.parameters import Floats
 from iossim.prediction.candidate_table import CandidateTable
 
 #: Latencies, rates and prologues that a family may have.

@@ -20,13 +20,13 @@ from evidence.data.data_sets import shared_data
 from evidence.data.formats.recorded_operators import interval_us, record
 from evidence.validation.concurrency import RatioErrors
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.base.compiled import Floats
 from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_families import MMA_SM80
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.hardware.lowering.target import step_candidates
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Operator

@@ -239,7 +239,7 @@ def _best(problem: ScheduleProblem, state: int, cost_model: CostModel) -> tuple[
     if not state:
         return (), 0.0
     units = bits(state)
-    found = solve([problem.restrict(units)], cost_model, SearchOptions(), concurrent=True, merge=True)
+    found = solve([problem.restrict(units)], cost_model, SearchOptions())
     return tuple(stage.spread(units) for stage in found.plans[0]), found.cost_us
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.calibration.accuracy import Residuals
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.nuisances import neutral
@@ -21,7 +22,6 @@ from iossim.hardware.kind import GPU
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 #: A measurement set, and the profile of its device.
 DeviceSet = tuple[MeasurementSet, DeviceProfile]

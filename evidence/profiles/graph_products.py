@@ -14,11 +14,11 @@ import numpy as np
 
 from evidence.data.data_sets import read_measurement_sets, shared_data
 from evidence.data.formats.graph_attention import steady
+from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import FittedParameter, ParameterSpace
 from iossim.hardware.load import device
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.measurements.measurement import MeasurementSet
 

@@ -34,6 +34,7 @@ from evidence.profiles.chips import (
     on_lanes,
     priced,
 )
+from iossim.base.compiled import Floats
 from iossim.base.user_files import write_atomically
 from iossim.calibration.accuracy import Residuals, bands_by_kind
 from iossim.calibration.concurrency_fit import lent_by
@@ -50,7 +51,6 @@ from iossim.hardware.transfer import CAPS, Concurrency, SourceDevice, TransferTa
 from iossim.measurements.measurement import Measurement
 from iossim.search.scheduler import Progress, ignore
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 #: Number of samples for the shipped errors.

@@ -17,7 +17,6 @@ from iossim.calibration.accuracy_figures import HELD_OUT, SEEN, AccuracyGrid, op
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, Panel
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 #: Width of the predicted latency and its error after a bar.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.run import stage_us
+from iossim.base.compiled import Floats
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
@@ -27,8 +28,6 @@ from iossim.search.assemble import reprice
 from iossim.search.counting import distinct_stages
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import Progress, ignore, schedule
-
-Floats = NDArray[np.float64]
 
 #: Devices and network that are compared by default.
 DEVICES = ("v100-sxm2", "a100-sxm-40gb", "t4")

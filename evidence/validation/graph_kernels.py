@@ -14,10 +14,10 @@ import numpy as np
 from evidence.data.data_sets import read_measurement_sets, read_measurements, shared_data
 from evidence.data.formats.graph_attention import steady
 from iossim.api import optimize
+from iossim.base.compiled import Floats
 from iossim.calibration.samples import OperatorSamples
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.load import device
-from iossim.hardware.parameters import Floats
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.models.load import load
 from iossim.prediction.bands import kind_of

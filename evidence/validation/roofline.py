@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement, Operator
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 #: Larger relative residuals count linearly, as in the fit of the simulator.

@@ -47,14 +47,13 @@ from evidence.concurrency.sm_shares import (
 from evidence.validation.concurrency import RatioErrors
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.base.compiled import Floats
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement_set import profile_named
 from iossim.models.load import load
-
-Floats = NDArray[np.float64]
 
 #: The zoo's networks by their names in the table.
 NETWORKS = {"alexnet": "alexnet", "resnet50": "resnet50", "vgg19": "vgg19", "ssd": "ssd300"}

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.roofline import CalibratedRoofline, Roofs
+from iossim.base.compiled import Floats
 from iossim.calibration.accuracy import Accuracy, bands_by_kind, coverage, width
 from iossim.calibration.nuisances import fit_overhead
 from iossim.calibration.recording import Recording, work
@@ -27,7 +28,6 @@ from iossim.hardware.provenance import Provenance
 from iossim.prediction.bands import kind_of, measured_over_predicted
 from iossim.search.scheduler import Progress, ignore
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 #: Fraction of the rows of a kind that counts as largest.

@@ -16,6 +16,9 @@ from functools import cached_property, update_wrapper
 from threading import RLock
 from typing import Any, ParamSpec, TypeVar, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from iossim.base.compile_time import compiling
 from iossim.base.errors import OptionError
 from iossim.base.native import library
@@ -23,6 +26,10 @@ from iossim.base.user_folders import code_folder
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: Arrays of numbers of 64 bits, as compiled functions take them; sets of units are ``Masks``.
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 #: Options of numba that change no result; a function with any other option is left to numba.
 _HINTS = frozenset({"inline", "error_model"})

@@ -9,8 +9,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.calibration.samples import OperatorSamples
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
 from iossim.measurements.measurement import Operator

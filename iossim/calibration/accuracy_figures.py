@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.base.tables import Cell
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.ir.types import Precision
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import HALO, PALETTE, described, log_ticks
 
-Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 HELD_OUT, SEEN, _LINE = PALETTE[0], "#b4b4b4", PALETTE[5]

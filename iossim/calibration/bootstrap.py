@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from math import floor, isfinite, log10
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from iossim.base.compiled import Floats, Integers
 from iossim.base.solvers import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
-from iossim.hardware.parameters import Floats
 
 DIGITS = 4
 
@@ -142,7 +141,7 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
     return np.concatenate(parts)
 
 
-def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, NDArray[np.int64]]]:
+def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, Integers]]:
     """Number of rows of each set, and the row of each of its residuals: of predictions, then of recorded times."""
     found = []
     for one in samples:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
 from iossim.hardware.fits import ParameterSpace
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares
 from iossim.calibration.bootstrap import KEPT_RESAMPLES, rounded
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network

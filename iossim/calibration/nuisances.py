@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
+from iossim.base.compiled import Floats, Integers
 from iossim.base.shipped_yaml import shipped
 from iossim.base.solvers import least_squares
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.kind import GPU
 from iossim.hardware.lowering.kernel import Issue
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, BoardFacts
 from iossim.measurements.measurement import Measurement, MeasurementSet
@@ -132,7 +132,7 @@ NOT_TOLD = frozenset(
 )
 
 
-def indices(measured: MeasurementSet, chosen: Sequence[Measurement]) -> NDArray[np.int64]:
+def indices(measured: MeasurementSet, chosen: Sequence[Measurement]) -> Integers:
     """Indices of ``chosen`` rows in their recording, ``[chosen]``."""
     position = {id(row): index for index, row in enumerate(measured.measurements)}
     return np.array([position[id(row)] for row in chosen], dtype=np.int64)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_rows import TENSOR
+from iossim.base.compiled import Floats
 from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.residence import lost_part
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement
 from iossim.prediction.candidate_table import CandidateTable, begins

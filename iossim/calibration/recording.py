@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Integers
 from iossim.calibration.accuracy import band_key
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
@@ -43,7 +44,7 @@ class Recording:
     profile: DeviceProfile
     samples: OperatorSamples
     is_held_out: NDArray[np.bool_]
-    fold: NDArray[np.int64]
+    fold: Integers
     keys: tuple[str, ...]
     #: Rows measured with cold caches, which were left out.
     cold_rows: int = 0

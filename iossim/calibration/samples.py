@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import device_rates
+from iossim.base.compiled import Floats, Integers
 from iossim.calibration import nuisances
 from iossim.calibration.nuisances import neutral
 from iossim.calibration.recorded_table import RecordedTable, recorded_pattern
@@ -17,7 +18,6 @@ from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.override import overridden
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
@@ -166,8 +166,8 @@ class SequenceSamples(Samples):
     """Networks, or parts of them, run sequentially by the published engine, the host at most one call ahead."""
 
     #: Start of the steps of each unit in the table, and of the units of each sequence.
-    unit_begin: NDArray[np.int64]
-    sequence_begin: NDArray[np.int64]
+    unit_begin: Integers
+    sequence_begin: Integers
 
     @staticmethod
     def of(
@@ -201,7 +201,7 @@ class SequenceSamples(Samples):
         return total_us, np.full_like(total_us, np.nan)
 
 
-def _sums(parts: Floats, begin: NDArray[np.int64]) -> Floats:
+def _sums(parts: Floats, begin: Integers) -> Floats:
     """Sums of runs of ``parts``; an empty run sums to 0."""
     total = np.concatenate([[0.0], np.cumsum(parts)])
     sums: Floats = total[begin[1:]] - total[begin[:-1]]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares
 from iossim.calibration.accuracy import band_key
 from iossim.calibration.fit import OUTLIER, relative_errors
@@ -20,7 +21,7 @@ from iossim.calibration.nuisances import facts_of
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.names import own_names
-from iossim.hardware.parameters import CALL, Floats
+from iossim.hardware.parameters import CALL
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import ARITHMETIC, CAPS, MEMORY, SourceDevice, transfer_table, transferred_provenance
 from iossim.measurements.measurement import MeasurementSet, unusable

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats, Integers
 from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.lowering.kernel import Issue
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import HELD_OUT_FRACTION, Measurement, MeasurementSet
@@ -235,7 +235,7 @@ class StageEvaluation:
 
     device: str
     data_set: str
-    groups: NDArray[np.int64]
+    groups: Integers
     latency_us: Floats
     predicted_us: Floats
     serial_us: Floats

@@ -111,9 +111,9 @@ DEFAULT_REWRITE = "default"
 
 def known_schedulers(names: str) -> list[str]:
     """``sequential,ios-both`` as a list; raises OptionError for an unknown scheduler, or an empty list."""
-    from iossim.search.scheduler import scheduler_names, stream_scheduler_names
+    from iossim.search.scheduler import STREAM_SCHEDULER, scheduler_names
 
-    known = (*scheduler_names(), *stream_scheduler_names())
+    known = (*scheduler_names(), STREAM_SCHEDULER)
     chosen = list(once(list(filter(None, names.split(","))), "--schedulers"))
     for name in chosen:
         if name not in known:

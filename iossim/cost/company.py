@@ -23,6 +23,7 @@ from math import fsum
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
@@ -172,7 +173,7 @@ def _together(part: ScheduleProblem) -> list[tuple[int, ...]]:
 
 def _left_by_bounds(
     bounds: Sequence[VariantBounds], groups: Sequence[Sequence[int]], best_us: float, most: int
-) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+) -> tuple[NDArray[np.uint16], Floats]:
     """Choices of variants whose bounds are below the best stage found, least bounds first, and these bounds.
 
     Shape ``[choices, units]``; empty if there are more than ``most``, and the result is inconclusive. Among variants

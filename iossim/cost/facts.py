@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-from numpy.typing import NDArray
+from iossim.base.compiled import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,9 +15,9 @@ class StreamPrices:
     ``ends_us``, ``[schedules, launches]``, is the end of each launch, 0 if it has no kernels.
     """
 
-    latency_us: NDArray[np.float64]
-    issued_us: NDArray[np.float64]
-    ends_us: NDArray[np.float64]
+    latency_us: Floats
+    issued_us: Floats
+    ends_us: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +27,10 @@ class LaunchWork:
     time alone a launch needs at most ``share`` of a microsecond of the resource.
     """
 
-    serial_us: NDArray[np.float64]
-    host_us: NDArray[np.float64]
-    work_us: NDArray[np.float64]
-    share: NDArray[np.float64]
+    serial_us: Floats
+    host_us: Floats
+    work_us: Floats
+    share: Floats
 
 
 class Limit(StrEnum):

@@ -20,15 +20,13 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from iossim.base.compiled import Floats, Integers
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem
 
-Prices = NDArray[np.float64]
+Prices = Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,10 @@ class StageBounds:
     stages are not covered: a search that may merge prices the few merged stages first.
     """
 
-    serial_us: NDArray[np.float64]
-    single_us: NDArray[np.float64]
-    work_us: NDArray[np.float64]
-    issue_us: NDArray[np.float64] | None = None
+    serial_us: Floats
+    single_us: Floats
+    work_us: Floats
+    issue_us: Floats | None = None
     late: LateWork | None = None
 
 
@@ -86,10 +84,10 @@ class LateWork:
     shape ``[n, resources]``, ``most_groups`` (int64) shape ``[resources]``.
     """
 
-    lead_us: NDArray[np.float64]
-    share: NDArray[np.float64]
-    work_us: NDArray[np.float64]
-    most_groups: NDArray[np.int64]
+    lead_us: Floats
+    share: Floats
+    work_us: Floats
+    most_groups: Integers
 
 
 @runtime_checkable

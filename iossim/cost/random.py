@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, jit
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
@@ -77,7 +77,7 @@ class RandomCostModel:
         serial_us, share = self._units(problem)
         return StageBounds(serial_us, serial_us, (serial_us * share)[:, None])
 
-    def _units(self, problem: ScheduleProblem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _units(self, problem: ScheduleProblem) -> tuple[Floats, Floats]:
         """Time alone in us, and share of the machine in (0, 1], of each unit."""
         drawn = np.array([_drawn(self.seed, signature) for signature in problem.works]).reshape(-1, 2)
         return drawn[:, 0], drawn[:, 1]
@@ -106,9 +106,9 @@ def _drawn(seed: int, signature: str) -> tuple[float, float]:
 def _without_noise(
     masks: Masks,
     predecessors: Masks,
-    serial_us: NDArray[np.float64],
-    work_us: NDArray[np.float64],
-    least_us: NDArray[np.float64],
+    serial_us: Floats,
+    work_us: Floats,
+    least_us: Floats,
     is_concurrent: NDArray[np.bool_],
 ) -> None:
     """Write for each stage the longer of its longest group and its work, and whether it has several groups."""

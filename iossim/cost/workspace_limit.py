@@ -19,8 +19,8 @@ from math import fsum, prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from iossim.base.compiled import Integers
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
@@ -165,7 +165,7 @@ class WorkspaceLimited(VariantChoosing):
             self._fronts[problem.key] = tuple(map(_undominated, self.inner.variants(problem)))
         return self._fronts[problem.key]
 
-    def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> NDArray[np.int64]:
+    def _needs_bytes(self, batch: StageBatch, names: Sequence[str]) -> Integers:
         """The workspaces of stages whose units run as ``names``; an upper bound if that is within the limit."""
         problem = batch.problem
         of_unit = [
@@ -174,7 +174,7 @@ class WorkspaceLimited(VariantChoosing):
         ]
         units = np.arange(len(problem), dtype=np.uint64)
         held = (batch.masks[:, None] >> units & np.uint64(1)).astype(np.int64)
-        needed: NDArray[np.int64] = held @ np.array(of_unit, dtype=np.int64)
+        needed: Integers = held @ np.array(of_unit, dtype=np.int64)
         for index in np.flatnonzero(batch.merged).tolist():
             needed[index] = self.inner.merged_workspace_bytes(problem, int(batch.masks[index]))
         # Units of a group run sequentially.

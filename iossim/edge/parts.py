@@ -14,9 +14,8 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import DeviceError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.edge.capacity import check
@@ -31,7 +30,7 @@ from iossim.search.scheduler import Progress, ignore, schedule
 
 #: Parts are multiples of a sixteenth of the units, or of one if there are fewer.
 LEVELS = 16
-_Table = NDArray[np.float64]
+_Table = Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,7 @@ class PartsCostModel:
         memory, in us; ``[units, levels]``. More units never take longer: some may idle.
         """
         found = np.empty((3, len(self.whole.steps), self.levels))
-        known: dict[object, NDArray[np.float64]] = {}
+        known: dict[object, Floats] = {}
         for step in self.whole.steps:
             operator = step.operator
             key = (operator.signature, len(step.slices), self.whole.lies(operator))
@@ -126,7 +125,7 @@ class PartsCostModel:
         return tuple(found)
 
 
-def dealt(curves: NDArray[np.float64]) -> NDArray[np.int64]:
+def dealt(curves: Floats) -> Integers:
     """Levels of each group, at least one: the longest gets the next until none is left.
 
     ``curves`` are the groups' times by level, ``[groups, levels]``, none increasing. Only more levels of its own
@@ -138,7 +137,7 @@ def dealt(curves: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 @jit
-def _deal(curves: NDArray[np.float64], count: int, levels: NDArray[np.int64]) -> None:
+def _deal(curves: Floats, count: int, levels: Integers) -> None:
     for group in range(count):
         levels[group] = 1
     for _ in range(curves.shape[1] - count):

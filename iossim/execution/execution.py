@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats, Integers
 from iossim.base.display import Printed
 
 
@@ -28,10 +29,6 @@ class Span:
     start_us: float
     end_us: float
     sms: range | None = None
-
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

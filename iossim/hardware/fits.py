@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.compiled import Floats
 from iossim.base.values import Value
 from iossim.hardware.compute_capability import TENSOR_CORES
-from iossim.hardware.parameters import EngineOverheads, Fit, Floats, ModelParameters
+from iossim.hardware.parameters import EngineOverheads, Fit, ModelParameters
 from iossim.ir.types import Precision
 
 #: Fraction of the bounds' width within which a value counts as at a bound.

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from iossim.base.values import Value
@@ -264,6 +262,3 @@ class EngineOverheads(Value):
 
 #: Parameters of a call's cost besides its kernels' work.
 CALL = frozenset({"dispatch_us", "dispatch_kernel_us", "kernel_gap_us"})
-
-
-Floats = NDArray[np.float64]

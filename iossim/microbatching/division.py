@@ -31,9 +31,9 @@ from math import fsum
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
+from iossim.base.compiled import Integers
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.solvers import solve_integer_program
 from iossim.base.values import TimeUs
@@ -357,7 +357,7 @@ def _program(
     bound_us = max(greedy.relaxed_us, result.mip_dual_bound if result.mip_dual_bound is not None else -np.inf)
     if result.x is None:
         return greedy.taken, bound_us
-    numbers: NDArray[np.int64] = np.rint(result.x).astype(np.int64)
+    numbers: Integers = np.rint(result.x).astype(np.int64)
     used = sum(int(number) * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True))
     time_us = fsum(number * one.time_us for number, one in zip(numbers.tolist(), configurations, strict=True))
     # The solver's tolerance let a byte slip, or it was stopped early.

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.device_rates import DeviceRates
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, time_kernels
+from iossim.base.compiled import Floats, Integers
 from iossim.hardware.lowering.kernel import Candidate, Libraries
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 
 
@@ -29,9 +29,9 @@ class CandidateTable:
     """
 
     kernels: NDArray[np.void]
-    candidate_begin: NDArray[np.int64]
-    operator_begin: NDArray[np.int64]
-    kernel_count: NDArray[np.int64]
+    candidate_begin: Integers
+    operator_begin: Integers
+    kernel_count: Integers
     passed_over_us: Floats
 
     @staticmethod
@@ -59,7 +59,7 @@ class CandidateTable:
         alone_us = time_kernels(self.kernels, rates)[:, ALONE]
         return np.add.reduceat(alone_us, self.candidate_begin[:-1])
 
-    def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
+    def fastest(self, candidate_us: Floats) -> Integers:
         """Candidate of each operator with the least sum of ``candidate_us`` and ``passed_over_us``, the first of
         equals, shape ``[operators]``.
         """
@@ -71,7 +71,7 @@ class CandidateTable:
         return places[first]
 
 
-def begins(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def begins(counts: Sequence[int] | Integers) -> Integers:
     found = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=found[1:])
     return found

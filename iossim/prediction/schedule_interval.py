@@ -35,6 +35,7 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import DeviceRates, device_rates
+from iossim.base.compiled import Floats
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
@@ -44,7 +45,6 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import copy_step, merged_step, unit_steps
-from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.ir.types import Precision

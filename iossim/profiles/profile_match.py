@@ -14,12 +14,13 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.op import Role
 from iossim.measurements.profilers.layer_times import TimedLayer
 
-Scores = NDArray[np.float64]
+Scores = Floats
 Places = NDArray[np.intp]
 
 #: Suffixes that ONNX Runtime appends for blocked channels and fused products, and to make names unique.

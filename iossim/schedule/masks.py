@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.schedule.problem import Masks
 
 
-def _de_bruijn() -> NDArray[np.int64]:
+def _de_bruijn() -> Integers:
     table = np.zeros(64, dtype=np.int64)
     for bit in range(64):
         table[((1 << bit) * 0x03F79D71B4CB0A89 & (1 << 64) - 1) >> 58] = bit
@@ -88,7 +87,7 @@ def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
     return count
 
 
-def count_groups(masks: Masks, predecessors: Masks) -> NDArray[np.int64]:
+def count_groups(masks: Masks, predecessors: Masks) -> Integers:
     """Number of groups of each stage, shape ``[len(masks)]``."""
     counts = np.empty(len(masks), dtype=np.int64)
     _count_groups(masks, predecessors, counts)
@@ -96,13 +95,11 @@ def count_groups(masks: Masks, predecessors: Masks) -> NDArray[np.int64]:
 
 
 @jit
-def _count_groups(masks: Masks, predecessors: Masks, counts: NDArray[np.int64]) -> None:
+def _count_groups(masks: Masks, predecessors: Masks, counts: Integers) -> None:
     groups = np.zeros(len(predecessors), dtype=np.uint64)
     for index in range(len(masks)):
         counts[index] = find_groups(masks[index], predecessors, groups)
 
-
-Floats = NDArray[np.float64]
 
 _FIRST_SIZE = 1 << 12
 #: Number of entries that compiled code moves per call: interrupts are handled only between calls.
@@ -135,7 +132,7 @@ class GrowingTable:
                 enter(keys[keys != 0], values[keys != 0], *table)
             self.table = table
 
-    def unknown(self, keys: Masks, limits: Floats) -> NDArray[np.int64]:
+    def unknown(self, keys: Masks, limits: Floats) -> Integers:
         """The indices of keys whose values are to be found, each key once; enters them without a value (NaN).
 
         A negative value says that the true one is its magnitude at least: it is known where no ``limits[i]`` is above.
@@ -205,9 +202,7 @@ def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
 
 
 @jit
-def _enter_unknown(
-    looked_up: Masks, limits: Floats, keys: Masks, values: Floats, places: NDArray[np.int64]
-) -> tuple[int, int]:
+def _enter_unknown(looked_up: Masks, limits: Floats, keys: Masks, values: Floats, places: Integers) -> tuple[int, int]:
     """Returns how many places are filled in, and how many keys are new."""
     count = 0
     new = 0

@@ -15,15 +15,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Integers, jit
 from iossim.base.errors import ScheduleError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
-
-Integers = NDArray[np.int64]
 
 
 def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import OptionError
 from iossim.schedule.masks import count_bits, empty_set, grown, insert, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
@@ -47,14 +47,14 @@ class StageRules(NamedTuple):
 class StageWalk(NamedTuple):
     """State of a walk, by depth, and its last findings: stages, their target states, and their groups."""
 
-    at: NDArray[np.int64]
+    at: Integers
     mask: Masks
     choices: Masks
     groups: Masks
-    group_count: NDArray[np.int64]
+    group_count: Integers
     stages: Masks
-    targets: NDArray[np.int64]
-    group_counts: NDArray[np.int64]
+    targets: Integers
+    group_counts: Integers
 
 
 def stage_walk(units: int) -> StageWalk:
@@ -106,7 +106,7 @@ def find_stages(state: int, depth: int, rules: StageRules, walk: StageWalk) -> t
 
 @jit(inline="always")
 def _join_groups(
-    predecessors: np.uint64, bit: np.uint64, groups: Masks, group_count: NDArray[np.int64], depth: int
+    predecessors: np.uint64, bit: np.uint64, groups: Masks, group_count: Integers, depth: int
 ) -> tuple[np.uint64, int, int]:
     """The groups at ``depth + 1`` when a unit is added: those that it reads from become one with it.
 
@@ -224,12 +224,7 @@ def unpruned_transitions(lattice: Lattice) -> float:
 
 @jit
 def _count_level(
-    addable: Masks,
-    child: NDArray[np.int32],
-    begin: int,
-    end: int,
-    next_later: NDArray[np.float64],
-    later: NDArray[np.float64],
+    addable: Masks, child: NDArray[np.int32], begin: int, end: int, next_later: Floats, later: Floats
 ) -> float:
     """Number of stages of a level; fills in, for each of its states and each unit, how many begin after the unit."""
     total = 0.0

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.cost.model import LateWork, StageBounds
-from iossim.schedule.masks import Floats, FloatTable, count_bits, find_slot, lowest_bit
+from iossim.schedule.masks import FloatTable, count_bits, find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import Downwards, Lattice, without
 from iossim.search.options import StageSpace
@@ -57,7 +56,7 @@ class BoundArrays(NamedTuple):
     of_unit: Floats
     lead_us: Floats
     share: Floats
-    most_groups: NDArray[np.int64]
+    most_groups: Integers
 
     @staticmethod
     def of(bounds: StageBounds) -> BoundArrays:

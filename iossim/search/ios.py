@@ -33,9 +33,13 @@ from iossim.search.unsearched import greedy_stages
 
 #: For each scheduler: a stage may run several groups; it may merge convolutions.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
-
-
 _TIME_IS_UP = "the search was ended after {:g} s: not all stages were considered"
+
+
+def options_of(name: str, options: SearchOptions) -> SearchOptions:
+    """The options of a search by the scheduler ``name``: their space, of stages by its strategies alone."""
+    concurrent, merge = STRATEGIES[name]
+    return replace(options, space=replace(options.space, concurrent=concurrent, merge=merge))
 
 
 def _schedule(
@@ -47,27 +51,24 @@ def _schedule(
     memo: SearchMemo | None,
 ) -> Schedule:
     started = working_s()
-    concurrent, merge = STRATEGIES[name]
-    memo = SearchMemo.of(memo, cost_model)
+    options = options_of(name, options)
+    space, memo = options.space, SearchMemo.of(memo, cost_model)
     problems = memo.problems(network)
-
-    is_greedy = concurrent and options.seconds is not None
+    is_greedy = space.concurrent and options.seconds is not None
 
     def search(asked: SearchOptions, told: Progress, found: Solution | None) -> Solution:
-        before = found.searched if found else _greedily(problems, options.space) if is_greedy else {}
+        before = found.searched if found else _greedily(problems, space) if is_greedy else {}
         try:
-            return solve(
-                problems, cost_model, asked, concurrent=concurrent, merge=merge, progress=told, memo=memo, before=before
-            )
+            return solve(problems, cost_model, asked, progress=told, memo=memo, before=before)
         except KeyboardInterrupt:  # before it had looked at anything
             if found is None:
                 raise
             return replace(found, complete=False, time_is_up=False)
 
-    solution = within(options, progress, search, PRUNINGS if concurrent else ())
+    solution = within(options, progress, search, PRUNINGS if space.concurrent else ())
     # Bounds of the parts of a block that was split before are none of the whole.
     proven = solution.complete and not network.notes and not solution.notes
-    bounds_all = not network.notes and solution.space == options.space
+    bounds_all = not network.notes and solution.space == space
 
     def build(goes_on: bool) -> Schedule:
         return build_schedule(
@@ -76,7 +77,7 @@ def _schedule(
             solution.plans,
             cost_model,
             name,
-            options=options.to_json() | {"concurrent": concurrent, "merge": merge},
+            options=options.to_json() | {"concurrent": space.concurrent, "merge": space.merge},
             lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
             relaxed_bound_us=solution.relaxed_bound_us,
             notes=[*network.notes, *shown_in_notes(network, solution.notes)],
@@ -97,8 +98,6 @@ def solve(
     cost_model: CostModel,
     options: SearchOptions,
     *,
-    concurrent: bool,
-    merge: bool,
     progress: Progress = ignore,
     entry: int = START,
     leaving_us: tuple[float, float] = (0.0, 0.0),
@@ -107,11 +106,10 @@ def solve(
 ) -> Solution:
     """The cheapest schedule of blocks that run one after another.
 
-    ``concurrent``: a stage may run several groups; ``merge``: it may merge convolutions. For blocks within a schedule,
-    ``entry`` is the bit of the stage before them (0, or 1 for several groups, or :data:`START`), and ``leaving_us`` the
-    cost of the boundary after them if their last stage runs one group, and if it runs several. ``memo`` holds results
-    of earlier searches at these prices. ``before`` has stages of blocks by their keys, as :attr:`Solution.searched`,
-    which remain if the search finds none better, or ends first.
+    For blocks within a schedule, ``entry`` is the bit of the stage before them (0, or 1 for several groups, or
+    :data:`START`), and ``leaving_us`` the cost of the boundary after them if their last stage runs one group, and if it
+    runs several. ``memo`` holds results of earlier searches at these prices. ``before`` has stages of blocks by their
+    keys, as :attr:`Solution.searched`, which remain if the search finds none better, or ends first.
 
     Raises ScheduleError if the cost model can run no schedule at all.
     """
@@ -122,16 +120,13 @@ def solve(
 
     progress = _rising(progress)
 
-    def solve_without(concurrent: bool, merge: bool) -> Solution:
-        return solve(
-            problems, cost_model, options,
-            concurrent=concurrent, merge=merge, progress=lambda units, of: progress(0, of), entry=entry,
-            leaving_us=leaving_us, memo=memo,
-        )  # fmt: skip
+    def solve_by(name: str) -> Solution:
+        told, asked = (lambda units, of: progress(0, of)), options_of(name, options)
+        return solve(problems, cost_model, asked, progress=told, entry=entry, leaving_us=leaving_us, memo=memo)
 
-    plainer = (lambda: [solve_without(True, False), solve_without(False, True)]) if concurrent and merge else list
-    asked = replace(options, space=replace(options.space, concurrent=concurrent, merge=merge))
-    solver = Solver(cost_model, asked, memo, plainer, before or {})
+    has_both = options.space.concurrent and options.space.merge
+    plainer = (lambda: [solve_by("ios-parallel"), solve_by("ios-merge")]) if has_both else list
+    solver = Solver(cost_model, options, memo, plainer, before or {})
     best: dict[int, Prefix] = {entry: Prefix(0.0)}
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:

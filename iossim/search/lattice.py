@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Integers, jit
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.schedule.batch import Strategy
 from iossim.schedule.masks import count_bits, empty_set, grown, insert
@@ -134,7 +134,7 @@ class Lattice:
     masks: Masks
     addable: Masks
     child: NDArray[np.int32]
-    level_begin: NDArray[np.int64]
+    level_begin: Integers
 
     def __len__(self) -> int:
         return len(self.masks)
@@ -152,7 +152,7 @@ class Downwards(NamedTuple):
     """
 
     removable: Masks
-    parent_begin: NDArray[np.int64]
+    parent_begin: Integers
     parents: NDArray[np.int32]
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
-from iossim.schedule.masks import Floats, FloatTable, find_slot
+from iossim.base.compiled import Floats, jit
+from iossim.schedule.masks import FloatTable, find_slot
 from iossim.schedule.problem import Masks
 from iossim.search.lattice import Downwards, without
 

@@ -68,8 +68,8 @@ class Scheduler(Protocol):
 #: Schedulers from no search to most strategies, as in figure 4.1 of the thesis.
 _WITHOUT_SEARCH = ("sequential", "greedy")
 _ORDER = (*_WITHOUT_SEARCH, "ios-merge", "ios-parallel", "ios-both")
-#: The schedulers of streams, which only :func:`schedule_any` calls.
-_OF_STREAMS = ("ios-streams",)
+#: The scheduler of streams, which only :func:`schedule_any` calls.
+STREAM_SCHEDULER = "ios-streams"
 #: The schedulers of iossim, in the order in which they are listed.
 _PLACES = Places[Scheduler](
     "iossim.search",
@@ -79,7 +79,7 @@ _PLACES = Places[Scheduler](
         "ios:ios_merge": "ios-merge",
         "ios:ios_parallel": "ios-parallel",
         "ios:ios_both": "ios-both",
-        "streams.from_stages:ios_streams": "ios-streams",
+        "streams.from_stages:ios_streams": STREAM_SCHEDULER,
     },
 )
 
@@ -100,12 +100,7 @@ SCHEDULERS: Group[Scheduler] = Group(
 
 def scheduler_names() -> tuple[str, ...]:
     """All schedulers of stages that can be asked for by name."""
-    return tuple(name for name in SCHEDULERS.names() if name not in _OF_STREAMS)
-
-
-def stream_scheduler_names() -> tuple[str, ...]:
-    """The schedulers of streams."""
-    return tuple(name for name in SCHEDULERS.names() if name in _OF_STREAMS)
+    return tuple(name for name in SCHEDULERS.names() if name != STREAM_SCHEDULER)
 
 
 def check_heeded(options: SearchOptions, schedulers: Sequence[str]) -> None:
@@ -125,7 +120,7 @@ def check_heeded(options: SearchOptions, schedulers: Sequence[str]) -> None:
 def stage_scheduler(name: str) -> Scheduler:
     """The scheduler of stages of that name; raises OptionError for an unknown one, or one of streams."""
     found = SCHEDULERS.find(name)
-    if name in _OF_STREAMS:
+    if name == STREAM_SCHEDULER:
         raise OptionError(
             f"`scheduler` {name!r} finds streams (iossim.optimize_streams), and stages are needed here; give one of "
             f"{', '.join(scheduler_names())}"
@@ -145,9 +140,9 @@ def schedule_any(
 
     KeyboardInterrupt ends it as it does :func:`schedule`.
     """
-    find = SCHEDULERS.find(name) if name in stream_scheduler_names() else partial(_scheduled, name)
+    scheduler = SCHEDULERS.find(name) if name == STREAM_SCHEDULER else partial(_scheduled, name)
     try:
-        return find(network, cost_model, options or SearchOptions(), progress, memo)
+        return scheduler(network, cost_model, options or SearchOptions(), progress, memo)
     except KeyboardInterrupt:
         return without_search(network, cost_model, name, options)
 
@@ -180,7 +175,7 @@ def _scheduled(
     progress: Progress,
     memo: SearchMemo | None,
 ) -> Schedule:
-    find = stage_scheduler(name)
+    scheduler = stage_scheduler(name)
     cost_model = _within_workspace(cost_model, network, options)
     if options.company:
         from iossim.search.company import with_company
@@ -195,7 +190,7 @@ def _scheduled(
     memo = SearchMemo.of(memo, cost_model)
     if key in memo.schedules:
         return memo.schedules[key]
-    found = find(network, cost_model, options, progress, memo)
+    found = scheduler(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
     if found.proven:

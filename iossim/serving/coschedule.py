@@ -29,8 +29,8 @@ from iossim.schedule.schedule import AnySchedule, BlockSchedule, ModelReference,
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, issue_order
 from iossim.search.anytime import Clock, Steps
 from iossim.search.options import SearchOptions
+from iossim.search.scheduler import STREAM_SCHEDULER as NAME
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, without_search
-from iossim.search.streams import NAME
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 from iossim.serving.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side

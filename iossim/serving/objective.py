@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
 from iossim.cost.facts import StreamPrices
 from iossim.schedule.streams import StreamProblem
@@ -70,7 +70,7 @@ class Objective:
         for launch, units in enumerate(problem.launches):
             members.setdefault(label_of(problem.network.units[units[0]].name), []).append(launch)
 
-        def values(prices: StreamPrices) -> NDArray[np.float64]:
+        def values(prices: StreamPrices) -> Floats:
             ends_us = {label: prices.ends_us[:, own].max(axis=1) for label, own in members.items()}
             found = np.zeros(len(prices.latency_us)) if self.weights else prices.latency_us.copy()
             for label, end_us in ends_us.items():

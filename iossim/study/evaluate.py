@@ -321,7 +321,7 @@ def _failed(point: Point, scheduler: str, reason: str) -> Row:
 def _load_compiled_code() -> None:
     """Search once at no cost, so that the time to load compiled code is in no search's time."""
     problem = ScheduleProblem.of_edges(3, [(0, 2), (1, 2)], merge_class=[0, 0, -1])
-    solve([problem], RandomCostModel(), SearchOptions(), concurrent=True, merge=True)
+    solve([problem], RandomCostModel(), SearchOptions())
 
 
 @dataclass(frozen=True)

@@ -74,18 +74,12 @@ class BlockContext:
 
 def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:
     """The blocks of a schedule that fits the network."""
-    contexts = []
-    for index, problem in enumerate(problems_of(network, cost_model)):
-        plan = planned(problem, schedule.blocks[index])
-        before = [stage for earlier in schedule.blocks[:index] for stage in earlier.stages]
-        after = [stage for later in schedule.blocks[index + 1 :] for stage in later.stages]
-        leaving = (0.0, 0.0)
-        if after:
-            leaving = (
-                cost_model.price_boundary(False, after[0].concurrent),
-                cost_model.price_boundary(True, after[0].concurrent),
-            )
-        contexts.append(BlockContext(problem, plan, int(before[-1].concurrent) if before else START, leaving))
+    contexts, entry, price = [], START, cost_model.price_boundary
+    for index, (problem, block) in enumerate(zip(problems_of(network, cost_model), schedule.blocks, strict=True)):
+        after = next((stage for later in schedule.blocks[index + 1 :] for stage in later.stages), None)
+        leaving_us = (0.0, 0.0) if after is None else (price(False, after.concurrent), price(True, after.concurrent))
+        contexts.append(BlockContext(problem, planned(problem, block), entry, leaving_us))
+        entry = int(block.stages[-1].concurrent) if block.stages else entry
     return contexts
 
 
@@ -181,15 +175,9 @@ class Alternatives:
         if key not in self._known:
             problem = context.searched.problem
             try:
-                solution = solve(
-                    [replace(problem, signatures=tuple(price_keys(cost_model, problem)))],
-                    cost_model,
-                    SearchOptions(self.space),
-                    concurrent=self.space.concurrent,
-                    merge=self.space.merge,
-                    entry=context.entry,
-                    leaving_us=context.leaving_us,
-                )
+                own = replace(problem, signatures=tuple(price_keys(cost_model, problem)))
+                given = [own], cost_model, SearchOptions(self.space)
+                solution = solve(*given, entry=context.entry, leaving_us=context.leaving_us)
                 self._known[key] = context.searched.with_views(solution.plans[0])
             except ScheduleError:
                 self._known[key] = None

@@ -15,7 +15,7 @@ from iossim.cost.model import CostModel
 from iossim.ir.graph import Graph, Node
 from iossim.models.load import load_source
 from iossim.schedule.schedule import SavedSchedule
-from iossim.search.ios import STRATEGIES
+from iossim.search.ios import STRATEGIES, options_of
 from iossim.search.options import SearchOptions
 from iossim.tasks.alternatives import space_of
 from iossim.transforms.choices import GraphCost
@@ -102,5 +102,4 @@ def _cost(schedule: SavedSchedule, prices: CostModel | None) -> GraphCost | None
         return None
     if schedule.scheduler not in STRATEGIES:
         return SumOfOperators(prices)
-    concurrent, merge = STRATEGIES[schedule.scheduler]
-    return OptimalSchedule(prices, SearchOptions(space_of(schedule)), concurrent, merge)
+    return OptimalSchedule(prices, options_of(schedule.scheduler, SearchOptions(space_of(schedule))))

@@ -32,7 +32,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
+from iossim.search.scheduler import STREAM_SCHEDULER, Progress, ignore, schedule, schedule_any
 from iossim.tasks.comparison import ComparisonRow
 from iossim.tasks.own_prices import estimating_model
 from iossim.tasks.task import Task
@@ -203,7 +203,7 @@ def measure_network(
                 found[name] = plain_schedule(network, name)
                 continue
             bar = progress(f"{network.name} {name}")
-            if name in stream_scheduler_names():
+            if name == STREAM_SCHEDULER:
                 estimates = estimating_model(prices, device, network.precision)
                 streams = schedule_any(network, estimates, name, options, bar)
                 note = f"searched at the estimates of the simulator of {estimates.identity.device}"

@@ -20,10 +20,9 @@ from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.schedule.schedule import AnySchedule
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import StartProgress, schedule_any, scheduler_names, silent, stream_scheduler_names
+from iossim.search.scheduler import STREAM_SCHEDULER, StartProgress, schedule_any, scheduler_names, silent
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task
 from iossim.tasks.task import compare as compare_schedulers
@@ -210,18 +209,16 @@ def compare(
     """
     given = schedulers.split(",") if isinstance(schedulers, str) else schedulers
     names = once(given or scheduler_names(), "`schedulers`")
-    by_streams = [name for name in names if name in stream_scheduler_names()]
-    of_stages = [name for name in names if name not in by_streams] or ["ios-both"]
+    of_stages = [name for name in names if name != STREAM_SCHEDULER] or ["ios-both"]
     changes = asked.get("rewrite") is not None or asked.get("micro_batch") is not None or asked.get("search") == "joint"
     scheduler = _changed_for(of_stages, None if changes else of_stages[-1])
     whole = task(model, device, scheduler=scheduler, **asked)
     comparison = compare_schedulers(whole, of_stages, progress)
-    found: list[AnySchedule] = []
-    for name in by_streams:
-        if comparison.complete and all(one.complete for one in found):
-            found.append(schedule_any(whole.network, whole.prices, name, asked.get("options"), progress(name)))
-    complete = comparison.complete and all(one.complete for one in found)
-    return replace(comparison.beside(found, whole.prices), complete=complete)
+    if STREAM_SCHEDULER not in names or not comparison.complete:
+        return comparison
+    bar = progress(STREAM_SCHEDULER)
+    found = schedule_any(whole.network, whole.prices, STREAM_SCHEDULER, asked.get("options"), bar)
+    return replace(comparison.beside([found], whole.prices), complete=found.complete)
 
 
 def _changed_for(schedulers: Sequence[str], other: str | None) -> str:

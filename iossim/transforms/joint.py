@@ -27,7 +27,7 @@ from iossim.ir.network import Network
 from iossim.models.passes.joins import joins_of
 from iossim.schedule.schedule import AnySchedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
-from iossim.search.ios import STRATEGIES
+from iossim.search.ios import STRATEGIES, options_of
 from iossim.search.memo import SearchMemo
 from iossim.search.scheduler import ignore, schedule_any, without_search
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
@@ -187,7 +187,7 @@ class _Search:
         if asked.streams:
             self.finishes[STREAMS] = asked.streams
         own = BySchedule(prices, scheduler, plain, memo, self.check)
-        schedules: GraphCost = OptimalSchedule(prices, plain, *STRATEGIES[scheduler], self.check)
+        schedules: GraphCost = OptimalSchedule(prices, options_of(scheduler, plain), self.check)
         self.costs = {frozenset[str](): schedules, frozenset([JOINS]): JoinChoices(schedules, own, self.tell)}
         self.divides = False
         if (micro_batches := guest_part("transform", DIVISION, "DivisionChoices")) is not None:

@@ -10,18 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iossim.backends.simulator.device_sharing import (
-    EVEN_SPREAD,
-    MAX_GROUPS,
-    Floats,
-    Fluid,
-    KnownSlowdowns,
-    StageKernels,
-)
+from iossim.backends.simulator.device_sharing import EVEN_SPREAD, MAX_GROUPS, Fluid, KnownSlowdowns, StageKernels
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice
+from iossim.base.compiled import Floats
 
 SMS = 80
 

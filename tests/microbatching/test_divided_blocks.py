@@ -97,7 +97,7 @@ def test_the_order_of_copies_leaves_the_optimum_as_it_is(data: st.DataObject, si
     problem = copies(operators, edges, parts, data.draw(st.integers(0, operators - 1)))
     prices = OfCopies(seed, parts=parts)
     whole = replace(problem, not_before=None)
-    found = solve([problem], prices, SearchOptions(), concurrent=True, merge=False)
+    found = solve([problem], prices, SearchOptions(StageSpace(merge=False)))
     assert found.cost_us == pytest.approx(cheapest(whole, prices, StageSpace(), True, False), rel=1e-12)
     small, large = build_lattice(problem, 10**6), build_lattice(whole, 10**6)
     assert small is not None

@@ -37,7 +37,7 @@ from iossim.search import anytime
 from iossim.search.ios import STRATEGIES
 from iossim.search.measured import Budget
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
-from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names, without_search
+from iossim.search.scheduler import STREAM_SCHEDULER, schedule, schedule_any, scheduler_names, without_search
 from iossim.serving.coschedule import STREAMS as TOGETHER
 from iossim.serving.coschedule import coschedule
 from iossim.serving.coschedule_report import bound_words
@@ -181,7 +181,7 @@ def _coschedule(prices: CostModel) -> Search:
 #: All searches that claim to end with the best schedule so far, at given prices, by name.
 SEARCHES: dict[str, Callable[[CostModel], Search]] = {
     **{name: partial(_task, scheduler=name) for name in scheduler_names()},
-    **{name: partial(_streams, name=name) for name in stream_scheduler_names()},
+    STREAM_SCHEDULER: partial(_streams, name=STREAM_SCHEDULER),
     "company": partial(_task, options=SearchOptions(company=True)),
     "workspace limit": partial(_task, options=SearchOptions(workspace_limit_bytes=1 << 30)),
     "measured": lambda prices: _task(Measuring(prices), BATCHED, budget=Budget(measurements=9), device="t4"),
@@ -192,7 +192,7 @@ SEARCHES: dict[str, Callable[[CostModel], Search]] = {
 }
 
 #: Those whose test takes about a second.
-QUICK = {*scheduler_names(), *stream_scheduler_names(), "measured", "comparison", "coschedule"}
+QUICK = {*scheduler_names(), STREAM_SCHEDULER, "measured", "comparison", "coschedule"}
 
 
 def _simulator() -> SimulatorCostModel:

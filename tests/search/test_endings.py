@@ -147,7 +147,7 @@ def test_the_best_of_whole_clusters_is_found(
     least = cheapest(replace(problem, clusters=()), prices, space, concurrent, merge)
     if least == inf:  # a cluster that may not be a stage
         return
-    found = solve([problem], prices, SearchOptions(space), concurrent=concurrent, merge=merge)
+    found = solve([problem], prices, SearchOptions(replace(space, concurrent=concurrent, merge=merge)))
     assert found.cost_us == pytest.approx(least, rel=1e-12)
     masks = [stage.mask for stage in found.plans[0]]
     assert sum(masks) == problem.full
@@ -172,7 +172,7 @@ def test_of_too_many_pairs_a_stage_takes_what_is_ready(monkeypatch: pytest.Monke
 def test_where_even_these_are_too_many_the_block_is_searched_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = replace(ScheduleProblem.of_edges(3, []), clusters=(3, 4))
     monkeypatch.setattr(module, "MOST_TRANSITIONS", 2)
-    found = solve([problem], ScrambledTable(1), SearchOptions(), concurrent=True, merge=False)
+    found = solve([problem], ScrambledTable(1), SearchOptions(StageSpace(merge=False)))
     assert found.cost_us == cheapest(problem, ScrambledTable(1), StageSpace(), True, False)
     assert found.notes == ()
 

@@ -64,7 +64,7 @@ _SAVES_A_BOUNDARY = ScheduleProblem.of_edges(
 def test_search_equals_brute_force(
     problem: ScheduleProblem, space: StageSpace, cost_model: CostModel, concurrent: bool, merge: bool
 ) -> None:
-    solution = solve([problem], cost_model, SearchOptions(space), concurrent=concurrent, merge=merge)
+    solution = solve([problem], cost_model, SearchOptions(replace(space, concurrent=concurrent, merge=merge)))
     assert solution.cost_us == pytest.approx(cheapest(problem, cost_model, space, concurrent, merge), rel=1e-9)
     assert recomputed([problem], cost_model, solution) == pytest.approx(solution.cost_us, rel=1e-12)
 
@@ -78,8 +78,8 @@ def test_bounded_search_equals_plain_over_several_blocks(
     blocks: list[ScheduleProblem], space: StageSpace, seed: int, spread: float, barrier_us: float
 ) -> None:
     cost_model = RandomCostModel(seed=seed, spread=spread, barrier_us=barrier_us)
-    bounded = solve(blocks, cost_model, SearchOptions(space), concurrent=True, merge=True)
-    plain = solve(blocks, cost_model, SearchOptions(space, bounded=False), concurrent=True, merge=True)
+    bounded = solve(blocks, cost_model, SearchOptions(space))
+    plain = solve(blocks, cost_model, SearchOptions(space, bounded=False))
     costs = [recomputed(blocks, cost_model, found) for found in (bounded, plain)]
     assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     assert bounded.priced_stages <= plain.priced_stages
@@ -94,9 +94,9 @@ def test_the_boundary_bit_is_carried_from_block_to_block(
 ) -> None:
     """Two blocks are as good as the best pair of schedules of theirs, whatever stands between the two."""
     cost_model = ScrambledTable(seed, boundaries_us)
-    together = solve([first, second], cost_model, SearchOptions(), concurrent=True, merge=True)
+    together = solve([first, second], cost_model, SearchOptions())
     assert recomputed([first, second], cost_model, together) == pytest.approx(together.cost_us, rel=1e-12)
-    apart = [solve([block], cost_model, SearchOptions(), concurrent=True, merge=True) for block in (first, second)]
+    apart = [solve([block], cost_model, SearchOptions()) for block in (first, second)]
     joined = total_latency_us(price_blocks([first, second], [one.plans[0] for one in apart], cost_model))
     assert together.cost_us <= joined * (1 + 1e-12)
     assert together.cost_us >= sum(one.cost_us for one in apart) * (1 - 1e-12)
@@ -105,7 +105,7 @@ def test_the_boundary_bit_is_carried_from_block_to_block(
 def test_a_block_with_too_many_states_is_split_and_says_so() -> None:
     problem = ScheduleProblem.of_edges(40, [])
     options = SearchOptions(limits=SearchLimits(max_states=1 << 11))
-    solution = solve([problem], RandomCostModel(), options, concurrent=True, merge=True)
+    solution = solve([problem], RandomCostModel(), options)
     assert sorted(unit for stage in solution.plans[0] for unit in bits(stage.mask)) == list(range(40))
     assert solution.notes == ("block problem: too wide to be solved as a whole, solved in windows that overlap",)
     assert solution.lower_bound_us is not None
@@ -126,7 +126,7 @@ def test_windows_of_a_block_with_too_many_transitions_are_not_pruned() -> None:
         def bounds(self, problem: ScheduleProblem) -> None:
             return None
 
-    solution = solve([problem], LongGroups(), SearchOptions(limits=limits), concurrent=True, merge=False)
+    solution = solve([problem], LongGroups(), SearchOptions(StageSpace(merge=False), limits))
     assert solution.notes == ("block problem: too wide to be solved as a whole, solved in windows that overlap",)
     groups = [group for stage in solution.plans[0] for group in problem.groups(stage.mask)]
     assert max(group.bit_count() for group in groups) > 3
@@ -139,8 +139,8 @@ def test_windows_end_in_a_schedule_that_no_window_improves(
     """Each run of stages that is small enough costs what the best schedule of its units does between its neighbours."""
     cost_model = RandomCostModel(seed=seed, spread=0.2, barrier_us=barrier_us)
     options = SearchOptions(limits=SearchLimits(max_states=max_states))
-    solution = solve([problem], cost_model, options, concurrent=True, merge=True)
-    optimum = solve([problem], cost_model, SearchOptions(), concurrent=True, merge=True)
+    solution = solve([problem], cost_model, options)
+    optimum = solve([problem], cost_model, SearchOptions())
     assert solution.cost_us >= optimum.cost_us * (1 - 1e-12)
     assert recomputed([problem], cost_model, solution) == pytest.approx(solution.cost_us, rel=1e-12)
     if not solution.notes:
@@ -156,7 +156,7 @@ def test_windows_end_in_a_schedule_that_no_window_improves(
         behind = stages[first + 2].is_concurrent(problem) if first + 2 < len(stages) else None
         leaving = [0.0 if behind is None else cost_model.price_boundary(bit, behind) for bit in (False, True)]
         best = solve(
-            [part], cost_model, SearchOptions(), concurrent=True, merge=True, entry=before,
+            [part], cost_model, SearchOptions(), entry=before,
             leaving_us=(leaving[0], leaving[1]),
         )  # fmt: skip
         own = price_path(problem, pair, cost_model, before)
@@ -220,28 +220,28 @@ def test_a_search_prepares_a_window_once_and_several_bound_a_block_once(monkeypa
     monkeypatch.setattr("iossim.search.windows.parts_bound_us", bound_us)
     options, prices = SearchOptions(limits=SearchLimits(max_states=200)), RandomCostModel()
     memo, problem = SearchMemo(prices), layered(np.random.default_rng(1), 10, 4)
-    found = solve([problem], prices, options, concurrent=True, merge=True, memo=memo)
+    found = solve([problem], prices, options, memo=memo)
     assert found.notes
     # Three searches (merges, groups, both) each prepare a set of units at most twice: as a run, and as a window.
     assert max(counts.values()) <= 6
-    assert solve([problem], prices, options, concurrent=True, merge=False, memo=memo).relaxed_bound_us
+    assert solve([problem], prices, replace(options, space=StageSpace(merge=False)), memo=memo).relaxed_bound_us
     assert set(bounded.values()) == {1}
 
 
 def test_what_was_done_to_several_blocks_is_one_note() -> None:
     blocks = [replace(ScheduleProblem.of_edges(size, []), name=f"block{size}") for size in (12, 14)]
-    options = SearchOptions(limits=SearchLimits(max_states=1 << 6))
-    solution = solve(blocks, RandomCostModel(), options, concurrent=True, merge=False)
+    options = SearchOptions(StageSpace(merge=False), SearchLimits(max_states=1 << 6))
+    solution = solve(blocks, RandomCostModel(), options)
     (note,) = solution.notes
     assert note == "2 blocks, block12 the first: too wide to be solved as a whole, solved in windows that overlap"
 
 
 def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> None:
     few, many = (ScheduleProblem.of_edges(count, [], [0] * count) for count in (10, 11))
-    notes = [solve([p], RandomCostModel(), SearchOptions(), concurrent=True, merge=True).notes for p in (few, many)]
+    notes = [solve([p], RandomCostModel(), SearchOptions()).notes for p in (few, many)]
     assert notes[0] == ()
     assert "11 convolutions of one input merge in pairs, in runs and as a whole" in notes[1][0]
-    assert not solve([many], RandomCostModel(), SearchOptions(), concurrent=True, merge=False).notes
+    assert not solve([many], RandomCostModel(), SearchOptions(StageSpace(merge=False))).notes
 
 
 class Impatient(WrappedCostModel):
@@ -269,11 +269,11 @@ def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
     generator = np.random.default_rng(7)
     blocks = [layered(generator, layers=5, width=4), layered(generator, layers=4, width=4)]
     impatient = Impatient(lambda asked, times: isinstance(asked, StageBatch) and times == 12)
-    solution = solve(blocks, impatient, SearchOptions(), concurrent=True, merge=False)
+    solution = solve(blocks, impatient, SearchOptions(StageSpace(merge=False)))
     assert not solution.complete
     for block, plan in zip(blocks, solution.plans, strict=True):
         assert sorted(unit for stage in plan for unit in bits(stage.mask)) == list(range(len(block)))
-    best = solve(blocks, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
+    best = solve(blocks, RandomCostModel(), SearchOptions(StageSpace(merge=False)))
     assert best.complete
     assert best.cost_us <= solution.cost_us
 
@@ -285,25 +285,23 @@ def test_a_search_interrupted_while_it_prices_its_bound_keeps_its_schedule() -> 
         lambda asked, _: isinstance(asked, StageBatch) and bool(np.bitwise_count(asked.masks).max() > 2)
     )
     options = SearchOptions(StageSpace(max_groups=2))
-    solution, best = (
-        solve([problem], each, options, concurrent=True, merge=True) for each in (impatient, RandomCostModel())
-    )
+    solution, best = (solve([problem], each, options) for each in (impatient, RandomCostModel()))
     assert (solution.complete, solution.lower_bound_us) == (False, None)
     assert solution.plans == best.plans
 
 
 def test_an_interrupted_block_is_noted_once() -> None:
     impatient = Impatient(lambda asked, times: isinstance(asked, ScheduleProblem) and times == 2)
-    options = SearchOptions(limits=SearchLimits(max_states=1 << 9))
-    solution = solve([ScheduleProblem.of_edges(20, [])], impatient, options, concurrent=True, merge=False)
+    options = SearchOptions(StageSpace(merge=False), SearchLimits(max_states=1 << 9))
+    solution = solve([ScheduleProblem.of_edges(20, [])], impatient, options)
     assert not solution.complete
     assert len(solution.notes) == 1
 
 
 def test_equal_blocks_are_solved_once() -> None:
     block = layered(np.random.default_rng(3), layers=4, width=3)
-    once = solve([block, block], RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
-    many = solve([block] * 6, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
+    once = solve([block, block], RandomCostModel(), SearchOptions(StageSpace(merge=False)))
+    many = solve([block] * 6, RandomCostModel(), SearchOptions(StageSpace(merge=False)))
     assert once.priced_stages == many.priced_stages
 
 
@@ -315,8 +313,8 @@ def test_a_block_solved_as_a_whole_counts_in_the_bound_with_what_it_costs(
     """Blocks of more states than allowed are split, and count with their relaxation."""
     cost_model = RandomCostModel(seed=seed, spread=0.2, barrier_us=barrier_us)
     limited = SearchOptions(limits=SearchLimits(max_states=max_states))
-    best = solve(blocks, cost_model, SearchOptions(), concurrent=True, merge=True)
-    found = solve(blocks, cost_model, limited, concurrent=True, merge=True)
+    best = solve(blocks, cost_model, SearchOptions())
+    found = solve(blocks, cost_model, limited)
     assert best.lower_bound_us == best.cost_us
     assert found.lower_bound_us is not None
     assert found.relaxed_bound_us is not None
@@ -324,9 +322,7 @@ def test_a_block_solved_as_a_whole_counts_in_the_bound_with_what_it_costs(
     assert found.lower_bound_us <= best.cost_us * (1 + 1e-12)
     assert best.cost_us <= found.cost_us * (1 + 1e-12)
     if not barrier_us:
-        least_us = [
-            solve([block], cost_model, limited, concurrent=True, merge=True).lower_bound_us or 0.0 for block in blocks
-        ]
+        least_us = [solve([block], cost_model, limited).lower_bound_us or 0.0 for block in blocks]
         assert found.lower_bound_us >= sum(least_us) * (1 - 1e-12)
 
 
@@ -337,7 +333,7 @@ def test_parts_in_series_bound_a_block(problem: ScheduleProblem, seed: int, barr
     prices = RandomCostModel(seed=abs(seed), spread=0.2, barrier_us=barrier_us)
     merges = price_merges(problem, prices, len(problem))
     bound_us = parts_bound_us(problem, merges, prices)
-    best = solve([problem], prices, SearchOptions(), concurrent=True, merge=True)
+    best = solve([problem], prices, SearchOptions())
     assert bound_us <= best.cost_us * (1 + 1e-12)
     if seed < 0:
         assert bound_us > (block_lower_bound_us(problem, merges, prices, True, True) or 0.0)

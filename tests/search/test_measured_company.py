@@ -64,7 +64,7 @@ def search(
     deviation = expected_deviation(estimate)
     estimate = with_names_of(truth, estimate) if company else estimate
     options = api.search_options("general", 3, 8, company=company)
-    return measured_search(problems, estimate, truth, options, budget, concurrent=True, merge=True, deviation=deviation)
+    return measured_search(problems, estimate, truth, options, budget, deviation=deviation)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_the_planner_finds_what_the_exact_search_finds(
     _, found = transitions_of(problem, space, concurrent)
     boundary = np.array([[model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
     best = Planner([found], [0], boundary, concurrent).best([model.price_stages(found.batch())])
-    exact = solve([problem], model, SearchOptions(space), concurrent=concurrent, merge=False)
+    exact = solve([problem], model, SearchOptions(replace(space, concurrent=concurrent, merge=False)))
     assert best.cost_us == pytest.approx(exact.cost_us, rel=1e-9)
 
 

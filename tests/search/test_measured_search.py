@@ -40,7 +40,7 @@ EVERYTHING = Budget(everything=True)
 def search(
     blocks: Sequence[ScheduleProblem], estimate: CostModel, truth: MeasuringCostModel, budget: Budget, **given: Any
 ) -> MeasuredSolution:
-    named: dict[str, Any] = {"options": SearchOptions(), "concurrent": True, "merge": True, **given}
+    named: dict[str, Any] = {"options": SearchOptions(), **given}
     return measured_search(blocks, estimate, truth, named.pop("options"), budget, **named)
 
 
@@ -70,7 +70,8 @@ def test_all_measured_is_the_optimum_of_brute_force(
         ScrambledTable(seed + 100, boundaries_us),
         Budget(measurements=100_000) if by_number else EVERYTHING,
     )
-    found = search([problem], estimate, truth, budget, options=SearchOptions(space), concurrent=concurrent, merge=merge)
+    options = SearchOptions(replace(space, concurrent=concurrent, merge=merge))
+    found = search([problem], estimate, truth, budget, options=options)
     assert found.cost_us == pytest.approx(cheapest(problem, inner, space, concurrent, merge), rel=1e-9)
     assert cost_of([problem], found, truth) == pytest.approx(found.cost_us, rel=1e-12)
     assert found.complete
@@ -86,7 +87,7 @@ def test_all_measured_is_the_exact_search_over_several_blocks(
 ) -> None:
     truth = Measuring(ScrambledTable(seed, boundaries_us), by_place)
     found = search(blocks, RandomCostModel(seed), truth, EVERYTHING)
-    exact = solve(blocks, truth.inner, SearchOptions(bounded=False), concurrent=True, merge=True)
+    exact = solve(blocks, truth.inner, SearchOptions(bounded=False))
     assert found.cost_us == pytest.approx(exact.cost_us, rel=1e-9)
     assert set(truth.asked.values()) == {1}
 
@@ -140,7 +141,7 @@ def test_exact_estimates_are_confirmed_by_few_measurements() -> None:
     block = layered(np.random.default_rng(1), layers=4, width=4)
     truth = Measuring(RandomCostModel(3))
     found = search([block], RandomCostModel(3), truth, Budget())
-    exact = solve([block], truth.inner, SearchOptions(), concurrent=True, merge=True)
+    exact = solve([block], truth.inner, SearchOptions())
     assert found.complete
     assert found.cost_us == pytest.approx(exact.cost_us, rel=1e-9)
     assert not found.exhaustive

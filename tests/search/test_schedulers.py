@@ -188,7 +188,7 @@ def test_the_search_does_no_more_than_it_did(network: str, without: str) -> None
         states += len(lattice)
         transitions += int(unpruned_transitions(lattice))
     prices = Counting(iossim.cost_model("simulator", "v100-sxm2"))
-    solution = solve(blocks, prices, SearchOptions(), concurrent=True, merge=True)
+    solution = solve(blocks, prices, SearchOptions())
     work = Work(states, transitions, solution.endings, solution.priced_stages, prices.ended)
     most = WORK[network, without]
     assert work[:2] == most[:2]
@@ -230,7 +230,7 @@ def test_what_was_solved_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) ->
         (False, True, prices, 2),
         (True, True, RandomCostModel(seed=1), 3),
     ):
-        found.append(solve([problem], asked, SearchOptions(), concurrent=concurrent, merge=merge, memo=memo))
+        found.append(solve([problem], asked, SearchOptions(StageSpace(concurrent=concurrent, merge=merge)), memo=memo))
         assert solved.call_count == calls
     assert found[0].saved_s == 0 < found[1].saved_s
     assert found[1].plans == found[0].plans
@@ -347,7 +347,7 @@ def test_of_equal_units_there_are_as_many_states_as_may_be_done() -> None:
     lattice = build_lattice(problem, 10**6)
     assert lattice is not None
     assert len(lattice) == 37 + len(problem) - 36
-    found = solve([problem], api.cost_model("simulator", "v100-sxm2"), SearchOptions(), concurrent=True, merge=True)
+    found = solve([problem], api.cost_model("simulator", "v100-sxm2"), SearchOptions())
     assert found.lower_bound_us == found.cost_us
     assert not found.notes
     assert found.priced_stages < 800

@@ -57,8 +57,7 @@ choices = st.builds(replace, spaces, concurrent=st.booleans(), merge=st.booleans
 
 
 def optimal(problem: ScheduleProblem, prices: CostModel, space: StageSpace) -> BlockContext:
-    options = SearchOptions(space)
-    solution = solve([problem], prices, options, concurrent=space.concurrent, merge=space.merge)
+    solution = solve([problem], prices, SearchOptions(space))
     return BlockContext(problem, solution.plans[0], START, (0.0, 0.0))
 
 

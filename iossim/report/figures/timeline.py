@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.compiled import Floats
 from iossim.base.tables import Cell, number_of
-from iossim.execution.execution import Execution, Floats, Span
+from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, legend_colours, scheduler_marks

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import MeasuringCostModel, NamesVariants
 from iossim.cost.company import MOST_CHOICES, MOST_STAGES, ForCompany, chosen_for_company
 from iossim.cost.model import CostModel
 from iossim.cost.named_alike import NamedAlike
 from iossim.schedule.batch import Strategy, Variants
-from iossim.schedule.masks import Floats, count_groups
+from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, batch_of
-from iossim.search.measured.transitions import Integers, Transitions
+from iossim.search.measured.transitions import Transitions
 
 
 def with_names_of(truth: MeasuringCostModel, estimate: CostModel) -> CostModel:

@@ -14,9 +14,8 @@ from itertools import product
 
 import numpy as np
 
-from iossim.base.compiled import jit
-from iossim.schedule.masks import Floats
-from iossim.search.measured.stage_classes import Features, Integers
+from iossim.base.compiled import Floats, Integers, jit
+from iossim.search.measured.stage_classes import Features
 
 #: Standard deviations of weights to choose from: of dense features, of the times of units, and of their shares.
 DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)

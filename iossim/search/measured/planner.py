@@ -18,9 +18,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
-from iossim.schedule.masks import Floats
-from iossim.search.measured.transitions import Integers, Transitions
+from iossim.base.compiled import Floats, Integers, jit
+from iossim.search.measured.transitions import Transitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.block_parts import shown_in_notes
-from iossim.search.ios import STRATEGIES
+from iossim.search.ios import options_of
 from iossim.search.measured import Budget
 from iossim.search.measured.company import with_names_of
 from iossim.search.measured.search import DEVIATION, measured_search
@@ -45,7 +45,7 @@ def schedule_measured(
     deviation = expected_deviation(estimate)
     if options.company:
         estimate = with_names_of(truth, estimate)
-    concurrent, merge = STRATEGIES[name]
+    options = options_of(name, options)
     problems = problems_of(network, truth)
     for problem in problems:
         if problem.is_wide:
@@ -53,8 +53,7 @@ def schedule_measured(
                 f"block {problem.name!r} has {len(problem)} units, and a search by measurements takes at most "
                 f"{MAX_UNITS}; load the network with `max_block` {MAX_UNITS}"
             )
-    given = problems, estimate, truth, options, budget
-    found = measured_search(*given, concurrent=concurrent, merge=merge, deviation=deviation, progress=progress)
+    found = measured_search(problems, estimate, truth, options, budget, deviation=deviation, progress=progress)
 
     def build(goes_on: bool) -> Schedule:
         estimated_us = total_latency_us(price_blocks(problems, found.plans, estimate))
@@ -66,8 +65,8 @@ def schedule_measured(
             name,
             options=options.space.to_json()
             | {
-                "concurrent": concurrent,
-                "merge": merge,
+                "concurrent": options.space.concurrent,
+                "merge": options.space.merge,
                 "budget": str(budget),
                 "measurements": found.measurements,
                 "everything_measured": found.exhaustive,

@@ -10,15 +10,15 @@ remaining error. Kappa is raised step by step: at 0 the search settles on what l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from iossim.base.compile_time import working_s
+from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
-from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.measured import Budget
@@ -74,8 +74,6 @@ def measured_search(
     options: SearchOptions,
     budget: Budget,
     *,
-    concurrent: bool,
-    merge: bool,
     deviation: float = DEVIATION,
     progress: MeasuredProgress = ignore_measuring,
 ) -> MeasuredSolution:
@@ -87,7 +85,6 @@ def measured_search(
     prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
     started = working_s()
-    options = replace(options, space=replace(options.space, concurrent=concurrent, merge=merge))
     space = build_space(problems, estimate, truth, options, deviation)
     search = _Search(space, truth, budget, deviation, progress, started)
     search.run()

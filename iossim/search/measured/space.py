@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from iossim.base.compiled import Floats
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_parts import BlockNote, notes_of_blocks, prepare_block

@@ -13,16 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.cost.capabilities import FREE
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import Floats
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 from iossim.search.measured.transitions import Transitions
-
-Integers = NDArray[np.int64]
 
 #: Maximum number of units with an error of their own: fitting more takes longer than it gains.
 MOST_UNITS = 150

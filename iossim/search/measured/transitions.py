@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Integers, jit
 from iossim.schedule.batch import StageBatch, Strategy, Variants
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.search.counting import StageRules, StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice
 from iossim.search.options import StageSpace
-
-Integers = NDArray[np.int64]
 
 #: Transitions that compiled code finds at a time: interrupts are handled only in between.
 _AT_A_TIME = 1 << 20
@@ -35,7 +33,7 @@ class Transitions:
     """
 
     problem: ScheduleProblem
-    begin: NDArray[np.int64]
+    begin: Integers
     target: NDArray[np.int32]
     stage: NDArray[np.int32]
     masks: Masks
@@ -46,7 +44,7 @@ class Transitions:
     def states(self) -> int:
         return len(self.begin) // 2
 
-    def batch(self, stages: NDArray[np.int64] | slice = slice(None)) -> StageBatch:
+    def batch(self, stages: Integers | slice = slice(None)) -> StageBatch:
         """Some of the distinct stages."""
         varied = None
         if self.variants is not None and self.variants.chosen[stages].any():

@@ -3,5 +3,3 @@
 ``search`` goes part by part, ``exact`` solves small parts by branch and bound, ``moves`` draws the changes of a local
 search, and ``bounds`` says what no streams take less than.
 """
-
-NAME = "ios-streams"

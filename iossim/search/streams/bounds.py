@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats
 from iossim.cost.facts import LaunchWork
 from iossim.schedule.problem import bits
 from iossim.schedule.streams import StreamProblem
 
-Floats = NDArray[np.float64]
 Check = Callable[[], None]
 
 #: Bounds are lowered by this part, so that rounding never lifts one above a price.

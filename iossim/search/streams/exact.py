@@ -10,16 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.cost.capabilities import StreamCostModel
 from iossim.schedule.streams import StreamBatch, StreamProblem
 from iossim.search.anytime import Clock
 from iossim.search.streams.bounds import critical_us
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 #: Schedules priced at a time, and launches tried between two checks of the clock and the limits.
 _BATCH, _TRIED_AT_A_TIME = 2048, 200_000

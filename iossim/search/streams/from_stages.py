@@ -24,8 +24,8 @@ from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, issue_
 from iossim.search.anytime import Clock, Steps
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
+from iossim.search.scheduler import STREAM_SCHEDULER as NAME
 from iossim.search.scheduler import Progress, schedule
-from iossim.search.streams import NAME
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.base.compiled import jit
+from iossim.base.compiled import Integers, jit
 from iossim.schedule.masks import scramble
 from iossim.schedule.streams import StreamProblem, flat
-
-Integers = NDArray[np.int64]
 
 #: Moves: a launch changes its stream, its place in the order of issue, or both; it joins what it reads, or what reads
 #: it; two launches swap streams; after a place two streams swap all launches; or one joins another there.

@@ -15,8 +15,8 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from iossim.base.compiled import Floats, Integers
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.cost.model import problems_of
@@ -26,8 +26,6 @@ from iossim.search.anytime import Clock, Steps
 from iossim.search.streams.bounds import critical_us, cut
 from iossim.search.streams.exact import best_streams
 from iossim.search.streams.moves import Neighbours, draw
-
-Integers = NDArray[np.int64]
 
 #: Changes priced at a time; without a time limit, schedules priced per launch of a part, and at most; starts of a part.
 _TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
@@ -42,10 +40,10 @@ _ISSUE_WEIGHT = 1e-3
 
 
 #: Objective of the search: one value a schedule, to be minimised.
-Values = Callable[[StreamPrices], NDArray[np.float64]]
+Values = Callable[[StreamPrices], Floats]
 
 
-def latencies(prices: StreamPrices) -> NDArray[np.float64]:
+def latencies(prices: StreamPrices) -> Floats:
     """End of the last kernel of each schedule, us."""
     return prices.latency_us
 
@@ -272,7 +270,7 @@ class _Search:
             self.interrupted = True
         return best_value, best
 
-    def _values(self, batch: StreamBatch) -> NDArray[np.float64]:
+    def _values(self, batch: StreamBatch) -> Floats:
         prices = self.cost_model.price_streams(batch)
         return self.values(prices) + _ISSUE_WEIGHT * prices.issued_us
 

@@ -59,15 +59,13 @@ class SumOfOperators(GraphCost):
 
 @dataclass(eq=False)
 class OptimalSchedule(GraphCost):
-    """The network's schedule by IOS, by default ``ios-both``. Blocks are solved once for all networks.
+    """The network's schedule by IOS, of the stages of the options' space. Blocks are solved once for all networks.
 
     A schedule whose blocks were pruned or split, since they are too large to be solved as a whole, counts as it is.
     """
 
     cost_model: CostModel
     options: SearchOptions = field(default_factory=SearchOptions)
-    concurrent: bool = True
-    merge: bool = True
     #: Called regularly; raises to end a search that takes too long.
     check: Callable[[], None] = lambda: None
     _memo: SearchMemo = field(init=False, repr=False)
@@ -82,13 +80,7 @@ class OptimalSchedule(GraphCost):
         try:
             problems = problems_of(network, self.cost_model)
             found = solve(
-                problems,
-                self.cost_model,
-                self.options,
-                concurrent=self.concurrent,
-                merge=self.merge,
-                progress=lambda done, total: self.check(),
-                memo=self._memo,
+                problems, self.cost_model, self.options, progress=lambda done, total: self.check(), memo=self._memo
             )
         except ScheduleError:
             return inf  # a unit that the cost model has no price for
@@ -105,11 +97,11 @@ class OptimalSchedule(GraphCost):
             return least_us
         if known is None or known.prices <= MANY:
             return self.us(network)
-        total_us, leaving = 0.0, START
+        space, total_us, leaving = self.options.space, 0.0, START
         for problem in problems_of(network, self.cost_model):
             stages = known.stages(problem, network)
             others = [each for each in stages if each.strategy is not Strategy.MERGE and each.mask.bit_count() > 1]
-            if not all(self.concurrent and self.options.space.holds(problem, each.mask) for each in others):
+            if not all(space.concurrent and space.holds(problem, each.mask) for each in others):
                 return self.us(network)
             path = price_path(problem, stages, self.cost_model, leaving)
             total_us, leaving = path.cost_us(total_us), path.leaving
@@ -125,9 +117,9 @@ class OptimalSchedule(GraphCost):
     def _block_at_least_us(self, problem: ScheduleProblem, first: bool) -> float:
         key = problem.key, first
         if key not in self._bounds:
-            most = self.options.space.max_groups or len(problem)
-            merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
-            found = block_lower_bound_us(problem, merges, self.cost_model, self.concurrent, first)
+            space, most = self.options.space, self.options.space.max_groups or len(problem)
+            merges = price_merges(problem, self.cost_model, most) if space.merge else no_merges()
+            found = block_lower_bound_us(problem, merges, self.cost_model, space.concurrent, first)
             self._bounds[key] = found or 0.0
         return self._bounds[key]
 

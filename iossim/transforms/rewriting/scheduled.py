@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.search.ios import STRATEGIES
+from iossim.search.ios import STRATEGIES, options_of
 from iossim.transforms.choices import GraphCost, refuse_measuring
 from iossim.transforms.rewriting.backtracking import (
     ALPHA,
@@ -269,7 +269,7 @@ class Rewrite:
         if scheduler == "sequential":
             found = every.of(self.search)
         else:
-            cost = OptimalSchedule(prices, setting.options, *STRATEGIES[scheduler])
+            cost = OptimalSchedule(prices, options_of(scheduler, setting.options))
             if self.search == "joint":
                 found, first = every.search(cost)
                 found = replace(found, seen=every.seen + found.seen)

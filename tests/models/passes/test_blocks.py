@@ -22,7 +22,7 @@ from iossim.models.passes.blocks import cut_blocks, narrow_blocks, split_blocks
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.ios import solve
-from iossim.search.options import SearchOptions
+from iossim.search.options import SearchOptions, StageSpace
 
 Edges = list[set[int]]
 
@@ -101,7 +101,7 @@ def test_the_best_schedule_block_by_block_is_the_best_of_all(predecessors: Edges
     best_us = []
     for cut in (whole, cut_blocks(network)):
         problems = [ScheduleProblem.of_block(cut, block) for block in cut.blocks]
-        best_us.append(solve(problems, cost_model, SearchOptions(), concurrent=True, merge=False).cost_us)
+        best_us.append(solve(problems, cost_model, SearchOptions(StageSpace(merge=False))).cost_us)
     assert best_us[1] == pytest.approx(best_us[0], rel=1e-9)
 
 

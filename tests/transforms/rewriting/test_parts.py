@@ -26,6 +26,7 @@ from iossim.models.passes.block_parts import units_alone
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
 from iossim.transforms.rewriting import graph_costs as module
 from iossim.transforms.rewriting.application import apply, replay
@@ -256,7 +257,7 @@ def test_no_unit_is_transferred_before_what_it_reads() -> None:
 @given(st.integers(0, 999), st.integers(4, 9), st.booleans(), st.booleans())
 def test_stages_of_a_network_are_transferred_to_another(seed: int, units: int, concurrent: bool, merge: bool) -> None:
     network = seeded_network(seed, units=units, blocks=2)
-    cost = OptimalSchedule(RandomCostModel(seed=seed), concurrent=concurrent, merge=merge)
+    cost = OptimalSchedule(RandomCostModel(seed=seed), SearchOptions(StageSpace(concurrent=concurrent, merge=merge)))
     exact_us = cost.us(network)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MANY", 0)
