@@ -28,6 +28,7 @@ from iossim.base.registry import Group
 from iossim.base.solvers import least_squares, lsq_linear, solve_integer_program
 from iossim.base.user_files import LARGEST, NumberError, read_json, read_number, read_text
 from iossim.base.user_folders import user_cache, user_data
+from iossim.ir.types import Precision
 
 ANYTHING = st.one_of(st.floats(), st.integers(), st.integers(10**300, 10**400), st.text(), st.none(), st.booleans())
 
@@ -109,6 +110,10 @@ DEVICES = ["a100-pcie-40gb", "a100-sxm-40gb", "h100-sxm", "t4", "v100-sxm2"]
 def test_nearest_name(name: str, nearest: str | None) -> None:
     known = f"known: {', '.join(DEVICES)}"
     assert did_you_mean(name, DEVICES) == (f"did you mean {nearest!r}? {known}" if nearest else known)
+
+
+def test_nearest_member_is_its_text() -> None:
+    assert did_you_mean("FP16", [Precision.FP16, Precision.FP32]) == "did you mean 'fp16'? known: fp16, fp32"
 
 
 @pytest.mark.parametrize(

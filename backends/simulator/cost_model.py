@@ -127,13 +127,18 @@ class SimulatorCostModel:
         return SimulatorCostModel(*chosen, self._asked, self._error, self._of_backend)
 
     def remarks(self, network: Network) -> list[str]:
-        """Products of fp8 on a device without it, layout in TF32 and place of concats and splits that may differ."""
+        """Want of memory, products of fp8 on a device without it, layout in TF32 and place of concats and splits."""
         is_of_fp8 = {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys()
         lacks = is_of_fp8 and not self.profile.reduced_precision_tflops(Precision.FP8)
         told = [f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation"] * bool(lacks)
         is_compiled = self.precision is Precision.TF32 and self.units.whole.libraries is Libraries.COMPILED
         remark = f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
         told += [remark] * (is_compiled and "conv" in network.graph.of_kind)
+        capacity_bytes = self.profile.datasheet.dram_bytes.value
+        if sum(value.bytes for value in network.graph.types.values()) > capacity_bytes:
+            from iossim.execution.memory import memory_remarks  # imported only when needed, as below
+
+            told += memory_remarks(network, capacity_bytes, self.profile.name)
         if not (self.in_place or self.engine.facts.in_place):
             return told
         place = in_place_buffers(network)

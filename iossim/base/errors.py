@@ -65,7 +65,7 @@ class OptionError(IossimError):
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A remedy for a misspelt name: the nearest known one (of those that begin so the shortest), and all of them."""
-    names = sorted(known)
+    names = sorted(map(str, known))
     wanted = name.lower() if isinstance(name, str) else ""
     begun = [known_name for known_name in names if wanted and known_name.startswith(wanted)]
     near = sorted(begun, key=len) or difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)

@@ -14,7 +14,7 @@ import numpy as np
 
 from iossim.calibration.accuracy import Mask, Residuals, bands_by_kind, device_times, joined, residuals_by_kind
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap, rounded
-from iossim.calibration.doubts import few_rows, poorly_explained, usable
+from iossim.calibration.doubts import borrowed_intervals, few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples
@@ -116,12 +116,14 @@ def calibrate(
     if start.provenance.kind == "fitted" and not set(start.device_kind.fits().kernels.names) & set(space.names):
         earlier = start.provenance
         provenance = _beside(earlier, provenance)
+    bands = bands_by_kind(inside or outside)
+    notes += borrowed_intervals(recordings, bands, folds)
     provenance = provenance.model_copy(
         update={
             "held_out_fraction": protocol.held_out,
             "held_out": [*earlier.held_out, *(each.summary() for each in outside)],
             "cross_validated": [*earlier.cross_validated, *(each.summary() for each in inside)],
-            "bands": start.provenance.bands | bands_by_kind(inside or outside),
+            "bands": start.provenance.bands | bands,
         }
     )
     profiles = tuple(with_values(one.profile, given).model_copy(update={"provenance": provenance}) for one in data)

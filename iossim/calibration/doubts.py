@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from iossim.calibration.accuracy import device_times
+from iossim.calibration.accuracy import FEWEST_RESIDUALS, device_times
 from iossim.calibration.fit import Fit
 from iossim.calibration.recording import Recording
 from iossim.calibration.samples import OperatorSamples
@@ -143,10 +143,9 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     """Notes on kinds with few rows, and on sets with fewer rows than parameters."""
     notes: list[str] = []
     for one in recordings:
-        for key, rows in sorted(Counter(one.keys_where(one.seen)).items()):
-            if rows < FEW_ROWS:
-                told = f"{one.measured.name}: only {rows} row{'s' * (rows > 1)} of {key} to fit"
-                notes.append(f"{told}: too few to determine parameters, or their errors")
+        counted = sorted(Counter(one.keys_where(one.seen)).items())
+        if few := ", ".join(f"{rows} of {key}" for key, rows in counted if rows < FEW_ROWS):
+            notes.append(f"{one.measured.name}: too few rows to determine parameters, or their errors: {few}")
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     profile = recordings[0].profile
@@ -154,6 +153,16 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     if total < 2 * parameters:
         notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
     return notes
+
+
+def borrowed_intervals(recordings: Sequence[Recording], bands: Collection[str], folds: int) -> list[str]:
+    """A note on kinds of operators without a band of their own residuals."""
+    kinds = sorted({key for one in recordings for key in one.keys_where(one.seen)} - set(bands))
+    told = (
+        f"intervals of {', '.join(kinds)} are not from these rows: of each kind, {FEWEST_RESIDUALS} must be predicted"
+    )
+    remedy = "measure more" if folds > 1 else "cross-validate (`folds` 5), or measure more"
+    return [f"{told} by a fit that did not see them; {remedy}"] * bool(kinds)
 
 
 def poorly_explained(recordings: Sequence[Recording], found: Fit) -> list[str]:

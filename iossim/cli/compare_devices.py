@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -41,16 +43,20 @@ def compare_devices(
         raise OptionError("--trace is of one schedule; give one --device")
     outputs.check_files()
     prices = [pricing.prices(network, device) for device in devices]
+    names = _names(devices, [each.identity.device for each in prices])
     found: list[Comparison] = []
     with progress_bars(quiet=as_json or as_csv) as progress, interruptible(), suppress(KeyboardInterrupt):
-        for each in prices:
-            found.append(api.compare(network, None, cost_model=each, progress=progress, **options))
+        for each, name in zip(prices, names, strict=True):
+            compared_here = api.compare(network, None, cost_model=each, progress=progress, **options)
+            found.append(replace(compared_here, device=name))
             if not found[-1].complete:
                 break
     if not found:
         raise KeyboardInterrupt
-    profiles = [each.profile for each in prices if isinstance(each, DeviceCostModel)]
-    powers_w = {profile.name: profile.board_power_w for profile in profiles if profile.datasheet.board_power_w}
+    profiles = {
+        name: each.profile for name, each in zip(names, prices, strict=True) if isinstance(each, DeviceCostModel)
+    }
+    powers_w = {name: one.board_power_w for name, one in profiles.items() if one.datasheet.board_power_w}
     whole = len(found) == len(prices) and found[-1].complete
     compared = DeviceComparison(tuple(found), whole, powers_w, limit_ms)
     document = {**compared.to_json(), "peak_memory_bytes": peak_memory_bytes()}
@@ -69,6 +75,14 @@ def compare_devices(
         typer.echo(compared.csv(), nl=False)
     parts = () if as_csv else _parts(compared)
     present(document, parts, as_json, out=outputs.out, files=files, complete=compared.complete)
+
+
+def _names(given: Sequence[str | None], own: Sequence[str]) -> list[str]:
+    """Names of devices, by their files where profiles share one; raises OptionError where these are alike, too."""
+    names = [Path(file).stem if file and own.count(name) > 1 else name for file, name in zip(given, own, strict=True)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise OptionError(f"two devices are called {twice!r}; give profiles in files of different names")
+    return names
 
 
 def _parts(compared: DeviceComparison) -> Iterator[Part]:

@@ -95,9 +95,7 @@ def _summary(network: Network) -> tuple[dict[str, Any], list[int]]:
     antichain of units within a block. ``parallelism``, the average parallelism, is all arithmetic over that of the
     critical path. It bounds no gain on a device, where time is not proportional to arithmetic.
     """
-    from iossim.execution.lower import lower_stage
-    from iossim.execution.memory import memory_lower_bound_bytes
-    from iossim.schedule.batch import Strategy
+    from iossim.execution.memory import needed_bytes
     from iossim.schedule.problem import ScheduleProblem
     from iossim.search.counting import width
 
@@ -106,12 +104,12 @@ def _summary(network: Network) -> tuple[dict[str, Any], list[int]]:
     longest: list[int] = []
     for unit, before in enumerate(network.predecessors):
         longest.append(flops[unit] + max((longest[other] for other in before), default=0))
-    sequential = lower_stage(network, [range(len(network.units))], Strategy.CONCURRENT, in_place=True)
+    weight_bytes, activation_bytes = needed_bytes(network)
     widths = [width(ScheduleProblem.of_block(network, block)) for block in network.blocks]
     facts = {
         "flops": sum(flops),
-        "weight_bytes": sum(constant.type.bytes for constant in graph.constants.values()),
-        "activation_bytes": memory_lower_bound_bytes(sequential),
+        "weight_bytes": weight_bytes,
+        "activation_bytes": activation_bytes,
         "width": max(widths, default=0),
         "parallelism": sum(flops) / max(longest) if any(longest) else 1.0,
     }

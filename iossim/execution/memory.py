@@ -16,8 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.execution.happens_before import timed_accesses
+from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Buffer, Plan, Queue, aligned
+from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.schedule.batch import Strategy
 
 
 def with_memory(plan: Plan) -> Plan:
@@ -90,6 +93,20 @@ def memory_lower_bound_bytes(plan: Plan) -> int:
         if storage.name in first:
             alive_bytes[first[storage.name] : last[storage.name] + 1] += aligned(storage.bytes)
     return int(alive_bytes.max())
+
+
+def needed_bytes(network: Network) -> tuple[int, int]:
+    """Bytes of a network's weights, and the least of its activations where units run one after another."""
+    sequential = lower_stage(network, [range(len(network.units))], Strategy.CONCURRENT, in_place=True)
+    weight_bytes = sum(constant.type.bytes for constant in network.graph.constants.values())
+    return weight_bytes, memory_lower_bound_bytes(sequential)
+
+
+def memory_remarks(network: Network, capacity_bytes: int, device: str) -> list[str]:
+    """A remark on a network that cannot run on a device for want of memory."""
+    needed = sum(needed_bytes(network))
+    told = f"{network.name} needs {needed / 2**30:.1f} GiB (weights, and activations of one unit after another)"
+    return [f"{told}, and {device} has {capacity_bytes / 2**30:.1f}"] * (needed > capacity_bytes)
 
 
 def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:

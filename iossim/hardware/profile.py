@@ -246,7 +246,8 @@ class DeviceProfile(Device):
     def require(self, precision: Precision) -> None:
         """Raise DeviceError, listing the supported ones, if a GPU has no instructions for this precision.
 
-        A notice on standard error says if libraries compute fp16 data in fp32. Processors support every precision.
+        Notices on standard error say if libraries compute fp16 data in fp32, and if the rate of tensor cores is not
+        known. Processors support every precision.
         """
         capability = self.compute_capability
         if not has_precision(capability, precision):
@@ -258,6 +259,9 @@ class DeviceProfile(Device):
                 f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which "
                 "is what is priced"
             )
+        if self.architecture in TENSOR_CORES.get(precision, ()) and not self.reduced_precision_tflops(precision):
+            told = f"{self.name} names no rate of {precision}, so that its products are priced at the rate of fp32"
+            note_once(f"{told}; give it in the profile's reduced_precision_tflops")
 
     @property
     def limits(self) -> MultiprocessorLimits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,9 +66,10 @@ def coschedule(
         check_writable(out)
     search = streams.of(api.search_options())
     read = {model: reading.network(model) for model in dict.fromkeys(models)}
-    networks = {name: read[model] for name, model in _labelled(models, copies).items()}
+    labelled = _labelled(models, copies)
+    networks = {name: read[model] for name, model in labelled.items()}
     names = list(networks)
-    goal = _objective(objective, weight or [], limit or [], names)
+    goal = _objective(objective, weight or [], limit or [], labelled)
     prices = api.cost_model("simulator", device, next(iter(networks.values())).precision, engine)
     with progress_bars(quiet=as_json, unit="searches") as progress, interruptible():
         found = run(networks, prices, search, progress("coschedule"), goal)
@@ -118,7 +119,7 @@ def _labelled(models: list[str], copies: int) -> dict[str, str]:
     }
 
 
-def _objective(name: str, weights: list[str], limits: list[str], labels: list[str]) -> Objective:
+def _objective(name: str, weights: list[str], limits: list[str], labels: Mapping[str, str]) -> Objective:
     from iossim.serving.objective import Objective
 
     if name not in ("makespan", "latency"):
@@ -126,20 +127,24 @@ def _objective(name: str, weights: list[str], limits: list[str], labels: list[st
     if weights and name == "makespan":
         raise OptionError("--weight is of --objective latency; give both, or neither")
     own = dict.fromkeys(labels, 1.0) if name == "latency" else {}
-    limits_us = {label: 1e3 * limit_ms for label, limit_ms in _by_label("--limit", limits).items()}
-    return Objective({**own, **_by_label("--weight", weights)}, limits_us)
+    limits_us = {label: 1e3 * limit_ms for label, limit_ms in _by_label("--limit", limits, labels).items()}
+    return Objective({**own, **_by_label("--weight", weights, labels)}, limits_us)
 
 
-def _by_label(option_name: str, given: list[str]) -> dict[str, float]:
+def _by_label(option_name: str, given: list[str], labels: Mapping[str, str]) -> dict[str, float]:
+    """Values by label; one of a model is that of each of its copies, which are labelled in ``labels``."""
     found: dict[str, float] = {}
+    once([text.rpartition("=")[0] for text in given], option_name)
     for text in given:
         label, _, number_text = text.rpartition("=")
         try:
             value = float(number_text)
         except ValueError:
             value = -1.0
-        once([*found, label], option_name)
         if not label or not 0.0 < value < float("inf"):
             raise OptionError(f"{option_name} {text!r} is not possible; give MODEL=NUMBER, a number above 0")
-        found[label] = value
+        own = [label] if label in labels else [one for one, model in labels.items() if Path(model).stem == label]
+        if not own:
+            raise OptionError(f"{option_name}: {label!r} is not one of the models; models: {', '.join(labels)}")
+        found |= dict.fromkeys(own, value)
     return found

@@ -51,6 +51,7 @@ def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> Measureme
 def test_a_profile_that_the_other_commands_take(folder: Path) -> None:
     write_measurements(made(), Path("lab.jsonl"))
     text = printed("calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
+    assert "intervals of" not in text
     shown = ("gemm_efficiency", "not identified", "graph_gap_factor", "fork_us", "not fitted", "lab")
     for words in ("held-out shapes", "cross-validated", *shown):
         assert words in text
@@ -108,7 +109,9 @@ def test_a_device_of_ones_own_is_written_with_out_alone() -> None:
     write_profile(device("v100-sxm2").model_copy(update={"name": "mine"}), Path("mine.yaml"))
     before = Path("mine.yaml").read_text()
     write_measurements(made(label="mine"), Path("lab.jsonl"))
-    printed("calibrate --data lab.jsonl --device mine.yaml --folds 0")
+    text = " ".join(printed("calibrate --data lab.jsonl --device mine.yaml --folds 0").split())
+    assert "note: intervals of gemm, relu are not from these rows: of each kind, 19 must be predicted" in text
+    assert device("./mine.calibrated.yaml").provenance.bands["gemm"] == device("mine.yaml").provenance.bands["gemm"]
     assert Path("mine.yaml").read_text() == before
     assert device("./mine.calibrated.yaml").name == "mine"
     printed("calibrate --data lab.jsonl --device mine.yaml --folds 0 --out mine.yaml")

@@ -9,11 +9,13 @@ from operator import itemgetter
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import printed, printed_json, refused
 
 from iossim.cli.main import main
 from iossim.cli.options import several_devices
 from iossim.cli.outputs import wants_plot
+from iossim.hardware.load import device
 from iossim.schedule.schedule_file import read_stages
 
 
@@ -82,6 +84,22 @@ def test_intervals_that_overlap_leave_it_open() -> None:
     text = printed("compare ios_sample -d t4 -d t4+sms=41")
     assert "their 90% intervals overlap, so that either may be" in " ".join(text.split())
     assert "intervals" not in printed("compare ios_sample -d t4,v100-sxm2 --cost-model random:1")
+
+
+def test_profiles_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
+    """A calibrated profile keeps the name of its device: rows and files of the two were one."""
+    text = yaml.safe_dump(device("t4").model_dump(mode="json", exclude_none=True))
+    ours, twin = tmp_path / "ours.yaml", tmp_path / "twin" / "ours.yaml"
+    twin.parent.mkdir()
+    for path in (ours, twin):
+        path.write_text(text)
+    out = tmp_path / "out"
+    document = printed_json(f"compare ios_sample -d t4,{ours} --schedulers sequential --out {out} --json")
+    assert [each["device"] for each in document["devices"]] == ["t4", "ours"]
+    assert {path.name for path in out.glob("*.schedule.json")} == {"t4.schedule.json", "ours.schedule.json"}
+    assert list(document["board_power_w"]) == ["t4", "ours"]
+    said = refused(f"compare ios_sample -d {ours},{twin}")
+    assert "two devices are called 'ours'; give profiles in files of different names" in said
 
 
 def test_csv_has_a_line_for_each_scheduler_on_each_device() -> None:

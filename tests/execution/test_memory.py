@@ -12,16 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule, sequential_schedule
 
+from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.in_place import starting
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import interference, memory_lower_bound_bytes, plan_memory
+from iossim.execution.memory import interference, memory_lower_bound_bytes, memory_remarks, needed_bytes, plan_memory
 from iossim.execution.plan import ALIGNMENT_BYTES, Plan
+from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 from iossim.search.scheduler import schedule
@@ -79,6 +82,18 @@ def test_a_chain_needs_its_largest_two_neighbours_and_its_input() -> None:
     # c2 with c3 is the most beside the input, which is kept for the next run.
     assert plan.arena_bytes == (1 + 8 + 2) * plane == memory_lower_bound_bytes(plan)
     assert plan.storage_bytes == (1 + 4 + 1 + 8 + 2 + 4 + 1) * plane
+    weight_bytes, activation_bytes = needed_bytes(network)
+    assert activation_bytes == plan.arena_bytes
+    needed = weight_bytes + activation_bytes
+    assert memory_remarks(network, needed, "t4") == []
+    (said,) = memory_remarks(network, needed - 1, "t4")
+    assert said == "chain needs 0.0 GiB (weights, and activations of one unit after another), and t4 has 0.0"
+
+
+def test_a_network_beyond_the_memory_of_a_device_is_told() -> None:
+    prices = SimulatorCostModel(device("t4"), Precision.FP32)
+    told = [any(" GiB " in one for one in prices.remarks(load("ios_sample", batch=batch))) for batch in (1, 1 << 15)]
+    assert told == [False, True]
 
 
 def test_side_by_side_nothing_is_shared_that_one_by_one_is() -> None:

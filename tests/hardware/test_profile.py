@@ -224,6 +224,19 @@ def test_fp16_that_is_computed_in_fp32_is_told(caplog: pytest.LogCaptureFixture)
         caplog.clear()
 
 
+def test_products_without_the_rate_of_tensor_cores_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A profile that was filled in without its optional field is priced at the rate of fp32."""
+    told = device("rtx-4090")
+    bare = told.model_copy(
+        update={"datasheet": told.datasheet.model_copy(update={"reduced_precision_tflops": None}), "name": "bare"}
+    )
+    for profile, precision, is_said in ((bare, "fp16", True), (bare, "fp32", False), (told, "fp16", False)):
+        say_once.cache_clear()
+        profile.require(Precision(precision))
+        assert (f"bare names no rate of {precision}" in caplog.text) is is_said
+        caplog.clear()
+
+
 def test_fp8_has_twice_the_rate_of_fp16_where_there_is_fp8_told_or_not() -> None:
     for name in shipped_names():
         profile = device(name)

@@ -285,3 +285,12 @@ def test_an_objective_is_told() -> None:
     told = printed(f"{command} --limit squeezenet=0.01")
     assert "no way keeps all limits" in told
     assert "requests a second" in told
+
+
+def test_a_weight_or_limit_of_a_model_is_that_of_its_copies() -> None:
+    """A copy of its own name keeps its own: what comes later counts."""
+    given = "--weight ios_sample=4 --weight ios_sample2=1 --limit ios_sample=9"
+    command = f"coschedule ios_sample --copies 2 --device a100-sxm-40gb --objective latency --seconds 1 {given} --json"
+    objective = printed_json(command)["objective"]
+    assert objective["weights"] == {"ios_sample1": 4.0, "ios_sample2": 1.0}
+    assert objective["limits_us"] == {"ios_sample1": 9000.0, "ios_sample2": 9000.0}

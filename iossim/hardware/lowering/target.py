@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 
-from iossim.base.errors import DeviceError
+from iossim.base.errors import DeviceError, last_line
 from iossim.hardware.kind import DEVICE_KINDS
 from iossim.hardware.lowering.kernel import Candidate, Kernel
 from iossim.hardware.lowering.step import Step
@@ -73,7 +73,8 @@ def _target(kind: str) -> Target:
 def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
     """All candidates of a step on a device; the fastest is chosen later.
 
-    Reads of fused ops count in the last kernel, which computes them. Raises DeviceError for unknown kinds.
+    Reads of fused ops count in the last kernel, which computes them. Raises DeviceError for unknown kinds, and for ops
+    that lack what the kind that they are priced as has.
     """
     lower = target_of(profile).family(step.op)
     if lower is None:
@@ -81,7 +82,14 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
             f"op kind {step.op.kind!r} has no lowering for devices of kind {profile.kind!r}; list it in a family of "
             f"iossim.hardware.lowering.{profile.kind}, or give its class priced_as, a kind that has one"
         )
-    return tuple(one for one in _lowered(lower, step) if one.runs_on(profile.architecture))
+    try:
+        candidates = _lowered(lower, step)
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if not step.op.priced_as:
+            raise
+        told = f"op kind {step.op.kind!r} cannot be priced as {step.op.priced_as!r}: {last_line(error)}"
+        raise DeviceError(f"{told}; let its class be priced_as a kind of the same operands, or 'foreign'") from None
+    return tuple(one for one in candidates if one.runs_on(profile.architecture))
 
 
 def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:

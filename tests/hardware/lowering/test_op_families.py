@@ -156,6 +156,9 @@ def test_an_op_kind_that_no_family_lists_is_an_error_that_names_it(
     object.__setattr__(unlisted := Unlisted(), "kind", "unlisted")
     with pytest.raises(DeviceError, match=r"op kind 'unlisted' has no lowering .*, or give its class priced_as"):
         step_candidates(replace(STEP, op=unlisted), profile)  # type: ignore[arg-type]
+    object.__setattr__(unlisted, "priced_as", "conv")
+    with pytest.raises(DeviceError, match=r"'unlisted' cannot be priced as 'conv': .*Error.*, or 'foreign'"):
+        step_candidates(replace(STEP, op=unlisted), profile)  # type: ignore[arg-type]
     with pytest.raises(DeviceError, match="no lowering for devices of kind 'abacus'"):
         target_of(V100.model_copy(update={"kind": "abacus"}))
 
