@@ -27,7 +27,7 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER, MeasuredProgress, StartProgress, ignore_measuring, silent
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
-from iossim.tasks.own_prices import own_prices
+from iossim.tasks.own_prices import prices_of_schedule
 from iossim.tasks.requests import (
     ChangeOptions,
     TaskOptions,
@@ -131,7 +131,7 @@ def scheduled(
 class _SimulateOptions(TypedDict, total=False):
     network: Network | None
     engine: str | None
-    cost_model: str | CostModel
+    cost_model: str | CostModel | None
 
 
 @overload
@@ -155,17 +155,16 @@ def simulate(
     *,
     network: Network | None = None,
     engine: str | None = None,
-    cost_model: str | CostModel = "simulator",
+    cost_model: str | CostModel | None = None,
 ) -> AnySchedule:
     """Price a saved schedule on another device, or on its own by default: stage by stage, or streams as a whole.
 
-    The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
-    ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
+    The network is loaded from the schedule's record unless given; ``engine`` and ``cost_model`` are by default the
+    schedule's. Raises ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and
+    none is given.
     """
     read, network = _with_network(saved, network)
-    if device is None and cost_model == "simulator":
-        device = _own_device(read)
-    prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
+    prices = _prices(read, device, engine, cost_model)
     return judged(network, [reprice_any(read, network, prices)], prices)[0]
 
 
@@ -234,11 +233,7 @@ def explain(
     if network is not None and not isinstance(network, Network):
         raise OptionError("of a schedule, explain takes its network as second argument, or none, and `device` by name")
     network = in_units_of(schedule, network)
-    prices: CostModel | None = own_prices(schedule, device)
-    if prices is None:
-        if device is None:
-            raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
-        prices = cost_model("simulator", device, network.precision, schedule.engine or AUTO)
+    prices = _prices(schedule, device)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 
@@ -255,11 +250,14 @@ def simulate_events(
     The network is loaded from the schedule's record unless given; ``engine`` is by default the schedule's. Raises
     ScheduleError if the schedule does not fit it, OptionError if it was priced for no device and none is given.
     """
+    from iossim.backends.simulator.cost_model import SimulatorCostModel
     from iossim.backends.simulator.events import run_schedule
 
     read, network = _with_network(saved, network)
-    profile = load_device(_own_device(read) if device is None else device)
-    return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
+    prices = _prices(read, device, engine)
+    profile = load_device(read.device if device is None else device)
+    how = (prices.in_place, prices.units.whole.libraries) if isinstance(prices, SimulatorCostModel) else ()
+    return run_schedule(network, read, profile, Engine.named(engine or read.engine or AUTO, profile), *how)
 
 
 @public
@@ -285,9 +283,16 @@ def _with_network(saved: AnySchedule | str | Path, network: Network | None) -> t
     return read, in_units_of(read, network)
 
 
-def _own_device(read: AnySchedule) -> str:
-    """The device that a schedule was priced for; raises OptionError if there is none."""
-    if own_prices(read) is None:
+def _prices(
+    read: AnySchedule,
+    device: DeviceProfile | str | Path | None,
+    engine: str | None = None,
+    given: str | CostModel | None = None,
+) -> CostModel:
+    """The given prices, or those of a schedule; raises OptionError if it was priced for no device and none is given."""
+    if given is not None and not isinstance(given, str):
+        return given
+    if (prices := prices_of_schedule(read, device, engine, given)) is None:
         reason = f"the schedule was priced by {read.cost_model.get('name')!r}, not for a device"
         raise OptionError(f"{reason}; say which with `device` or `cost_model`")
-    return read.device
+    return prices

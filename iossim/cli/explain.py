@@ -120,15 +120,9 @@ def _priced(
     """
     from iossim import api
     from iossim.schedule.schedule import Schedule
-    from iossim.tasks.own_prices import own_prices
+    from iossim.tasks.own_prices import prices_of_schedule
 
-    under = engine or saved.engine or "auto"
-    prices: CostModel | None = own_prices(saved, device, under)
-    if cost_model is not None or (prices is None and not (device is None and isinstance(saved, Schedule))):
-        named = cost_model or "simulator"
-        of_devices = ["simulator", *([prices.identity.name] if prices is not None else [])]
-        own = saved.device if named.partition(":")[0] in of_devices else None
-        prices = api.cost_model(named, device or own, network.precision, under, store)
+    prices = prices_of_schedule(saved, device, engine, cost_model, store)
     if prices is None or (not isinstance(saved, Schedule) and prices.identity.to_json() == saved.cost_model):
         return saved, prices
     return api.simulate(saved, None, network=network, engine=engine, cost_model=prices), prices

@@ -26,30 +26,27 @@ def simulate(
     batch: int | None = None,
     engine: str | None = None,
     model: str | None = None,
-    cost_model: str = "simulator",
+    cost_model: str | None = None,
     store: Path | None = None,
     event_driven: bool = False,
     *,
     outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
-    """Price a saved schedule of stages or streams, by default on its own device and for its own batch size."""
+    """Price a saved schedule of stages or streams, by default as it was priced, and for its own batch size."""
     from iossim import api
     from iossim.api import simulate_events
     from iossim.ir.shown_names import shown_names
     from iossim.schedule.schedule import StreamSchedule
+    from iossim.tasks.own_prices import prices_of_schedule
     from iossim.tasks.stream_explain import explain_streams
 
-    if event_driven and cost_model != "simulator":
+    if event_driven and cost_model not in (None, "simulator"):
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
     saved, network = api.read_any_schedule(schedule, model, batch)
-    under = engine or saved.engine or "auto"
-    if cost_model == "simulator":
-        priced = api.simulate(saved, device, network=network, engine=engine)
-        prices = api.cost_model(cost_model, device or saved.device, network.precision, under)
-    else:
-        prices = api.cost_model(cost_model, device, network.precision, under, store)
-        priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
+    prices = prices_of_schedule(saved, device, engine, cost_model, store)
+    priced = api.simulate(saved, device, network=network, engine=engine, cost_model=prices)
+    assert prices is not None, "a schedule without prices is refused by simulate"
     outputs.check(prices)
     execution = simulate_events(saved, device, network=network, engine=engine) if event_driven else None
     explained = explain_streams(priced, network, prices) if isinstance(priced, StreamSchedule) else None

@@ -176,7 +176,7 @@ def _scheduled(
     memo: SearchMemo | None,
 ) -> Schedule:
     scheduler = stage_scheduler(name)
-    cost_model = _within_workspace(cost_model, network, options)
+    cost_model = within_workspace(cost_model, network, options.workspace_limit_bytes)
     if options.company:
         from iossim.search.company import with_company
 
@@ -198,13 +198,13 @@ def _scheduled(
     return found
 
 
-def _within_workspace(cost_model: CostModel, network: Network, options: SearchOptions) -> CostModel:
-    """The prices under the limit on workspace of the options, if they have one."""
-    if options.workspace_limit_bytes is None:
+def within_workspace(cost_model: CostModel, network: Network, limit_bytes: int | None) -> CostModel:
+    """The prices under a limit on workspace, if there is one."""
+    if limit_bytes is None:
         return cost_model
     from iossim.cost.workspace_limit import workspace_limited
 
-    return workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    return workspace_limited(cost_model, network, limit_bytes)
 
 
 def without_search(
@@ -216,7 +216,7 @@ def without_search(
     Measuring prices measure only single units for it, and schedulers get no stages of more groups than they may form.
     """
     options = options or SearchOptions()
-    cost_model = _within_workspace(cost_model, network, options)
+    cost_model = within_workspace(cost_model, network, options.workspace_limit_bytes)
     names = ["sequential"]
     if name not in ("sequential", "ios-merge") and not isinstance(cost_model, MeasuringCostModel):
         names.append("greedy")

@@ -14,15 +14,15 @@ from typing import Any
 
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, VariantCostModel
 from iossim.cost.facts import Limit, StageFacts
-from iossim.cost.model import START, CostModel, problems_of
+from iossim.cost.model import START, CostModel, VariantChoosing, problems_of
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
 from iossim.search.assemble import price_blocks
-from iossim.search.scheduler import Progress, ignore
+from iossim.search.scheduler import Progress, ignore, within_workspace
 from iossim.search.unsearched import sequential_stages
 from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, block_contexts, is_small, one_by_one, space_of
 
@@ -173,9 +173,13 @@ def _share(stage: Stage, schedule: Schedule) -> float:
 
 class _Explainer:
     def __init__(self, schedule: Schedule, network: Network, prices: CostModel, in_full: bool) -> None:
-        self.schedule, self.network, self.prices, self.in_full = schedule, network, prices, in_full
+        self.schedule, self.network, self.in_full = schedule, network, in_full
+        #: The workspace limit of the search, which is that of alternatives, where prices know workspaces.
+        limit_bytes = schedule.options.get("workspace_limit_bytes")
+        self.limit_bytes = limit_bytes if isinstance(prices, VariantCostModel) else None
+        self.unlimited, self.prices = prices, within_workspace(prices, network, self.limit_bytes)
         self.space = space_of(schedule)
-        self.ask = Alternatives(prices, self.space)
+        self.ask = Alternatives(self.prices, self.space)
         self.errors: ScheduleErrors | None = schedule_errors(network, prices)
 
     def explain(self, stages: Sequence[int] | None, unknown: Sequence[str], progress: Progress) -> Explanation:
@@ -193,7 +197,8 @@ class _Explainer:
                 saved.append(self._saved_us(context) if once else None)
             first += len(block.stages)
             progress(done, len(contexts))
-        sequential_us = _sequential_us(self.network.given or self.network, self.prices)
+        given = self.network.given or self.network
+        sequential_us = _sequential_us(given, within_workspace(self.unlimited, given, self.limit_bytes))
         limits = self._limits(told) if stages is None else {}
         known = [us for us in saved if us is not None]
         could_save_us = fsum(known) if stages is None and len(known) == len(saved) else None
@@ -219,7 +224,7 @@ class _Explainer:
             block.name,
             stage,
             _share(stage, self.schedule),
-            self.prices.stage_facts(self.network, stage) if isinstance(self.prices, DeviceCostModel) else None,
+            self.unlimited.stage_facts(self.network, stage) if isinstance(self.unlimited, DeviceCostModel) else None,
             alone.more_us if alone else 0.0 if len(stage.units) == 1 else None,
             next_best,
             choice("same units rearranged", self.ask.split(context, index)),
@@ -232,6 +237,8 @@ class _Explainer:
     ) -> Choice | None:
         """A plan of the block as what it changes; None for the plan itself, and for one without a price."""
         plan = plan or context.plan
+        if isinstance(self.prices, VariantChoosing):
+            plan = tuple(self.prices.chosen(context.problem, stage) for stage in plan)
         was, now = set(context.plan), set(plan)
         if was == now:
             return None

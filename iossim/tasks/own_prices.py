@@ -1,4 +1,4 @@
-"""Cost models made for a purpose: the one that priced a saved schedule, and one that proposes what another measures."""
+"""Cost models made for a purpose: of a saved schedule, by default as it was priced, and of what another measures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iossim.hardware.load import device as load_device
 from iossim.hardware.names import user_folder
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.schedule.schedule import SavedSchedule
+from iossim.schedule.schedule import SavedSchedule, StreamSchedule
 
 
 def own_prices(
@@ -39,6 +39,32 @@ def own_prices(
     except OptionError:
         return None  # it needs more than a device
     return found if isinstance(found, DeviceCostModel) else None
+
+
+def prices_of_schedule(
+    schedule: SavedSchedule,
+    device: DeviceProfile | str | Path | None = None,
+    engine: str | None = None,
+    spec: str | None = None,
+    store: Path | None = None,
+) -> CostModel | None:
+    """Prices of a saved schedule on ``device``, or on its own: those of the cost model ``spec``, else of the one that
+    priced it, else of the simulator; None for stages that were priced without a device, where none is given.
+
+    Raises as :func:`own_prices` and :func:`~iossim.cost.create.create_cost_model`.
+    """
+    under = engine or schedule.engine or AUTO
+    Engine.named(under)  # an unknown engine is refused, whether or not the cost model uses it
+    if spec is None:
+        own = own_prices(schedule, device, under)
+        if own is not None or (device is None and not isinstance(schedule, StreamSchedule)):
+            return own
+    named = spec or "simulator"
+    is_of_devices = named.partition(":")[0] in ("simulator", schedule.cost_model["name"]) and not measures(named)
+    if device is None and is_of_devices and schedule.cost_model.get("engine"):
+        device = schedule.device
+    profile = None if device is None else load_device(device)
+    return create_cost_model(named, profile, Precision.named(schedule.precision), under, store)
 
 
 def estimating_model(

@@ -40,6 +40,7 @@ from iossim.search.scheduler import (
     schedule,
     silent,
     stage_scheduler,
+    within_workspace,
     without_search,
 )
 from iossim.tasks.comparison import Comparison, Entry, OtherEngine
@@ -60,7 +61,8 @@ _AFTER_INTERRUPT_S = 1.0
 def under_other_engine(
     network: Network, found: AnySchedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """Latencies under the other engine; None if prices support only one engine, or after a KeyboardInterrupt.
+    """Latencies under the other engine; None if prices support only one engine, or the workspace limit suffices under
+    one only, or after a KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both if that does not search stages), pruned to r = 3 and
     s = 8 at most, so that it takes a second or two for any network; a block that is too wide is split. Beside streams,
@@ -69,15 +71,19 @@ def under_other_engine(
     if not isinstance(prices, DeviceCostModel):
         return None
     engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
-    there = prices.at(engine=engine)
-    given = (options or SearchOptions()).space
+    options = options or SearchOptions()
+    given = options.space
     size = min(given.max_group_size or PAPER_GROUP_SIZE, PAPER_GROUP_SIZE)
     groups = min(given.max_groups or PAPER_GROUPS, PAPER_GROUPS)
     space = replace(given, max_group_size=size, max_groups=groups)
     of_streams = isinstance(found, StreamSchedule)
     searching = found.scheduler if found.scheduler in STRATEGIES else "ios-both"
     try:
-        seconds = None if options is None or options.seconds is None else _PART * options.seconds
+        there = within_workspace(prices.at(engine=engine), network, options.workspace_limit_bytes)
+    except OptionError:
+        return None
+    try:
+        seconds = None if options.seconds is None else _PART * options.seconds
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
         same_us = reprice_as_known(found, network, there).latency_us
         sequential = schedule(network, there, "sequential")
@@ -169,7 +175,8 @@ class Task:
         alone = [made.model_copy(update={"complete": False, "proven": False} if changed.interrupted else {})]
         beside = "sequential" if alone[0].complete and self.scheduler != "sequential" else ""
         if not self._is_measured:
-            alone = steps.take(lambda: judged(task.network, alone, task.prices, beside), alone)
+            limit = SearchOptions(workspace_limit_bytes=task.options.workspace_limit_bytes)
+            alone = steps.take(lambda: judged(task.network, alone, task.prices, beside, options=limit), alone)
         found = changed.remarked(alone[0])
         ended = not found.complete or steps.interrupted
         there = None if ended else under_other_engine(changed.network, found, self.prices, self.options)
@@ -314,6 +321,7 @@ def judged(
     prices: CostModel,
     beside: str = "",
     errors: ScheduleErrors | None = None,
+    options: SearchOptions | None = None,
 ) -> list[Judged]:
     """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them.
 
@@ -322,7 +330,7 @@ def judged(
     errors = errors or schedule_errors(network, prices)
     if errors is None:
         return list(schedules)
-    return errors.judged(schedules, [_whole(schedule(network, prices, beside))] if beside else [])
+    return errors.judged(schedules, [_whole(schedule(network, prices, beside, options))] if beside else [])
 
 
 def _whole(found: Schedule) -> Schedule:

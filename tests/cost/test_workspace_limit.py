@@ -17,6 +17,7 @@ from iossim.cost import workspace_limit
 from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.workspace_limit import workspace_limited
+from iossim.execution.engine import Engine
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
@@ -24,8 +25,9 @@ from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.assemble import reprice
-from iossim.search.options import SearchOptions
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
+from iossim.tasks.task import under_other_engine
 
 SIMULATOR = cost_model(device="v100-sxm2")
 assert isinstance(SIMULATOR, VariantCostModel)
@@ -263,3 +265,23 @@ def test_a_structured_error_is_that_of_the_units() -> None:
 def test_an_error_that_is_none_is_refused(argument: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         model(argument)
+
+
+def test_the_other_engine_is_under_the_same_limit() -> None:
+    limited = SearchOptions(StageSpace("general", 3, 8), workspace_limit_bytes=2**16)
+    found = schedule(NETWORK, SIMULATOR, "ios-both", limited)
+    there = under_other_engine(NETWORK, found, SIMULATOR, limited)
+    assert there is not None
+    graph = SIMULATOR.at(engine=Engine.GRAPH)
+    best_us, free_us = (schedule(NETWORK, graph, "ios-both", each).latency_us for each in (limited, SearchOptions()))
+    assert there.best_us == pytest.approx(best_us, rel=1e-9)
+    assert there.sequential_us == pytest.approx(schedule(NETWORK, graph, "sequential", limited).latency_us, rel=1e-9)
+    assert best_us > free_us
+
+
+def test_a_limit_that_suffices_under_one_engine_only_says_nothing_of_the_other() -> None:
+    """In TF32 convolutions of the paper's engine transform layouts; a compiler's do not, and need no workspace."""
+    found = optimize(
+        iossim.load("resnet18", dtype="tf32"), "a100-sxm-40gb", options=SearchOptions(workspace_limit_bytes=2**20)
+    )
+    assert not any("With `engine`" in remark for remark in found.remarks)

@@ -12,16 +12,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 
+import iossim
 from evidence.commands.figures import FOLDER
-from evidence.measured_search import BARS, BUDGETS
+from evidence.measured_search import BARS, BUDGETS, DEVICE, OPTIONS, problems_of
 from evidence.quoted import sections
 from evidence.quoted.blocks import FiguresError, blocks, documents, filled, read_results
 from evidence.quoted.sections import BOARDS, SECTIONS, compute, measured_search_of
 from evidence.quoted.texts import TEXTS
 from evidence.validation.report import ValidationReport, validate
 from iossim.cli.main import main
+from iossim.schedule.stage_hash import stage_hashes, unit_keys
+from iossim.search.measured.space import build_space
 from iossim.search.scheduler import scheduler_names
 
 #: Of a percentage of a fit done anew, in points. Where least squares end depends on how linear algebra rounds, and that on the
@@ -174,3 +178,27 @@ def test_how_much_need_be_measured(shared: Path, monkeypatch: pytest.MonkeyPatch
     for each in made.values():
         each.pop("planning_cpu_s")
     assert list(differences(kept, made)) == []
+
+
+@pytest.mark.parametrize("model", ["inception_v3", "randwire", "nasnet_a"])
+def test_stages_of_equal_keys_cost_the_same_and_those_of_equal_work_do_not(
+    model: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, if the host issues their groups in one order. The page says how many stages differ in their work."""
+    monkeypatch.setenv("IOSSIM_SHARED", str(shared))
+    prices, truth = iossim.cost_model("simulator", DEVICE), iossim.cost_model("perturbed:0.1", DEVICE)
+    batches = [space.batch() for space in build_space(problems_of(model), prices, truth, OPTIONS).transitions]
+    costs_us = np.concatenate([prices.price_stages(batch) for batch in batches])
+    spread, stages = {}, {}
+    for told, keys in {"keys": prices.price_keys, "works": lambda problem: problem.works}.items():
+        ordered, any_order = (
+            np.concatenate([stage_hashes(each, unit_keys(keys(each.problem)), ordered=one) for each in batches])
+            for one in (True, False)
+        )
+        _, first, equal = np.unique(ordered, return_index=True, return_inverse=True)
+        spread[told], stages[told] = np.nanmax(np.abs(costs_us / costs_us[first][equal] - 1)), np.unique(any_order).size
+    assert spread["keys"] == 0
+    assert spread["works"] > (0 if model == "inception_v3" else 0.05)  # so works alone are too coarse a key
+    assert stages["keys"] == read_results()["measured-search"]["networks"][model]["0.1"]["stages"]
+    page = (FOLDER.parents[1] / "docs/results/hardware.md").read_text(encoding="utf-8")
+    assert f"{stages['works']:,}" in page.partition("## How many measurements?")[2].partition("\n## ")[0]

@@ -87,6 +87,23 @@ def test_a_merge_by_hand(fork: Network) -> None:
     assert short_lines(concat)[-1] == "  there is no alternative"
 
 
+def test_alternatives_are_within_the_workspace_limit_of_the_search() -> None:
+    """Without it the kernels that are fastest alone would save 0.2 ms."""
+    network, limited = load("squeezenet", batch=8), api.search_options(workspace_limit="64KiB")
+    found = api.optimize(network, "p100-sxm2", options=limited)
+    sequential = api.optimize(network, "p100-sxm2", scheduler="sequential", options=limited)
+    told = api.explain(found, network)
+    assert sum(len(stage.variants) for stage in found.stages) > 3
+    assert (told.schedule.latency_us, told.could_save_us) == (found.latency_us, 0)
+    assert told.sequential_us == pytest.approx(sequential.latency_us, rel=1e-9)
+    offers = [offer for one in told.stages for offer in (one.next_best, one.own, one.beside) if offer is not None]
+    assert min(offer.more_us for offer in offers) >= 0
+    assert max(len(offer.instead) for offer in offers) <= 3  # stages that stay keep their kernels
+    free = explain(found.model_copy(update={"options": {}}), network, api.cost_model("simulator", "p100-sxm2"))
+    assert free.could_save_us is not None
+    assert free.could_save_us > 200
+
+
 def test_boundaries_count_on_both_sides(fork: Network) -> None:
     first, _ = explained(fork, table(merged_us=7.5, boundary_us=1)).stages
     assert first.stage.groups == [["a"], ["b"]]

@@ -67,9 +67,14 @@ def run_plan(
 
 
 def run_schedule(
-    network: Network, schedule: AnySchedule, profile: DeviceProfile, engine: str = Engine.PAPER
+    network: Network,
+    schedule: AnySchedule,
+    profile: DeviceProfile,
+    engine: str = Engine.PAPER,
+    in_place: bool | None = None,
+    libraries: Libraries | None = None,
 ) -> Execution:
-    """Run a schedule of ``network``.
+    """Run a schedule of ``network`` as :func:`run_plan` runs a plan.
 
     Raises ScheduleError if the schedule does not fit the network.
     """
@@ -81,4 +86,5 @@ def run_schedule(
     if chosen.facts.divides_sms:
         units = UnitPrices(profile, network.precision, chosen, chosen.facts.in_place)
         divided = divided_as_priced(StagePricing(profile, units, chosen), network)
-    return run_plan(lower_schedule(schedule, network, chosen, divided=divided), network, profile, chosen, stages)
+    plan = lower_schedule(schedule, network, chosen, divided=divided)
+    return run_plan(plan, network, profile, chosen, stages, in_place=in_place, libraries=libraries)
