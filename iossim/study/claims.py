@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
 from statistics import fmean, geometric_mean
 
 from iossim.study import table
@@ -30,8 +31,10 @@ class Found:
     within_noise: bool = False
     cells: dict[str, str] = field(default_factory=dict)
 
-    def with_more(self, words: str, rows: Sequence[Row] = (), cells: Mapping[str, str] | None = None) -> Found:
-        return replace(self, words=self.words + words, rows=[*self.rows, *rows], cells={**self.cells, **(cells or {})})
+    def with_more(self, column: str, words: str, rows: Sequence[Row] = (), cell: str = "") -> Found:
+        """This with further words and rows, and a cell if there is a column for it."""
+        cells = self.cells | ({column: cell} if column else {})
+        return replace(self, words=self.words + words, rows=[*self.rows, *rows], cells=cells)
 
 
 def listed(names: Sequence[Label]) -> str:
@@ -56,13 +59,13 @@ def judge(claims: Sequence[Question], known: Sequence[Row], cross: Sequence[Cros
 
 @dataclass(frozen=True)
 class _Case:
-    """Case of a claim: its rows, the text of a failure (else empty), and whether measurements might reverse it.
+    """Case of a claim or figure: its rows, whether the claim holds there, and whether measurements might reverse it.
 
-    ``value`` is its figure, None where there is none; ``words`` say it, and ``place`` where it is.
+    ``value`` is its figure, None where there is none; ``words`` say it, or why it fails, and ``place`` where it is.
     """
 
     rows: list[Row]
-    failing: str
+    holds: bool
     is_noise: bool
     value: float | None = None
     words: str = ""
@@ -85,37 +88,38 @@ def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], 
     elif claim.kind in ("rises_over", "falls_over"):
         cases, unknown = list(_trend(claim, rows, labels)), f"{_UNDECIDED}: it takes two values of {claim.axis}"
     else:
-        cases, quantity = _measured(claim, rows, labels)[1], _unit(claim)
+        cases, quantity = list(_measured(claim, rows, labels)), _unit(claim)
     if not cases:
         return Found(unknown)
-    count, failing = len(cases), [case.failing for case in cases if case.failing]
+    count, failing = len(cases), [case.placed for case in cases if not case.holds]
     ties = sum(case.is_noise for case in cases)
     held = "Within the noise" if ties == count else "Holds"
-    words = held if count == 1 else f"{held} in {'both' if count == 2 else f'all {count}'} cases"
-    if failing:
-        words = f"Holds in {count - len(failing)} of {count} cases, not {listed(failing)}"
     values = [case.value for case in cases if case.value is not None]
-    if claim.kind in ("rises_over", "falls_over"):
-        words += told.format(listed([case.placed for case in cases]))
-    elif claim.kind == "figure" and count == 1:
+    if count == 1 and (failing or claim.kind == "figure"):
         words = f"{'Does not hold' if failing else held}: {cases[0].placed}"
-    elif values and claim.bounds_are_numbers:
-        words += told.format(quantity.span(values))
+    else:
+        words = held if count == 1 else f"{held} in {'both' if count == 2 else f'all {count}'} cases"
+        if failing:
+            words = f"Holds in {count - len(failing)} of {count} cases, not {listed(failing)}"
+        if claim.kind in ("rises_over", "falls_over"):
+            words += told.format(listed([case.placed for case in cases]))
+        elif values:
+            words += told.format(quantity.span(values))
     words += f", {ties} within the noise" if 0 < ties < count else ""
     found = [row for case in cases for row in case.rows]
     return Found(words, found, not failing, within_noise=not failing and ties == count)
 
 
 def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]:
-    """Figures of each case, for a question without a claimed bound."""
-    axes, cases = _measured(asked, rows, labels)
+    """The figure that a question asks for, in each case."""
+    varied = [axis for axis in table.varied_axes(rows) if axis in _open_axes(asked, labels)]
     return [
         Found(
             f"{one.place}: {one.words}" if one.place else one.words,
             one.rows,
-            cells={**{axis: str(getattr(one.rows[0], axis)) for axis in axes}, asked.quantity.words: one.words},
+            cells={**{axis: str(getattr(one.rows[0], axis)) for axis in varied}, asked.quantity.words: one.words},
         )
-        for one in cases
+        for one in _measured(asked, rows, labels)
     ] or [Found(_UNDECIDED)]
 
 
@@ -124,36 +128,28 @@ def _unit(asked: Question) -> Quantity:
     return asked.quantity if asked.over is None else _RATIO
 
 
-def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Case]]:
-    """Axes that distinguish cases, and the cases of a figure that are known.
+def _open_axes(asked: Question, labels: Labels) -> list[str]:
+    """Axes of the cases of a figure: ``for_each`` of an aggregate, else all that its labels leave open."""
+    fixed = {**place_of(asked.of, labels), **place_of(asked.over, labels)}
+    return asked.for_each if asked.aggregate else [axis for axis in ROW_AXES if axis not in fixed]
 
-    The cases of an aggregate are the values of ``for_each``; a single figure has one for every combination of the
-    axes that its labels leave open.
-    """
+
+def _measured(asked: Question, rows: Sequence[Row], labels: Labels) -> Iterator[_Case]:
+    """The cases of a figure that are known: of a single figure one for every combination of its open axes."""
     of = place_of(asked.of, labels)
     over = None if asked.over is None else {**of, **place_of(asked.over, labels)}
-    bounds: list[tuple[str, float | Place]] = [
-        (sign, float(bound) if isinstance(bound, int | float) else {**of, **place_of(bound, labels)})
-        for sign, bound in asked.bounds
-    ]
-    fixed = {axis for at in (of, over, *(bound for _, bound in bounds)) if isinstance(at, dict) for axis in at}
-    axes = asked.for_each if asked.aggregate else [axis for axis in ROW_AXES if axis not in fixed]
-    varied = table.varied_axes(rows)
-    told = [axis for axis in axes if axis in varied]
-    found: list[_Case] = []
+    axes = _open_axes(asked, labels)
+    varied = [axis for axis in table.varied_axes(rows) if axis in axes]
     for group in table.grouped(rows, axes).values():
-        value = _figure(asked, group, of, over)
-        sides = [bound if isinstance(bound, float) else _figure(asked, group, bound) for _, bound in bounds]
-        known = [(sign, side) for (sign, _), side in zip(bounds, sides, strict=True) if side is not None]
-        if value is None or len(known) < len(bounds):
+        value = _figure(asked, group, of)
+        if over is not None and value is not None:
+            under = _figure(asked, group, over)
+            value = value / under if under else None  # nothing is a multiple of 0
+        if value is None:
             continue
-        beside = [side for side, (_, bound) in zip(sides, bounds, strict=True) if isinstance(bound, dict)]
-        amounts = [_unit(asked).amount(value), *(asked.quantity.amount(side) for side in beside if side is not None)]
-        noise = any(_might_reverse(asked, group, of, over, bound) for sign, bound in bounds if sign != "=")
-        case = _Case(group, "", noise, value, " and ".join(dict.fromkeys(amounts)), table.place(group[0], told))
-        holds = all(table.compare(value, sign, bound) for sign, bound in known)
-        found.append(case if holds else replace(case, failing=case.placed))
-    return told, found
+        holds = all(table.compare(value, sign, bound) for sign, bound in asked.bounds)
+        noise = any(_might_reverse(asked, group, of, over, bound) for sign, bound in asked.bounds if sign != "=")
+        yield _Case(group, holds, noise, value, _unit(asked).amount(value), table.place(group[0], varied))
 
 
 _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
@@ -165,33 +161,27 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _figure(asked: Question, group: Sequence[Row], of: Place, over: Place | None = None) -> float | None:
-    """A figure in a group of rows, over another if given; None if it is unknown, or not unique."""
-    values = [value for row in _rows_at(of, group) if (value := asked.quantity.of(row)) is not None]
+def _figure(asked: Question, group: Sequence[Row], at: Place) -> float | None:
+    """A figure in a group of rows; None if it is unknown, or not unique."""
+    values = [value for row in _rows_at(at, group) if (value := asked.quantity.of(row)) is not None]
     if asked.aggregate:
-        found = _AGGREGATES[asked.aggregate](values) if values else None
-    else:
-        found = values[0] if len(values) == 1 else None
-    if over is None or found is None:
-        return found
-    under = _figure(asked, group, over)
-    return found / under if under else None
+        return _AGGREGATES[asked.aggregate](values) if values else None
+    return values[0] if len(values) == 1 else None
 
 
 def _rows_at(at: Place, group: Sequence[Row]) -> list[Row]:
     return [row for row in group if table.context(row, at) == tuple(at.values())]
 
 
-def _might_reverse(asked: Question, group: Sequence[Row], of: Place, over: Place | None, bound: float | Place) -> bool:
+def _might_reverse(asked: Question, group: Sequence[Row], of: Place, over: Place | None, bound: float) -> bool:
     """True where measurements might reverse a comparison: two rows tie, or the bound is in a latency's interval."""
-    rows = _rows_at(of, group)
-    if asked.aggregate or len(rows) != 1:
+    compared = [_rows_at(at, group) for at in (of, over) if at is not None]
+    if asked.aggregate or any(len(rows) != 1 for rows in compared):
         return False
-    row, rival = rows[0], bound if isinstance(bound, dict) else over if bound == 1.0 else None
-    if rival is not None:
-        others = _rows_at(rival, group)
-        return len(others) == 1 and table.is_noise(row, others[0], asked.quantity)
-    if over is not None or isinstance(bound, dict) or row.low_ms is None or row.high_ms is None:
+    (row,), *others = compared
+    if others:
+        return bound == 1.0 and table.is_noise(row, others[0][0], asked.quantity)
+    if row.low_ms is None or row.high_ms is None:
         return False
     if asked.quantity == _RATIO:
         return bound == 1.0 and "sequential" in row.ties
@@ -210,11 +200,10 @@ def _best(claim: Question, rows: Sequence[Row], labels: Labels) -> Iterator[_Cas
             continue
         over, under = (claim.quantity.of(row) or 0.0 for row in ((rival, own) if claim.is_low else (own, rival)))
         ahead = over / under if over and under else None  # nothing is a multiple of 0
-        failing = ""
-        if not table.is_tie(own, rival, claim.quantity) and table.compare(over, "<", under):
-            by = "" if ahead is None else f" by {under / over:.3g}x"
-            failing = f"{table.place(own, told)} ({getattr(rival, claim.axis)} is ahead{by})".strip()
-        yield _Case([own, rival], failing, table.is_noise(own, rival, claim.quantity), ahead)
+        holds = table.is_tie(own, rival, claim.quantity) or not table.compare(over, "<", under)
+        words = f"{getattr(rival, claim.axis)} is ahead" + ("" if ahead is None else f" by {under / over:.3g}x")
+        noise = table.is_noise(own, rival, claim.quantity)
+        yield _Case([own, rival], holds, noise, ahead, words, table.place(own, told))
 
 
 def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Iterator[_Case]:
@@ -231,10 +220,10 @@ def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Iterator[_Ca
         if len(found) < 2:
             continue
         holds = all(table.compare(after, at_least, before) for before, after in pairwise(found))
+        holds = holds and table.compare(found[-1], above, found[0])
         ends = f"{number(found[0])} to {claim.quantity.amount(found[-1])}"
         noise = table.is_noise(steps[0], steps[-1], claim.quantity)
-        case = _Case(steps, "", noise, words=ends, place=table.place(group[0], varied))
-        yield case if holds and table.compare(found[-1], above, found[0]) else replace(case, failing=case.placed)
+        yield _Case(steps, holds, noise, words=ends, place=table.place(group[0], varied))
 
 
 def _specialised(
@@ -243,24 +232,20 @@ def _specialised(
     """The schedule made for each point against those made for its neighbours on the axis; figures are the times of the
     best of these.
     """
-    own = {(row.point, row.scheduler): row for row in rows}
-    of_point = {row.point: row for row in known}
+    value_at = {row.point: name_of(claim.axis, getattr(row, claim.axis)) for row in known}
     varied = table.varied_axes(rows)
     at_point: dict[tuple[int, str], list[tuple[float, CrossPrice]]] = {}
     for price in cross:
-        if price.axis == claim.axis and price.latency_ms is not None and price.made_for != price.run_at:
+        if price.axis == claim.axis and price.latency_ms is not None:
             at_point.setdefault((price.run_at, price.scheduler), []).append((price.latency_ms, price))
-    for key, prices in at_point.items():
-        row = own.get(key)
-        if row is None or not row.latency_ms:
+    for row in rows:
+        prices = at_point.get((row.point, row.scheduler))
+        if not prices or not row.latency_ms:
             continue
-        rival_ms, rival = min(prices, key=lambda each: each[0])
+        rival_ms, rival = min(prices, key=itemgetter(0))
         beaten = [each for each in prices if not each[1].tie and table.compare(each[0], "<", row.latency_ms)]
-        failing = ""
-        if beaten:
-            first_ms, first = min(beaten, key=lambda each: each[0])
-            maker, by = "another", f"{row.latency_ms / first_ms:.3g}x as fast" if first_ms else "faster"
-            if (made_for := of_point.get(first.made_for)) is not None:
-                maker = f"the one made for {name_of(claim.axis, getattr(made_for, claim.axis))}"
-            failing = f"{table.place(row, varied)} ({maker} is {by})"
-        yield _Case([row], failing, rival.tie and not beaten, rival_ms / row.latency_ms)
+        first_ms, first = min(beaten or prices, key=itemgetter(0))
+        by = f"{row.latency_ms / first_ms:.3g}x as fast" if first_ms else "faster"
+        words = f"the one made for {value_at.get(first.made_for, 'another point')} is {by}"
+        noise = rival.tie and not beaten
+        yield _Case([row], not beaten, noise, rival_ms / row.latency_ms, words, table.place(row, varied))

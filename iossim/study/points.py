@@ -142,7 +142,7 @@ def count_points(scenario: Scenario) -> int:
 def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
     """Labels of each axis that occur, and the schedulers; reads no files."""
     listed: Iterable[Iterable[Any]] = (getattr(scenario, axis.field) for axis in AXES.values())
-    if scenario.combine == "points":
+    if scenario.points is not None:
         listed = zip(*_combinations(scenario), strict=True)
     found = {axis: list(dict.fromkeys(map(label_of, values))) for axis, values in zip(AXES, listed, strict=True)}
     return {**found, "scheduler": list(scenario.schedulers)}
@@ -151,9 +151,7 @@ def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
 def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
     """Values of each point, in the order of the axes."""
     lists: dict[str, list[Any]] = {name: getattr(scenario, axis.field) for name, axis in AXES.items()}
-    if scenario.combine == "points":
-        if not scenario.points:
-            raise ScenarioError("field points: is empty; list points, or leave 'combine' out")
+    if scenario.points is not None:
         return [
             [_value(axis, listed, getattr(values, axis), f"points[{index}]") for axis, listed in lists.items()]
             for index, values in enumerate(scenario.points)
@@ -161,18 +159,10 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
     for axis, values in lists.items():
         if not values:
             raise ScenarioError(f"field {AXES[axis].field}: is empty; give at least one")
-    if scenario.combine == "grid":
-        count = prod(map(len, lists.values()))
-        if count > MAX_POINTS:
-            raise ScenarioError(f"the axes make {count:,} points, more than {MAX_POINTS:,}; shorten the lists")
-        return product(*lists.values())
-    long = {axis: len(values) for axis, values in lists.items() if len(values) > 1}
-    if len(set(long.values())) > 1:
-        told = ", ".join(f"{AXES[axis].field} {count}" for axis, count in long.items())
-        reason = f"combine: zip takes the axes' values side by side, and they are not equally many: {told}"
-        raise ScenarioError(f"{reason}; make them so, or give one value")
-    count = max(long.values(), default=1)
-    return zip(*(values if len(values) > 1 else values * count for values in lists.values()), strict=True)
+    count = prod(map(len, lists.values()))
+    if count > MAX_POINTS:
+        raise ScenarioError(f"the axes make {count:,} points, more than {MAX_POINTS:,}; shorten the lists")
+    return product(*lists.values())
 
 
 def _value(axis: str, listed: Sequence[Any], given: Label | None, place: str) -> Any:

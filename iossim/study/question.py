@@ -1,7 +1,7 @@
-"""Questions, claims and constraints of a study: mappings of a few keys over metrics and axes.
+"""Questions and claims of a study: mappings of a few keys over metrics and axes.
 
-A *question* asks for the best of something or for a figure; a *claim* holds or does not; a *constraint* is a claim
-about each row by itself. ``docs/detail/studies.md`` says what each key means, and ``questions.yaml`` which go together.
+A *question* asks for the best of something or for a figure; a *claim* holds or does not. ``docs/detail/studies.md``
+says what each key means, and ``questions.yaml`` which go together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
 from iossim.report.figures.figure import title_of
 from iossim.study.axes import DEVICE_SIZES, METRICS, ROW_AXES, Quantity, where_in_words
-from iossim.study.study_kind import Direction, Label, add_fields
+from iossim.study.study_kind import Label, add_fields
 
 #: Labels of each axis, from :func:`iossim.study.points.labels_of`.
 Labels = Mapping[str, Sequence[Label]]
@@ -73,19 +73,15 @@ At = TypeAliasType(
     "At",
     Annotated[Annotated[str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)], Discriminator(_shape)],
 )
-Bound = TypeAliasType(
-    "Bound",
-    Annotated[
-        Annotated[float | str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)], Discriminator(_shape)
-    ],
-)
 
 
-class _Bounded(Value):
-    """Base of values that have a field for each of :data:`BOUNDS`."""
+class Range(Value):
+    """Bounds of a number."""
+
+    add_fields(vars(), dict.fromkeys(BOUNDS, float | None), dict.fromkeys(BOUNDS))
 
     @property
-    def bounds(self) -> list[tuple[str, Any]]:
+    def bounds(self) -> list[tuple[str, float]]:
         """Comparison and bound of each that is given."""
         return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
 
@@ -94,55 +90,43 @@ class _Bounded(Value):
         """Given keys, as in a file."""
         return {name: value for name, value in dump(self).items() if value not in (None, {}, [])}
 
-    @property
-    def bounds_are_numbers(self) -> bool:
-        return all(isinstance(bound, int | float) for _, bound in self.bounds)
-
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        given = [(sign, bound) for sign, bound in self.bounds if isinstance(bound, int | float)]
-        low, is_open = max(((bound, sign == ">") for sign, bound in given if "<" not in sign), default=(0, False))
-        high, is_met = min(((bound, sign != "<") for sign, bound in given if ">" not in sign), default=(inf, True))
-        if any(bound < 0 for _, bound in given) or low > high or (low == high and (is_open or not is_met)):
-            bounds = _and(f"{_SIGNS[sign]} {bound:g}" for sign, bound in given)
+        low, is_open = max(((bound, sign == ">") for sign, bound in self.bounds if "<" not in sign), default=(0, False))
+        high, is_met = min(
+            ((bound, sign != "<") for sign, bound in self.bounds if ">" not in sign), default=(inf, True)
+        )
+        if any(bound < 0 for _, bound in self.bounds) or low > high or (low == high and (is_open or not is_met)):
+            bounds = _and(f"{_SIGNS[sign]} {bound:g}" for sign, bound in self.bounds)
             raise told(f"asks for {bounds}, and figures are numbers of 0 or more; correct the bounds")
         return self
 
 
-class Range(_Bounded):
-    """Bounds of a number."""
-
-    add_fields(vars(), dict.fromkeys(BOUNDS, float | None), dict.fromkeys(BOUNDS))
-
-
-#: A value, any of several values, or bounds of a number.
+#: A label, any of several labels, or bounds of a number.
 Condition = TypeAliasType(
     "Condition",
     Annotated[
-        Annotated[str | int | float, Tag(VALUE)]
-        | Annotated[list[str | int | float], Tag(LIST)]
+        Annotated[str | int, Tag(VALUE)]
+        | Annotated[list[str | int], Tag(LIST), Field(min_length=1)]
         | Annotated[Range, Tag(MAPPING)],
         Discriminator(_shape),
     ],
 )
-#: Conditions by metric or axis, all of which a row must meet.
-Conditions = dict[str, Condition]
 
 
-def values_of(condition: Condition) -> list[str | int | float]:
-    """The values of a condition, any of which meets it; none for bounds."""
+def values_of(condition: Condition) -> list[str | int]:
+    """The labels of a condition, any of which meets it; none for bounds."""
     return [] if isinstance(condition, Range) else condition if isinstance(condition, list) else [condition]
 
 
 _KINDS: dict[str, dict[str, Any]] = shipped(__package__, "questions.yaml")
 
 
-class Question(_Bounded):
-    """A question, claim or constraint: its ``kind`` is the key that says which."""
+class Question(Range):
+    """A question or claim: its ``kind`` is the key that says which."""
 
     metric: MetricName | None = None
     per: MetricName | None = None
-    prefer: Direction | None = None
     best: AxisName | None = None
     expect: str | int | None = None
     smallest: Literal["device", "batch"] | None = None
@@ -154,25 +138,19 @@ class Question(_Bounded):
     aggregate: Literal["mean", "geomean", "min", "max"] | None = None
     of: At | None = None
     over: At | None = None
-    add_fields(vars(), dict.fromkeys(BOUNDS, Bound | None), dict.fromkeys(BOUNDS))
-    having: Conditions = Field(default_factory=dict)
-    where: Conditions = Field(default_factory=dict)
-    where_not: Conditions = Field(default_factory=dict)
+    having: dict[MetricName, Range] = Field(default_factory=dict)
+    where: dict[AxisName, Condition] = Field(default_factory=dict)
+    where_not: dict[AxisName, Condition] = Field(default_factory=dict)
     for_each: list[AxisName] = Field(default_factory=list)
 
     @field_validator("having", "where", "where_not")
     @classmethod
-    def _known_names(cls, conditions: Conditions) -> Conditions:
+    def _bounded(cls, conditions: Mapping[str, Condition]) -> Mapping[str, Condition]:
         for name, condition in conditions.items():
-            if name not in METRICS and name not in ROW_AXES:
-                raise told(f"{name!r} is no metric or axis; {did_you_mean(name, [*ROW_AXES, *METRICS])}")
             if isinstance(condition, Range) and name in ROW_AXES and name != "batch":
                 raise told(f"labels of {name!r} have no order; write a label, or a list of labels")
-            values = values_of(condition)
-            if not (condition.bounds if isinstance(condition, Range) else values):
-                raise told(f"{name!r} is bounded by nothing; write a value, or as in '{{at_most: 10}}'")
-            if name in METRICS and any(isinstance(value, str) for value in values):
-                raise told(f"{name!r} is a number; write one, or as in '{{at_most: 10}}'")
+            if isinstance(condition, Range) and not condition.bounds:
+                raise told(f"{name!r} is bounded by nothing; write bounds, as in '{{at_most: 10}}'")
         return conditions
 
     @model_validator(mode="after")
@@ -189,8 +167,6 @@ class Question(_Bounded):
             raise told(f"{key!r} does not go with {kind}; leave one of them out")
         if self.over is not None and self.of is None:
             raise told("'over' says what a figure is divided by; say 'of' which labels the figure is, too")
-        if self.over is not None and not self.bounds_are_numbers:
-            raise told("a figure over another is bounded by a number; write one")
         if self.kind == "figure" and self.for_each and not self.aggregate:
             raise told("'for_each' goes with an 'aggregate': without one every case is looked at by itself")
         if self.per is not None and self.per == self.quantity.metric:
@@ -224,7 +200,7 @@ class Question(_Bounded):
     @property
     def is_low(self) -> bool:
         """True where the lowest figure is the best."""
-        return (self.prefer or METRICS[self.quantity.metric].better) == "lowest"
+        return METRICS[self.quantity.metric].better == "lowest"
 
     @property
     def size(self) -> str:
@@ -233,8 +209,7 @@ class Question(_Bounded):
 
     @property
     def metrics(self) -> set[str]:
-        named = {*self.having, *self.where, *self.where_not, self.quantity.metric, self.per}
-        return {name for name in named if name in METRICS}
+        return {*self.having, self.quantity.metric} | ({self.per} if self.per else set())
 
 
 def place_of(at: str | Place | None, labels: Labels) -> Place:
@@ -269,7 +244,7 @@ _SIGNS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
 
 
 def in_words(asked: Question) -> str:
-    """The question in words, with a question mark; a claim or constraint is a statement."""
+    """The question in words, with a question mark; a claim is a statement."""
     axis = _named(asked.axis)
     direction, quantity = "lowest" if asked.is_low else "highest", asked.quantity.words
     said = str(_KINDS[asked.kind]["says"]).format(
@@ -306,9 +281,7 @@ def _figure(asked: Question) -> str:
     return f"The {said} is {_and(bounds)}"
 
 
-def _bound(asked: Question, bound: float | str | Place, over: str) -> str:
-    if not isinstance(bound, int | float):
-        return f"that {_place(bound)}"
+def _bound(asked: Question, bound: float, over: str) -> str:
     if not over:
         return asked.quantity.exact(bound)
     return f"that {over}" if all(each == 1 for _, each in asked.bounds) else f"{bound:g}"
@@ -323,12 +296,10 @@ def _place(at: str | Place) -> str:
 
 
 def condition_words(name: str, condition: Condition) -> str:
-    def exact(value: float) -> str:
-        return Quantity(name).exact(value) if name in METRICS else f"{value:g}"
-
-    if isinstance(condition, Range):
-        return _and(f"{_SIGNS[sign]} {exact(bound)}" for sign, bound in condition.bounds)
-    return " or ".join(value if isinstance(value, str) else exact(value) for value in values_of(condition))
+    if not isinstance(condition, Range):
+        return " or ".join(map(str, values_of(condition)))
+    exact = Quantity(name).exact if name in METRICS else "{:g}".format
+    return _and(f"{_SIGNS[sign]} {exact(bound)}" for sign, bound in condition.bounds)
 
 
 def _named(name: str) -> str:

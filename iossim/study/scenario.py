@@ -77,7 +77,7 @@ CrossAxis = Literal["device", "batch"]
 
 
 class Scenario(Value):
-    """A study. Every axis is a list; ``combine`` says how they make points."""
+    """A study. Every axis is a list; all their combinations are points, unless ``points`` lists some."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     title: str = ""
@@ -101,19 +101,14 @@ class Scenario(Value):
         {kind.axis.field: list[type(kind.axis.default)] for kind in KINDS},  # type: ignore[misc]
         {kind.axis.field: _listed(kind.axis.name) for kind in KINDS},
     )
-    #: All combinations of the axes (grid); the first values, the second ones and so on (zip); or the listed
-    #: ``points``.
-    combine: Literal["grid", "zip", "points"] = "grid"
-    #: Listed points; if there are some, ``combine`` is ``points``.
-    points: list[PointLabels] = Field(default_factory=list)
+    #: The points, if these are not all combinations of the axes' values.
+    points: list[PointLabels] | None = Field(default=None, min_length=1)
     #: Schedulers that every point has; edge devices have the plans vanilla, horizontal and full, several devices full.
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
     #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
     cross_evaluate: list[CrossAxis] = Field(default_factory=list)
     #: Figures that the event-driven simulator, the memory planner or a guest adds; they take longer.
     measures: list[_MeasureName] = Field(default_factory=list)
-    #: A metric and its bounds, which each row meets or violates.
-    constraints: list[Question] = Field(default_factory=list)
     #: Questions that the report answers first; a claim is one, too.
     questions: list[Question] = Field(default_factory=list)
     published: list[Published] = Field(default_factory=list)
@@ -121,13 +116,6 @@ class Scenario(Value):
     plots: list[str] | None = None
     #: Seed of random weights, graphs and cost models.
     seed: int = Field(default=0, ge=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_points(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("points") and "combine" not in given:
-            return {**given, "combine": "points"}
-        return given
 
     @model_validator(mode="after")
     def _filled(self) -> Self:
@@ -159,6 +147,8 @@ def fault_of_field(problem: Mapping[str, Any]) -> Fault:
     if problem["type"] == "missing":
         return Fault(location, f"is missing; write '{location[-1]}: ...'", is_missing=True)
     if problem["type"] == "extra_forbidden":
+        if location[-1] in (gone := shipped(__package__, "remedies.yaml")["gone"]):
+            return Fault(location, f"is no longer a field; {gone[location[-1]]}")
         return Fault(location, f"is not known; {did_you_mean(location[-1], _fields(location[:-1]))}")
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 

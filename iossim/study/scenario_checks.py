@@ -59,8 +59,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
                 yield Fault((field, index), f"{what.format(name)}; {did_you_mean(name, known)}")
     for field in ("schedulers", "cross_evaluate", "measures"):
         yield from _twice(getattr(scenario, field), field)
-    for field in ("constraints", "questions"):
-        yield from _twice(list(map(in_words, getattr(scenario, field))), field)
+    yield from _twice(list(map(in_words, scenario.questions)), "questions")
 
 
 def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
@@ -87,9 +86,6 @@ def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
 
 def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
     """Faults in the combination of axes to points, checked once all values are valid."""
-    if scenario.combine != "points" and scenario.points:
-        yield Fault(("combine",), f"is {scenario.combine!r}, and points are listed; leave one of them out")
-        return
     for axis in AXES.values():
         if not getattr(scenario, axis.field):
             yield Fault((axis.field,), f"no {axis.name} is given; write '{axis.field}: [...]'", is_missing=True)
@@ -97,8 +93,7 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
     try:
         points_of(scenario)
     except IossimError as error:
-        field = "points" if scenario.combine == "points" else "combine"
-        yield Fault((field,), str(error))
+        yield Fault(() if scenario.points is None else ("points",), str(error))
         return
     labels = labels_of(scenario)
     for index, crossed in enumerate(scenario.cross_evaluate):
@@ -112,14 +107,9 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
 
 
 def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
-    """Faults of constraints, questions and claims: unknown labels, and metrics that are not made."""
-    for field, told in (("constraints", scenario.constraints), ("questions", scenario.questions)):
-        for index, asked in enumerate(told):
-            is_of_row = asked.kind == "figure" and asked.of is None and not asked.aggregate
-            if field == "constraints" and not (is_of_row and asked.bounds_are_numbers):
-                reason = "a constraint is about each row by itself; write a metric with bounds of numbers"
-                yield Fault((field, index), reason)
-            yield from _faults_of_question(asked, scenario, labels, (field, index))
+    """Faults of questions and claims: unknown labels, and metrics that are not made."""
+    for index, asked in enumerate(scenario.questions):
+        yield from _faults_of_question(asked, scenario, labels, ("questions", index))
     for index, published in enumerate(scenario.published):
         for claim in published.claims:
             place = ("published", index, "claim")
@@ -131,14 +121,11 @@ def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
 
 def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels, place: Location) -> Iterator[Fault]:
     try:
-        for at in (asked.of, asked.over, *(bound for _, bound in asked.bounds if not isinstance(bound, int | float))):
-            place_of(at, labels)
+        place_of(asked.of, labels), place_of(asked.over, labels)
         if asked.expect is not None:
             label_of_axis(asked.axis, asked.expect, labels)
-        for conditions in (asked.having, asked.where, asked.where_not):
+        for conditions in (asked.where, asked.where_not):
             for name, condition in conditions.items():
-                if name in METRICS:
-                    continue
                 for label in values_of(condition):
                     label_of_axis(name, label, labels)
                 if not any(meets(condition, label) for label in labels[name]):

@@ -63,14 +63,12 @@ def _contents(scenario: Scenario) -> Iterator[str]:
     from iossim.study.points import labels_of
     from iossim.study.question import in_words
 
-    joined = {"grid": "all combinations of", "zip": "side by side", "points": "listed one by one"}[scenario.combine]
-    yield f"points: {joined}"
+    yield f"points: {'all combinations of' if scenario.points is None else 'listed one by one'}"
     for axis, labels in labels_of(scenario).items():
         if len(labels) > 1 or axis in ("model", "device", "scheduler"):
             yield f"  {axis}: {'; '.join(map(str, labels))}"
     for title, texts in (
         ("asks", list(map(in_words, scenario.questions))),
-        ("constraints", list(map(in_words, scenario.constraints))),
         ("prices schedules across", scenario.cross_evaluate),
         ("measures besides", scenario.measures),
         ("published", [f"{each.says} ({each.source})" for each in scenario.published]),
@@ -244,7 +242,7 @@ def _parts(found: StudyRun) -> Iterator[Part]:
             *map(Column, (*(varying(rows) or ["model"]), "scheduler")),
             Column("latency_ms", digits=3),
             Column("speedup_x", "speed-up"),
-            *(Column(name) for name in ("stages", "published_ms", "meets")),
+            *(Column(name) for name in ("stages", "published_ms")),
         ]
         records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows[:_ROWS_SHOWN]]
         yield records_table("", records, columns)

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from iossim.base.display import Printed
 from iossim.base.values import Value
-from iossim.study.axes import GUESTS_METRICS, KINDS
+from iossim.study.axes import AXES, METRICS
 from iossim.study.scenario import CrossAxis, Scenario
-from iossim.study.study_kind import add_fields
+from iossim.study.study_kind import Label, add_fields
 
 #: Folders in that of a run; defects are tracebacks.
 SCHEDULES, TRACES, DEFECTS = "schedules", "traces", "defects"
@@ -42,61 +42,23 @@ class BlockTime(Value):
 
 
 class Row(Value):
-    """One schedule of one point. Figures are None where ``status`` is ``failed`` or they were not requested."""
+    """One schedule of one point: a field for each axis, its label there, and for each metric (``metrics.yaml``), its
+    figure. Figures are None where ``status`` is ``failed`` or they were not requested.
+    """
 
-    #: Point (counted from 0 in the scenario's order), and the labels of its values by axis.
+    #: Point, counted from 0 in the scenario's order.
     point: int
-    model: str
-    device: str
-    batch: int
-    dtype: str
-    engine: str
-    cost_model: str
-    search: str
-    #: The defaults are for runs from before these axes existed: networks as given, no limit.
-    rewrite: str = "as given"
-    micro_batch: int | str = 1
-    workspace: str = "any workspace"
-    add_fields(vars(), {kind.axis.name: str for kind in KINDS}, {kind.axis.name: kind.axis.usual for kind in KINDS})
+    add_fields(vars(), dict.fromkeys(AXES, Label), {name: axis.usual for name, axis in AXES.items() if axis.usual})
     scheduler: str
     status: Literal["ok", "failed"] = "ok"
     #: Reason of the failure, in one line.
     reason: str = ""
-    latency_ms: float | None = None
-    #: Interval of nine in ten expected measurements; None if the prices are no prediction.
-    low_ms: float | None = None
-    high_ms: float | None = None
-    throughput_per_s: float | None = None
-    #: Speed-up over the sequential schedule of the point (on an edge device: vanilla), or over the slowest without one;
-    #: for several edge devices, over one device.
-    speedup: float | None = None
+    add_fields(vars(), dict.fromkeys(METRICS, int | float | None), dict.fromkeys(METRICS))
     #: Schedulers of the point whose schedules differ from this one by less than the noise.
     ties: list[str] = Field(default_factory=list)
-    stages: int | None = None
-    streams: int | None = None
-    merged_stages: int | None = None
-    #: Gap between the latency and the proven lower bound, as a fraction.
-    gap: float | None = None
-    weights_mib: float | None = None
-    #: Figures of the network as scheduled, its units one by one: kernels, 10^9 multiply-adds, and memory traffic.
-    kernels: int | None = None
-    gmacs: float | None = None
-    traffic_mib: float | None = None
-    #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
-    peak_memory_mib: float | None = None
-    add_fields(vars(), dict.fromkeys(GUESTS_METRICS, float | None), dict.fromkeys(GUESTS_METRICS))
-    #: Average over the run and all SMs (measure ``active_warps``).
-    active_warps: float | None = None
-    #: Board power and fp32 peak of the device, whatever the precision: the sizes by which devices are ordered.
-    board_power_w: float | None = None
-    peak_tflops: float | None = None
-    #: Latency measured by the authors of the publication, if known.
-    published_ms: float | None = None
     #: True where the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is
     #: in-sample; None where nothing is published.
     in_sample: bool | None = None
-    #: True where all constraints of the scenario hold; None without constraints.
-    meets: bool | None = None
     #: Breakdown of the time: by block, and by kind of op (``boundaries`` for gaps between stages), in us.
     blocks: list[BlockTime] = Field(default_factory=list)
     time_by_kind_us: dict[str, float] = Field(default_factory=dict)
@@ -104,6 +66,10 @@ class Row(Value):
     rules: dict[str, int] = Field(default_factory=dict)
     #: File of the schedule, relative to the run directory.
     schedule: str | None = None
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, axis_or_metric: str) -> Any: ...
 
 
 class CrossPrice(Value):
@@ -140,7 +106,7 @@ class Answer(Value):
 class Results(Value):
     """All results of a study; equal scenarios have equal results."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     scenario: Scenario
     rows: list[Row]
     cross: list[CrossPrice] = Field(default_factory=list)

@@ -23,14 +23,13 @@ from iossim.base.errors import OptionError, public
 from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
-from iossim.study.answers import answer, meets
+from iossim.study.answers import answer
 from iossim.study.evaluate import CrossTask, PointTask, Texts, TraceFormat, evaluate_cross, evaluate_point
 from iossim.study.points import Point, families, points_of
-from iossim.study.question import Question
 from iossim.study.run_directory import CrossDone, PointDone, RunDirectory, read_run
 from iossim.study.scenario import CrossAxis, Scenario
 from iossim.study.scenario_file import read_scenario
-from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
+from iossim.study.study_run import CrossPrice, Results, StudyRun
 from iossim.study.workers import Workers, open_workers
 
 #: Packages that results or their speed may depend on.
@@ -101,7 +100,12 @@ def run_study(
         attempts = directory.earlier_attempts()
         directory.write_environment(_environment([*attempts, attempt]))
         _Sweep(scenario, points, directory, crew, trace, progress).run(done)
-        rows = _rows(points, done, scenario.constraints)
+        # Equal points share rows, under their own labels.
+        rows = [
+            row.model_copy(update={"point": point.index, **point.labels})
+            for point in points
+            for row in done[point.key].rows
+        ]
         cross = _cross(scenario, directory.crossed())
         results = Results(scenario=scenario, rows=rows, cross=cross, answers=answer(scenario, rows, cross))
         search_s = {
@@ -168,16 +172,6 @@ class _Sweep:
                     rows = ((other.index, row) for other in family for row in done[other.key].rows)
                     made = tuple((number, row.scheduler, text_of(row.schedule), row.reason) for number, row in rows)
                     yield CrossTask(axis, point, made)
-
-
-def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:
-    """Rows in the order of points and schedulers; equal points share rows, under their own labels."""
-    rows = [
-        row.model_copy(update={"point": point.index, **point.labels})
-        for point in points
-        for row in done[point.key].rows
-    ]
-    return [row.model_copy(update={"meets": meets(constraints, row)}) for row in rows]
 
 
 def _cross(scenario: Scenario, crossed: Mapping[tuple[str, int], CrossDone]) -> list[CrossPrice]:

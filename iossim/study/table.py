@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, log
 from typing import Any
 
 from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
-from iossim.study.question import Condition, Conditions, Question, Range, values_of
+from iossim.study.question import Condition, Question, Range, values_of
 from iossim.study.study_kind import Label
 from iossim.study.study_run import Row
 
@@ -61,7 +61,7 @@ def is_looked_at(asked: Question, row: Row) -> bool:
     return not unwanted and meets_all(asked.where, row)
 
 
-def meets_all(conditions: Conditions, row: Row) -> bool:
+def meets_all(conditions: Mapping[str, Condition], row: Row) -> bool:
     """True where a row meets all conditions; an unknown value meets none."""
     return all(meets(condition, getattr(row, name)) for name, condition in conditions.items())
 
@@ -124,7 +124,7 @@ def is_tie(one: Row, other: Row, quantity: Quantity) -> bool:
             ends = (1 / ends[1], 1 / ends[0])
         spans.append((value * ends[0], value * ends[1]))
     (low, high), (other_low, other_high) = spans
-    return low <= other_high and other_low <= high
+    return bool(low <= other_high and other_low <= high)
 
 
 def is_noise(one: Row, other: Row, quantity: Quantity) -> bool:

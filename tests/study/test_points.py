@@ -1,4 +1,4 @@
-"""Points of a study: grid, zip and lists against brute force; keys that depend on all that results depend on, and nothing else."""
+"""Points of a study: grids and lists against brute force; keys that depend on all that results depend on, and nothing else."""
 
 from __future__ import annotations
 
@@ -71,20 +71,6 @@ def test_a_grid_is_every_combination_and_the_last_axis_varies_fastest(chosen: di
 
 @given(st.data())
 @settings(max_examples=15)
-def test_zip_takes_values_side_by_side(data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, 2))
-    long = data.draw(st.sets(st.sampled_from(list(AXES))))
-    chosen = {axis: CHOICES[axis][: count if axis in long else 1] for axis in AXES}
-    scenario = Scenario.model_validate({"name": "z", "combine": "zip", **{FIELDS[axis]: chosen[axis] for axis in AXES}})
-    expected = [
-        tuple(label(values[index if len(values) > 1 else 0]) for values in chosen.values())
-        for index in range(max(map(len, chosen.values())))
-    ]
-    assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
-
-
-@given(st.data())
-@settings(max_examples=15)
 def test_listed_points_have_listed_values_and_the_only_one_of_what_they_leave_out(data: st.DataObject) -> None:
     chosen = data.draw(st.fixed_dictionaries({axis: lists(axis) for axis in AXES}))
     known = {axis: list(map(label, values)) for axis, values in chosen.items()}
@@ -92,7 +78,6 @@ def test_listed_points_have_listed_values_and_the_only_one_of_what_they_leave_ou
     listed = data.draw(st.lists(st.fixed_dictionaries(named), min_size=1))
     given_data = {"name": "p", "points": listed, **{FIELDS[axis]: chosen[axis] for axis in AXES}}
     scenario = Scenario.model_validate(given_data)
-    assert scenario.combine == "points"
     expected = [tuple(point.get(axis, known[axis][0]) for axis in AXES) for point in listed]
     assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
     labels = labels_of(scenario)
@@ -119,10 +104,6 @@ def test_listed_points_tell_models_devices_and_searches_by_their_labels() -> Non
 
 
 def test_axes_that_make_no_points() -> None:
-    with pytest.raises(ScenarioError, match=r"not equally many: models 2, batch_sizes 3"):
-        points_of(
-            Scenario(name="z", models=["squeezenet", "resnet18"], devices=["t4"], batch_sizes=[1, 2, 3], combine="zip")
-        )
     with pytest.raises(
         ScenarioError, match=r"points\[0\]: has no 'batch', and batch_sizes lists 2; write 'batch: ...'"
     ):
@@ -223,11 +204,11 @@ def test_keys_go_by_the_contents_of_files(tmp_path: Path, monkeypatch: pytest.Mo
 #: The fields of a point and a row that are neither an axis nor a metric.
 _BESIDE = {"index", "seed", "key"}
 _NO_FIGURES = {
-    "point", "status", "reason", "ties", "in_sample", "meets", "blocks", "time_by_kind_us", "rules", "schedule",
+    "point", "status", "reason", "ties", "in_sample", "blocks", "time_by_kind_us", "rules", "schedule",
 }  # fmt: skip
 
 
-def test_scenarios_points_and_rows_have_a_field_for_each_axis() -> None:
+def test_scenarios_and_points_have_a_field_for_each_axis() -> None:
     scenario = Scenario(name="axes", models=[], devices=[])
     assert list(AXES) == list(PointLabels.model_fields)
     assert [field.name for field in dataclasses.fields(Point) if field.name not in _BESIDE] == list(AXES)
@@ -235,8 +216,6 @@ def test_scenarios_points_and_rows_have_a_field_for_each_axis() -> None:
     for name, axis in AXES.items():
         if axis.usual is not None:
             assert labels_of(scenario)[name] == [axis.usual]
-            field = Row.model_fields[name]
-            assert field.is_required() or field.default == axis.usual
 
 
 def test_a_row_has_axes_and_metrics_and_little_besides() -> None:

@@ -31,13 +31,13 @@ dtypes: [fp32]
 engines: [paper]
 cost_models: [simulator]
 searches: [{max_group_size: 3, max_groups: 8}]
-combine: grid
+workspace: [none]
 schedulers: [sequential, ios-both]
 cross_evaluate: [batch]
 measures: [active_warps]
-constraints:
-  - {metric: latency_ms, at_most: 10}
 questions:
+  - {metric: latency_ms, at_most: 10}
+  # The next one is no claim.
   - {smallest: device, having: {latency_ms: {at_most: 5}}}
 published:
   - says: It is faster
@@ -101,25 +101,26 @@ MALFORMED: list[tuple[Any, ...]] = [
     (changed("[simulator]", "[simulater]"), 14, "cost_models[0]", "unknown cost model", "did you mean 'simulator'?"),
     (changed("[simulator]", '["table:mine.json"]'), 14, "cost_models[0]", "mine.json' does not exist", "give the file"),
     (changed("max_groups: 8", "stages: papers"), 15, "searches[0].stages", "'papers'", "did you mean 'paper'?"),
-    (changed("combine: grid", "combine: zipp"), 16, "combine", "did you mean 'zip'?"),
-    (VALID + "points: [{batch: 8}]\n", 16, "combine", "points are listed", "leave one of them out"),
-    (changed("combine: grid", "points: [{device: t4, batch: 8}]"), 16, "points", "no 'model'", "write 'model: ...'"),
-    (changed("combine: grid", "points: [{device: t5, model: squeezenet, batch: 8}]"), 16, "points", "points[0].device: no device is called 't5'", "list it in devices; did you mean 't4'?"),
-    (changed("combine: grid", "points: [{model: squeezenet, device: t4, batch: 8, search: narrow}]"), 16, "points", "no search is called 'narrow'", "list it in searches; known: r=3 s=8"),
-    (changed("combine: grid", "points: [{model: squeezenet, device: {device: t4}, batch: 8}]"), 16, "points[0].device", "is a mapping"),
+    (changed("workspace: [none]", "combine: zip"), 16, "combine", "is no longer a field", "a list 'points'"),
+    (changed("workspace: [none]", "constraints: []"), 16, "constraints", "is no longer a field", "ask in 'questions'"),
+    (changed("workspace: [none]", "points: []"), 16, "points", "is empty", "leave the field out"),
+    (changed("workspace: [none]", "points: [{device: t4, batch: 8}]"), 16, "points", "no 'model'", "write 'model: ...'"),
+    (changed("workspace: [none]", "points: [{device: t5, model: squeezenet, batch: 8}]"), 16, "points", "points[0].device: no device is called 't5'", "list it in devices; did you mean 't4'?"),
+    (changed("workspace: [none]", "points: [{model: squeezenet, device: t4, batch: 8, search: narrow}]"), 16, "points", "no search is called 'narrow'", "list it in searches; known: r=3 s=8"),
+    (changed("workspace: [none]", "points: [{model: squeezenet, device: {device: t4}, batch: 8}]"), 16, "points[0].device", "is a mapping"),
     (changed("[sequential, ios-both]", "[sequential, ios]"), 17, "schedulers[1]", "unknown scheduler", "did you mean 'ios-both'?"),
     (changed("[sequential, ios-both]", "[]"), 17, "schedulers", "is empty", "leave the field out"),
     (changed("[1, 8]", "[1]"), 18, "cross_evaluate[0]", "'batch' has one value", "give batch_sizes another"),
-    (changed("metric: latency_ms", "metric: latncy_ms"), 21, "constraints[0].metric", "no metric", "did you mean 'latency_ms'?"),
-    (changed("at_most: 10", "atmost: 10"), 21, "constraints[0].atmost", "not known", "did you mean 'at_most'?"),
-    (changed("at_most: 10", "at_most: []"), 21, "constraints[0].at_most", "is a list", "write a label"),
-    (changed("at_most: 5", "at_mst: 5"), 23, "questions[0].having.latency_ms.at_mst", "not known", "did you mean 'at_most'?"),
-    (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[0]", "is 'smallest device under 5 ms'", "write a mapping of fields"),
-    (changed("{metric: latency_ms, at_most: 10}", "latency_ms <= 10"), 21, "constraints[0]", "write a mapping of fields"),
+    (changed("metric: latency_ms", "metric: latncy_ms"), 21, "questions[0].metric", "no metric", "did you mean 'latency_ms'?"),
+    (changed("at_most: 10", "atmost: 10"), 21, "questions[0].atmost", "not known", "did you mean 'at_most'?"),
+    (changed("at_most: 10", "at_most: []"), 21, "questions[0].at_most", "is a list", "write a number"),
+    (changed("at_most: 5", "at_mst: 5"), 23, "questions[1].having.latency_ms.at_mst", "not known", "did you mean 'at_most'?"),
+    (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[1]", "is 'smallest device under 5 ms'", "write a mapping of fields"),
+    (changed("{metric: latency_ms, at_most: 10}", "latency_ms <= 10"), 21, "questions[0]", "write a mapping of fields"),
     (changed("{best: scheduler, expect: ios-both}", "{best: scheduler}"), 27, "published[0].claim", "this is a question", "add 'expect: LABEL'"),
     (changed("seed: 3", "plots: [speedups]"), 28, "plots[0]", "plot 'speedups' is not known", "did you mean 'speedup'?"),
     (changed("seed: 3", "seed: -3"), 28, "seed", "is -3", "give at least 0"),
-    (changed("[1, 8]", str(list(range(1, 3001)))).replace("[fp32]", "[fp32, tf32, fp16, bf16, int8]").replace("[paper]", "[paper, graph]"), 16, "combine", "120,000 points", "shorten the lists"),
+    (changed("[1, 8]", str(list(range(1, 3001)))).replace("[fp32]", "[fp32, tf32, fp16, bf16, int8]").replace("[paper]", "[paper, graph]"), 1, "", "120,000 points", "shorten the lists"),
     (changed("[1, 8]", "[1, yes]"), 11, "batch_sizes[1]", "is true", "write a whole number"),
     (changed("450", "fast"), 10, "devices[1].set.dram_gbps", "'fast'", "write a number"),
     (changed("    claim:", "    claims:"), 27, "published[0].claims", "not known", "did you mean 'claim'?"),

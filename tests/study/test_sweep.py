@@ -52,7 +52,6 @@ def test_there_is_a_row_for_each_point_and_scheduler(run: StudyRun) -> None:
     assert len({(row.point, row.scheduler) for row in rows}) == len(rows)
     assert [row.point for row in rows] == sorted(row.point for row in rows)
     assert all(row.status == "ok" for row in rows)
-    assert all(row.meets == (row.latency_ms is not None and row.latency_ms <= 1) for row in rows)
     assert run.results.answers[0].question == in_words(SCENARIO.questions[0])
     assert set(run.search_s) == {(row.point, row.scheduler) for row in rows}
 

@@ -27,7 +27,6 @@ def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) 
         "devices": [Device(device="v100-sxm2"), Device(device="t4")],
         "batch_sizes": [1, 8],
         "questions": [{"smallest": "device", "having": {"latency_ms": {"at_most": 5}}}],
-        "constraints": [{"metric": "latency_ms", "at_most": 1}],
     }
     return Scenario(**{**given, **fields})
 

@@ -54,7 +54,6 @@ def row_records(run: StudyRun) -> list[dict[str, Cell]]:
             "gap_percent": None if row.gap is None else 100 * row.gap,
             "rules": ", ".join(f"{name} ({times})" if times > 1 else name for name, times in row.rules.items()),
             "search_s": run.search_s.get((row.point, row.scheduler)),
-            "meets": None if row.meets is None else "yes" if row.meets else "no",
             "ties": ", ".join(row.ties),
             "schedule": row.schedule,
             "reason": row.reason,

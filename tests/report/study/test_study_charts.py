@@ -61,7 +61,7 @@ def fields(spec: Any) -> set[str]:
         ({"devices": devices(3), "batch_sizes": [1, 8]}, ["speedup", "latency", "blocks", "kinds"]),
         ({"batch_sizes": [1, 16, 32], "cross_evaluate": ["batch"]}, ["speedup", "batch", "batch_specialisation", "blocks", "kinds"]),
         ({"devices": devices(2), "cross_evaluate": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
-        ({"devices": devices(3), "constraints": [Question(at_most=5)]}, ["devices", "speedup", "latency", "blocks", "kinds"]),
+        ({"devices": devices(3), "questions": [Question(at_most=5)]}, ["devices", "speedup", "latency", "blocks", "kinds"]),
         ({"searches": searches()}, ["speedup", "latency", "pruning", "blocks", "kinds"]),
         ({"plots": ["kinds", "speedup"]}, ["kinds", "speedup"]),
     ],
@@ -187,7 +187,7 @@ def test_devices_are_held_against_the_limit_the_fastest_first() -> None:
     run = made_run(
         HERE,
         made_scenario(
-            models=[Model(model="squeezenet")], devices=devices(20), batch_sizes=[1], constraints=[Question(at_most=5)]
+            models=[Model(model="squeezenet")], devices=devices(20), batch_sizes=[1], questions=[Question(at_most=5)]
         ),
     )
     drawn = figure(run, "devices")
@@ -204,7 +204,7 @@ def test_devices_are_held_against_the_limit_the_fastest_first() -> None:
 
 def test_no_line_strikes_a_label_through() -> None:
     """Labels are drawn over the lines, each over its own shadow in the colour of the page."""
-    drawn = figure(made_run(HERE, made_scenario(constraints=[Question(at_most=5)])), "latency")
+    drawn = figure(made_run(HERE, made_scenario(questions=[Question(at_most=5)])), "latency")
     marks = [layer["mark"] for layer in drawn.panels[0].spec["layer"]]
     last_line = max(place for place, mark in enumerate(marks) if mark["type"] in ("rule", "tick", "bar"))
     texts = [place for place, mark in enumerate(marks) if mark["type"] == "text"]
@@ -216,7 +216,7 @@ def test_no_line_strikes_a_label_through() -> None:
 
 def test_what_is_asked_for_is_a_line() -> None:
     drawn = figure(
-        made_run(HERE, made_scenario(constraints=[Question(at_most=5), Question(metric="latency_ms", at_most=4.5)])),
+        made_run(HERE, made_scenario(questions=[Question(at_most=5), Question(metric="latency_ms", at_most=4.5)])),
         "latency",
     )
     lines = [encoding["datum"] for mark, _, encoding in encodings(drawn.panels[0].spec) if "datum" in encoding]

@@ -11,7 +11,7 @@ from iossim.base.tables import Column
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
-from iossim.study.axes import AXES, METRICS, name_of
+from iossim.study.axes import AXES, METRICS, Quantity, name_of
 from iossim.study.report import layout
 from iossim.study.report.plots import Plot, figure_of, words_of
 from iossim.study.study_run import Row, StudyRun
@@ -132,14 +132,11 @@ def _milliseconds(value: float) -> str:
 
 
 def _limit_ms(run: StudyRun) -> float | None:
-    """The latency that the scenario's constraints demand of every row, if one is on latency alone."""
-    limits = [
-        bound
-        for asked in run.results.scenario.constraints
-        if asked.metric in (None, "latency_ms") and asked.per is None and not asked.where and not asked.where_not
-        for sign, bound in asked.bounds
-        if sign in ("<", "<=") and isinstance(bound, float)
-    ]
+    """The latency that questions demand, of which the least."""
+    asked = run.results.scenario.questions
+    demanded = [bounds for each in asked if (bounds := each.having.get("latency_ms")) is not None]
+    demanded += [each for each in asked if each.kind == "figure" and each.of is None and each.quantity == Quantity()]
+    limits = [bound for bounds in demanded for sign, bound in bounds.bounds if sign in ("<", "<=")]
     return min(limits, default=None)
 
 
