@@ -24,7 +24,7 @@ import numpy as np
 
 from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_pricing import StagePricing
-from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
+from iossim.backends.simulator.unit_prices import BACKEND, COPIES, IN_PLACE, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from iossim.schedule.streams import StreamBatch, StreamProblem
 
 VERSION = "2"
-#: The arguments for concats and splits in place or as copies, for all as in backends, and for errors, with a seed.
-IN_PLACE, COPIES, BACKEND = "in-place", "copies", "backend"
+#: The argument for errors, with a seed.
 STRUCTURED_ERROR = "structured-error="
 
 
@@ -127,25 +126,7 @@ class SimulatorCostModel:
         return SimulatorCostModel(*chosen, self._asked, self._error, self._of_backend)
 
     def remarks(self, network: Network) -> list[str]:
-        """Want of memory, products of fp8 on a device without it, layout in TF32 and place of concats and splits."""
-        is_of_fp8 = {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys()
-        lacks = is_of_fp8 and not self.profile.reduced_precision_tflops(Precision.FP8)
-        told = [f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation"] * bool(lacks)
-        is_compiled = self.precision is Precision.TF32 and self.units.whole.libraries is Libraries.COMPILED
-        remark = f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
-        told += [remark] * (is_compiled and "conv" in network.graph.of_kind)
-        capacity_bytes = self.profile.datasheet.dram_bytes.value
-        if sum(value.bytes for value in network.graph.types.values()) > capacity_bytes:
-            from iossim.execution.memory import memory_remarks  # imported only when needed, as below
-
-            told += memory_remarks(network, capacity_bytes, self.profile.name)
-        if not (self.in_place or self.engine.facts.in_place):
-            return told
-        place = in_place_buffers(network)
-        copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
-        placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
-        said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
-        return told + [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] * bool(place.moves)
+        return self.units.remarks(network)
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         """Key of each unit's work, including the effects of its placement, alone and merged with others."""

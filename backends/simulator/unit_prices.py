@@ -27,6 +27,8 @@ from iossim.ir.types import Precision, TensorType
 from iossim.schedule.batch import FASTEST, UnitVariant
 from iossim.schedule.problem import ScheduleProblem, bits
 
+#: The arguments of the simulator for concats and splits in place or as copies, and for all as in backends.
+IN_PLACE, COPIES, BACKEND = "in-place", "copies", "backend"
 #: The signature of a unit, and what its placement changes of its work; the price depends on it and on the variant.
 UnitKey = tuple[str, str]
 
@@ -82,7 +84,7 @@ class UnitPrices:
         error: Callable[[UnitPrice, str], UnitPrice] | None = None,
         libraries: Libraries | None = None,
     ) -> None:
-        self._precision, self._error = precision, error
+        self._precision, self._error, self._is_usual_in_place = precision, error, engine.facts.in_place
         self._profile, self._splits_merged, self.in_place = profile, engine.facts.splits_merged, in_place
         self._keys: WeakKeyDictionary[Network, tuple[UnitKey, ...]] = WeakKeyDictionary()
         self.sizes: tuple[int, ...] = ()
@@ -103,6 +105,30 @@ class UnitPrices:
     def __len__(self) -> int:
         """Number of distinct priced units, each on all SMs or a part, and as a variant."""
         return len(self._prices)
+
+    def remarks(self, network: Network) -> list[str]:
+        """Want of memory, products of fp8 on a device without it, layout in TF32 and place of concats and splits."""
+        kinds, capacity_bytes = network.graph.of_kind, self._profile.datasheet.dram_bytes.value
+        told: list[str] = []
+        if sum(value.bytes for value in network.graph.types.values()) > capacity_bytes:
+            from iossim.execution.memory import memory_remarks  # few networks come near
+
+            told += memory_remarks(network, capacity_bytes, self._profile.name)
+        if {"scaled_matmul", "scaled_conv"} & kinds.keys() and not self._profile.reduced_precision_tflops(
+            Precision.FP8
+        ):
+            told.append(f"{self._profile.name} has no fp8: products are of {self._precision}, after dequantisation")
+        if self._precision is Precision.TF32 and self.whole.libraries is Libraries.COMPILED and "conv" in kinds:
+            told.append(
+                f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
+            )
+        if not (self.in_place or self._is_usual_in_place):
+            return told
+        place = in_place_buffers(network)
+        copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
+        placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
+        said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
+        return told + [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] * bool(place.moves)
 
     def keys_of(self, network: Network) -> tuple[UnitKey, ...]:
         """For each unit its work, and what its placement changes of that: equal for equal candidates."""

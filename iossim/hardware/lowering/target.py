@@ -73,8 +73,7 @@ def _target(kind: str) -> Target:
 def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
     """All candidates of a step on a device; the fastest is chosen later.
 
-    Reads of fused ops count in the last kernel, which computes them. Raises DeviceError for unknown kinds, and for ops
-    that lack what the kind that they are priced as has.
+    Reads of fused ops count in the last kernel, which computes them. Raises DeviceError for what cannot be priced.
     """
     lower = target_of(profile).family(step.op)
     if lower is None:

@@ -198,10 +198,13 @@ def _layers(network: Network) -> list[_Band]:
 def _places(network: Network, bands: Sequence[_Band], middle: float) -> tuple[dict[int, _Place], list[float]]:
     """Middle of each unit's box, and the top of each band followed by the end of the last one.
 
-    Columns are ordered by the mean place of their predecessors, which keeps most edges from crossing.
+    Columns are ordered by the mean place of their predecessors, and branches lie below theirs as far as the widest band
+    reaches, which keeps most edges from crossing each other and boxes.
     """
     places: dict[int, _Place] = {}
     tops = [float(_BAND_PIXELS)]
+    step = _BOX_PIXELS + _GAP_PIXELS
+    widest = max((len(band.columns) for band in bands), default=0)
     for band in bands:
 
         def mean_place(column: list[int]) -> float:
@@ -209,11 +212,14 @@ def _places(network: Network, bands: Sequence[_Band], middle: float) -> tuple[di
             return sum(read) / len(read) if read else middle
 
         ordered = sorted(band.columns, key=mean_place)
-        first = middle - (len(ordered) - 1) * (_BOX_PIXELS + _GAP_PIXELS) / 2
+        room = (widest - len(ordered)) * step / 2
+        branches = [mean_place(column) for column in ordered if len(network.predecessors[column[0]]) == 1]
+        aside = sum(branches) / len(branches) - middle if branches else 0.0
+        first = middle + min(max(aside, -room), room) - (len(ordered) - 1) * step / 2
         for number, column in enumerate(ordered):
             for row, unit in enumerate(column):
                 y = tops[-1] + _BAND_PIXELS / 2 + row * _ROW_PIXELS + _BOX_HEIGHT_PIXELS / 2
-                places[unit] = _Place(first + number * (_BOX_PIXELS + _GAP_PIXELS), y)
+                places[unit] = _Place(first + number * step, y)
         rows = max(map(len, band.columns), default=0)
         tops.append(tops[-1] + rows * _ROW_PIXELS - _ROW_PIXELS + _BOX_HEIGHT_PIXELS + 2 * _BAND_PIXELS)
     return places, tops

@@ -116,6 +116,13 @@ def test_kinds_that_take_the_most_time_come_first() -> None:
     assert list(colours_by_time([*kernels, {"what": "stage"}, {**kernels[0], "kind": "relu"}])) == expected
 
 
+def test_a_branch_lies_below_the_unit_that_it_reads() -> None:
+    """Centred, it hid the edges of the branches beside it; what joins several stays in the middle."""
+    boxes = re.findall(r"<title>(\w+): .*?<rect x='([\d.]+)'", graph_svg(load("ios_sample")))
+    places = {name: float(x) for name, x in boxes}
+    assert places["d"] == places["a"] < places["b"] == places["concat"] < places["c"]
+
+
 def test_text_on_a_colour_is_black_or_white() -> None:
     colours = ("#ffffff", "#000000", "#0072b2", "#f2c866")
     assert [text_on(colour) for colour in colours] == ["black", "white", "white", "black"]

@@ -10,6 +10,7 @@ import pytest
 from made_studies import SCHEDULERS, made_run, made_scenario, searches
 
 from iossim.base.errors import OptionError
+from iossim.ir.types import Precision
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures import vega
 from iossim.report.figures.figure import Figure
@@ -200,6 +201,16 @@ def test_devices_are_held_against_the_limit_the_fastest_first() -> None:
         assert all(row.board_power_w is None for row in own) or " W" in str(record["text"])
     within = sum(ms <= 5 for ms in latencies_ms)
     assert f"{within} of 20 devices" in drawn.finding
+
+
+def test_points_with_as_many_devices_within_the_limit_are_told_together() -> None:
+    """With twelve points a sentence of twelve equal counts would be read by nobody."""
+    sizes = {"batch_sizes": [1, 8, 32], "dtypes": [Precision.FP32, Precision.FP16]}
+    run = made_run(HERE, made_scenario(devices=devices(3), constraints=[Question(at_most=1e6)], **sizes))
+    models = len({row.model for row in run.results.rows})
+    assert figure(run, "devices").finding == (
+        f"Within 1e+06 ms are 3 of 3 devices, 3 with their whole interval, at {6 * models} points."
+    )
 
 
 def test_no_line_strikes_a_label_through() -> None:

@@ -172,7 +172,7 @@ class DataTable {
         return element("td", { "data-key": column.key }, element("a", { href: encodeURI(value), text: "JSON" }));
       }
       const text = written(column, value);
-      return element("td", { "data-key": column.key, class: isNumeric(column) ? "figures" : text.length > 16 ? "wraps" : null, text });
+      return element("td", { "data-key": column.key, class: isNumeric(column) ? "figures" : text.length > 60 ? "wraps long" : text.length > 16 ? "wraps" : null, text });
     }));
   }
 }

@@ -148,12 +148,17 @@ def _devices_finding(run: StudyRun, bests: Sequence[Row]) -> str:
     at: dict[str, list[Row]] = {}
     for best in bests:
         at.setdefault(layout.point_label(best, others), []).append(best)
-    said = []
+    counted: dict[str, list[str]] = {}
     for where, rows in at.items():
         within = [row for row in rows if (row.latency_ms or 0.0) <= limit]
         surely = sum(row.high_ms is not None and row.high_ms <= limit for row in within)
-        said.append(f"{where}: {len(within)} of {len(rows)} devices, {surely} with their whole interval")
-    return f"Within {limit:g} ms at {'; at '.join(said)}."
+        count = f"{len(within)} of {len(rows)} devices, {surely} with their whole interval"
+        counted.setdefault(count, []).append(f"at {where}")
+    few = {
+        count: " and ".join(points) if len(points) < 3 else f"at {len(points)} points"
+        for count, points in counted.items()
+    }
+    return f"Within {limit:g} ms are {'; '.join(f'{count}, {points}' for count, points in few.items())}."
 
 
 def _is_no_line(run: StudyRun) -> bool:
