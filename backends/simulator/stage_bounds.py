@@ -39,9 +39,8 @@ from iossim.backends.simulator.device_sharing import (
     SPREAD,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import KEPT
 from iossim.base.compiled import Floats
-from iossim.cost.model import LateWork, StageBounds
+from iossim.cost.model import SAFE, LateWork, StageBounds
 
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.
 _HEAVY = 0.5
@@ -69,8 +68,8 @@ def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
 
 
 def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:
-    work = work * KEPT
-    return StageBounds(work[:, 0], single_us * KEPT, work[:, 1:], work[:, 1], late)
+    work = work * SAFE
+    return StageBounds(work[:, 0], single_us * SAFE, work[:, 1:], work[:, 1], late)
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
@@ -112,9 +111,9 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
     parts = [part_of(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
-        _leads_us(prepared, is_heavy) * KEPT,
+        _leads_us(prepared, is_heavy) * SAFE,
         np.array(share).T,
-        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * KEPT,
+        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * SAFE,
         np.array(most_groups, dtype=np.int64),
     )
 
