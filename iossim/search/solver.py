@@ -269,8 +269,8 @@ class Solver:
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         """Lower bounds of all schedules of the blocks: proven by the search for its space, and relaxed.
 
-        The latter holds for split and pruned blocks, too. None where an interrupt ends this, or ended the search before it and
-        merged stages would have to be priced.
+        The latter holds for split and pruned blocks, too. None where an interrupt ends this, or ended the search before
+        and merged stages would have to be priced.
         """
         try:
             return self._lower_bounds_us(problems)
