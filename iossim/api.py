@@ -27,7 +27,7 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER, MeasuredProgress, StartProgress, ignore_measuring, silent
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
-from iossim.tasks.own_prices import own_prices
+from iossim.tasks.own_prices import own_device, own_prices
 from iossim.tasks.requests import (
     ChangeOptions,
     TaskOptions,
@@ -164,7 +164,7 @@ def simulate(
     """
     read, network = _with_network(saved, network)
     if device is None and cost_model == "simulator":
-        device = _own_device(read)
+        device = own_device(read)
     prices = prices_of(cost_model, device, network, engine or read.engine or AUTO)
     return judged(network, [reprice_any(read, network, prices)], prices)[0]
 
@@ -258,7 +258,7 @@ def simulate_events(
     from iossim.backends.simulator.events import run_schedule
 
     read, network = _with_network(saved, network)
-    profile = load_device(_own_device(read) if device is None else device)
+    profile = load_device(own_device(read) if device is None else device)
     return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
@@ -283,11 +283,3 @@ def _with_network(saved: AnySchedule | str | Path, network: Network | None) -> t
     if not isinstance(read, SavedSchedule):
         raise OptionError(f"{read!r} is no schedule; give one of optimize, or the file that it was saved to")
     return read, in_units_of(read, network)
-
-
-def _own_device(read: AnySchedule) -> str:
-    """The device that a schedule was priced for; raises OptionError if there is none."""
-    if own_prices(read) is None:
-        reason = f"the schedule was priced by {read.cost_model.get('name')!r}, not for a device"
-        raise OptionError(f"{reason}; say which with `device` or `cost_model`")
-    return read.device

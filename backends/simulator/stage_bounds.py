@@ -18,6 +18,7 @@ do. Two resources have late work, if only *heavy* kernels count:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -54,8 +55,7 @@ _ROUNDING = 1e-6
 
 def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     """Bounds of stages whose units run as those of ``prepared``."""
-    late = _late_work(prepared, interference)
-    return _lowered(kernel_work_us(prepared, interference), prepared.kernels.single_us, late)
+    return replace(variant_bounds(prepared, interference), late=_late_work(prepared, interference))
 
 
 def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
@@ -64,12 +64,8 @@ def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
     A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark
     counts dispatches too). Work is late by what stands beside it, and so none is here.
     """
-    return _lowered(kernel_work_us(ways, interference), ways.kernels.single_us, None)
-
-
-def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:
-    work = work * SAFE
-    return StageBounds(work[:, 0], single_us * SAFE, work[:, 1:], work[:, 1], late)
+    work_us = kernel_work_us(ways, interference) * SAFE
+    return StageBounds(work_us[:, 0], ways.kernels.single_us * SAFE, work_us[:, 1:], work_us[:, 1])
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:

@@ -79,8 +79,8 @@ def _prices(units: UnitPrices, problem: ScheduleProblem, sms: int | None = None)
     """For each unit its price as each of its variants, the fastest first."""
     network = units.network(problem)
     return [
-        [units.price_unit(network, unit, key, variant.name, sms) for variant in variants]
-        for unit, key, variants in zip(problem.units, units.keys(problem), variants_of(units, problem), strict=True)
+        [units.price_unit(network, unit, variant.name, sms) for variant in variants]
+        for unit, variants in zip(problem.units, variants_of(units, problem), strict=True)
     ]
 
 

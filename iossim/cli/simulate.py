@@ -38,22 +38,18 @@ def simulate(
     from iossim.api import simulate_events
     from iossim.ir.shown_names import shown_names
     from iossim.schedule.schedule import StreamSchedule
+    from iossim.tasks.own_prices import own_device
     from iossim.tasks.stream_explain import explain_streams
 
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
     saved, network = api.read_any_schedule(schedule, model, batch)
-    under = engine or saved.engine or "auto"
-    if cost_model == "simulator":
-        priced = api.simulate(saved, device, network=network, engine=engine)
-        prices = api.cost_model(cost_model, device or saved.device, network.precision, under)
-    else:
-        prices = api.cost_model(cost_model, device, network.precision, under, store)
-        priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
+    on = device or (own_device(saved) if cost_model == "simulator" else None)
+    prices = api.cost_model(cost_model, on, network.precision, engine or saved.engine or "auto", store)
+    priced = api.simulate(saved, network=network, cost_model=prices)
     outputs.check(prices)
     execution = simulate_events(saved, device, network=network, engine=engine) if event_driven else None
     explained = explain_streams(priced, network, prices) if isinstance(priced, StreamSchedule) else None
-
     said = _said(saved, priced, execution)
 
     def files() -> Mapping[str, Writer]:

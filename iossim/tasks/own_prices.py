@@ -41,6 +41,14 @@ def own_prices(
     return found if isinstance(found, DeviceCostModel) else None
 
 
+def own_device(schedule: SavedSchedule) -> str:
+    """The device that a schedule was priced for; raises OptionError if there is none."""
+    if own_prices(schedule) is None:
+        reason = f"the schedule was priced by {schedule.cost_model.get('name')!r}, not for a device"
+        raise OptionError(f"{reason}; say which with `device` or `cost_model`")
+    return schedule.device
+
+
 def estimating_model(
     truth: MeasuringCostModel, device: DeviceProfile | str | Path | None, precision: Precision
 ) -> CostModel:
