@@ -40,8 +40,7 @@ from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 if TYPE_CHECKING:
     from iossim.backends.simulator.plan_pricing import PlanPricing
     from iossim.backends.simulator.structured_error import StructuredError
-    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
-    from iossim.cost.variant_bounds import VariantBounds
+    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices, VariantBounds
     from iossim.execution.backend import Divided
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan
@@ -217,14 +216,10 @@ class SimulatorCostModel:
     def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
         return self.plans.run(network, plan)[1]
 
-    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
+    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] = lambda: None) -> float:
         from iossim.backends.simulator.events.run import run_plan
 
-        def observe(now: float, classes: object) -> None:
-            if check is not None:
-                check()
-
-        how = self.profile, self.engine, None, observe, self.in_place, self.units.whole.libraries
+        how = self.profile, self.engine, None, lambda *_: check(), self.in_place, self.units.whole.libraries
         return run_plan(plan, network, *how).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:

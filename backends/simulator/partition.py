@@ -30,7 +30,7 @@ from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.base.compiled import Floats, Integers, jit
-from iossim.cost.model import StageBounds
+from iossim.cost.model import SAFE, StageBounds
 from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
@@ -39,8 +39,6 @@ from iossim.schedule.streams import flat
 
 #: Groups of a stage at most, as of a concurrent one.
 _MOST_GROUPS = 64
-#: Bounds are lowered by this part, so that rounding never lifts one above a price.
-_KEPT = 1.0 - 1e-9
 
 
 class PreparedPartition(NamedTuple):
@@ -97,7 +95,7 @@ class PreparedPartition(NamedTuple):
         area_us = (self.unit_us * self.sizes).min(axis=1) / self.sms
         work_us = np.column_stack([area_us, self.shared_us.min(axis=1)])
         work_us = np.minimum(work_us, self.single_us[:, None])
-        return StageBounds(serial_us * _KEPT, self.single_us * _KEPT, work_us * _KEPT)
+        return StageBounds(serial_us * SAFE, self.single_us * SAFE, work_us * SAFE)
 
     def divide(self, groups: Sequence[Sequence[int]]) -> tuple[tuple[range, ...], float]:
         """The SMs of each group of a stage of several, units by index; groups may share a part. And its price, us.

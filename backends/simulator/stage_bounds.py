@@ -18,6 +18,7 @@ do. Two resources have late work, if only *heavy* kernels count:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -39,9 +40,8 @@ from iossim.backends.simulator.device_sharing import (
     SPREAD,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import KEPT
 from iossim.base.compiled import Floats
-from iossim.cost.model import LateWork, StageBounds
+from iossim.cost.model import SAFE, LateWork, StageBounds
 
 #: A heavy kernel asks for at least this part of the issue capacity that any kernel of the problem asks for.
 _HEAVY = 0.5
@@ -55,8 +55,7 @@ _ROUNDING = 1e-6
 
 def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     """Bounds of stages whose units run as those of ``prepared``."""
-    late = _late_work(prepared, interference)
-    return _lowered(kernel_work_us(prepared, interference), prepared.kernels.single_us, late)
+    return replace(variant_bounds(prepared, interference), late=_late_work(prepared, interference))
 
 
 def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
@@ -65,12 +64,8 @@ def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
     A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark
     counts dispatches too). Work is late by what stands beside it, and so none is here.
     """
-    return _lowered(kernel_work_us(ways, interference), ways.kernels.single_us, None)
-
-
-def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:
-    work = work * KEPT
-    return StageBounds(work[:, 0], single_us * KEPT, work[:, 1:], work[:, 1], late)
+    work_us = kernel_work_us(ways, interference) * SAFE
+    return StageBounds(work_us[:, 0], ways.kernels.single_us * SAFE, work_us[:, 1:], work_us[:, 1])
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
@@ -112,9 +107,9 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
     parts = [part_of(load, interference) for load in loads]
     share = [[part[a:b].max(initial=0.0) for a, b in pairwise(begin)] for part in parts]
     return LateWork(
-        _leads_us(prepared, is_heavy) * KEPT,
+        _leads_us(prepared, is_heavy) * SAFE,
         np.array(share).T,
-        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * KEPT,
+        np.stack([prepared.per_unit(us * part) for us, part in zip(times_us, parts, strict=True)], axis=1) * SAFE,
         np.array(most_groups, dtype=np.int64),
     )
 

@@ -43,13 +43,12 @@ from iossim.backends.simulator.device_sharing import (
     waits_long,
 )
 from iossim.base.compiled import Floats, jit
+from iossim.cost.model import SAFE
 from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
 
 #: How finely the parts of the blocks of running kernels are told apart.
 _PARTS = 2.0**40
-#: Factor on lower bounds, so that rounding in the fluid never lifts one above a price.
-KEPT = 1.0 - 1e-9
 
 
 @jit
@@ -135,8 +134,8 @@ def _share(count: int, limit_us: float, fluid: Fluid) -> float:
             now = next_start
             continue
         active, key, now, left_us = run_on(active, key, now, next_start, fluid)
-        if (now + left_us) * KEPT >= limit_us:
-            return -(now + left_us) * KEPT
+        if (now + left_us) * SAFE >= limit_us:
+            return -(now + left_us) * SAFE
 
 
 @jit

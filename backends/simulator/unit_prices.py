@@ -164,12 +164,8 @@ class UnitPrices:
 
         Raises PlanError for a variant that is not known.
         """
-        network = self.network(problem)
-        names = variants or (FASTEST,) * len(problem)
-        return [
-            self.price_unit(network, unit, key, name, sms)
-            for unit, key, name in zip(problem.units, self.keys(problem), names, strict=True)
-        ]
+        network, names = self.network(problem), variants or (FASTEST,) * len(problem)
+        return [self.price_unit(network, unit, name, sms) for unit, name in zip(problem.units, names, strict=True)]
 
     def of_launch(self, network: Network, units: Sequence[int], variant: str = FASTEST) -> UnitPrice:
         """The price of a unit as a variant, or of several as one stacked convolution.
@@ -177,8 +173,7 @@ class UnitPrices:
         Raises ScheduleError for units that do not merge, PlanError for a variant that is not known.
         """
         if len(units) == 1:
-            (unit,) = units
-            return self.price_unit(network, unit, self.keys_of(network)[unit], variant, None)
+            return self.price_unit(network, units[0], variant)
         merged = self.price_merged(network, units)
         if merged is None:
             names = ", ".join(network.units[unit].name for unit in units)
@@ -220,14 +215,13 @@ class UnitPrices:
             return [0.0] * len(candidate.kernels)
         return [host_issue_us(candidate, position, self._issue_costs) for position in range(len(candidate.kernels))]
 
-    def price_unit(self, network: Network, unit: int, key: UnitKey, variant: str, sms: int | None) -> UnitPrice:
-        """The price of a unit of that key as a variant, on a part of ``sms`` SMs or on all."""
-        found = self._prices.get((key, variant, sms))
-        if found is None:
+    def price_unit(self, network: Network, unit: int, variant: str = FASTEST, sms: int | None = None) -> UnitPrice:
+        """The price of a unit as a variant, on a part of ``sms`` SMs or on all."""
+        key = self.keys_of(network)[unit], variant, sms
+        if key not in self._prices:
             steps, copies = self.steps(network, unit), self._copies(network, [unit])
-            found = self._priced(self.model(sms), steps, copies, key[0], variant)
-            self._prices[key, variant, sms] = found
-        return found
+            self._prices[key] = self._priced(self.model(sms), steps, copies, network.signatures[unit], variant)
+        return self._prices[key]
 
     def _priced(
         self, model: KernelModel, steps: StepCandidates, copies: StepCandidates, signature: str, variant: str = FASTEST

@@ -12,8 +12,8 @@ from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import variant_bounds
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
+from iossim.cost.facts import VariantBounds
 from iossim.cost.model import Prices
-from iossim.cost.variant_bounds import VariantBounds
 from iossim.hardware.lowering.unit import StepCandidates
 from iossim.schedule.batch import FASTEST, StageBatch, UnitVariant, Variants, variant_of
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
@@ -54,8 +54,7 @@ def price_varied(stages: StagePricing, batch: StageBatch, variants: Variants) ->
     device is not divided.
     """
     problem = batch.problem
-    units = np.arange(len(problem), dtype=np.uint64)
-    held = (batch.masks[:, None] >> units & np.uint64(1)).astype(bool)
+    held = batch.held
     places = [(unit, at) for unit in range(len(problem)) for at in np.unique(variants.chosen[held[:, unit], unit])]
     if len(places) > MAX_UNITS:
         halves = np.array_split(np.arange(len(batch)), 2)
@@ -80,8 +79,8 @@ def _prices(units: UnitPrices, problem: ScheduleProblem, sms: int | None = None)
     """For each unit its price as each of its variants, the fastest first."""
     network = units.network(problem)
     return [
-        [units.price_unit(network, unit, key, variant.name, sms) for variant in variants]
-        for unit, key, variants in zip(problem.units, units.keys(problem), variants_of(units, problem), strict=True)
+        [units.price_unit(network, unit, variant.name, sms) for variant in variants]
+        for unit, variants in zip(problem.units, variants_of(units, problem), strict=True)
     ]
 
 

@@ -50,7 +50,6 @@ def simulate(
     outputs.check(prices)
     execution = simulate_events(saved, device, network=network, engine=engine) if event_driven else None
     explained = explain_streams(priced, network, prices) if isinstance(priced, StreamSchedule) else None
-
     said = _said(saved, priced, execution)
 
     def files() -> Mapping[str, Writer]:

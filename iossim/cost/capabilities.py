@@ -14,8 +14,7 @@ from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
-    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices
-    from iossim.cost.variant_bounds import VariantBounds
+    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices, VariantBounds
     from iossim.execution.engine import Engine
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan
@@ -156,6 +155,6 @@ class StreamCostModel(CostModel, Protocol):
         """The time span of each kernel of a plan by that model, in the order of issue; all stages have number 0."""
         ...
 
-    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
+    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] = ...) -> float:
         """Time of a plan by event-driven simulation, us; slow. ``check`` is called throughout, and may raise."""
         ...

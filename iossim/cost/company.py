@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import VariantCostModel
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
-from iossim.cost.variant_bounds import VariantBounds, least_of_variants
+from iossim.cost.facts import VariantBounds, least_of_variants
+from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage
@@ -35,8 +35,6 @@ from iossim.schedule.problem import ScheduleProblem, bits
 
 #: Numbers of choices within the bounds up to which the best is found: during a search, and for its result.
 MOST_CHOICES, MOST_IN_THE_END = 4096, 1 << 17
-#: Bounds are scaled by this, since their sums are rounded.
-_KEPT = 1.0 - 1e-9
 #: Number of choices priced at a time.
 _PRICED_TOGETHER = 2048
 #: Number of stages of a problem for which kernels are chosen during a search.
@@ -158,8 +156,7 @@ class ForCompany(VariantChoosing):
     def _price(self, part: ScheduleProblem, variants: Variants) -> Prices:
         """The prices of all units of a problem as one stage, for each row of variants."""
         masks = np.full(len(variants.chosen), (1 << len(part)) - 1, dtype=np.uint64)
-        strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
-        return self.inner.price_stages(StageBatch(part, masks, strategies, variants))
+        return self.inner.price_stages(replace(StageBatch.concurrent(part, masks), variants=variants))
 
 
 def _together(part: ScheduleProblem) -> list[tuple[int, ...]]:
@@ -194,7 +191,7 @@ def _left_by_bounds(
             serial_us[:, number] += own.serial_us[variant] - own.serial_us.min()
             work_us = work_us + own.work_us[variant] - own.work_us.min(axis=0)
             chosen[:, unit] = variant
-            least_us = np.maximum(serial_us.max(axis=1), work_us.max(axis=1)) * _KEPT
+            least_us = np.maximum(serial_us.max(axis=1), work_us.max(axis=1)) * SAFE
             kept = least_us < best_us
             serial_us, work_us, chosen, least_us = serial_us[kept], work_us[kept], chosen[kept], least_us[kept]
             if len(chosen) > most:

@@ -27,6 +27,8 @@ from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem
 
 Prices = Floats
+#: Factor on lower bounds, so that rounding never lifts one above a price.
+SAFE = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class StageBounds:
 
     ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are
     finite and not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Stages are
-    of units that run as fastest alone (:class:`~iossim.cost.variant_bounds.VariantBounds` are of others). Merged
+    of units that run as fastest alone (:class:`~iossim.cost.facts.VariantBounds` are of others). Merged
     stages are not covered: a search that may merge prices the few merged stages first.
     """
 

@@ -8,12 +8,12 @@ variant. One most similar to the fastest is no variant here, and of several with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
 
 from iossim.cost.capabilities import NamesVariants, VariantCostModel
+from iossim.cost.facts import VariantBounds
 from iossim.cost.model import Prices, StageBounds, WrappedCostModel
-from iossim.cost.variant_bounds import VariantBounds
 from iossim.schedule.batch import StageBatch, UnitVariant, Variants
 from iossim.schedule.problem import ScheduleProblem
 
@@ -43,8 +43,7 @@ class NamedAlike(WrappedCostModel):
         names = tuple(
             tuple(own.get(name, name) for name in named) for own, named in zip(known, batch.variants.names, strict=True)
         )
-        varied = Variants(names, batch.variants.chosen)
-        return self.inner.price_stages(StageBatch(batch.problem, batch.masks, batch.strategies, varied))
+        return self.inner.price_stages(replace(batch, variants=Variants(names, batch.variants.chosen)))
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         return self.inner.merged_workspace_bytes(problem, mask)

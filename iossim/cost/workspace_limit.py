@@ -23,8 +23,8 @@ import numpy as np
 from iossim.base.compiled import Integers
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import VariantCostModel
+from iossim.cost.facts import least_of_variants
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
-from iossim.cost.variant_bounds import least_of_variants
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, batch_of
@@ -172,9 +172,7 @@ class WorkspaceLimited(VariantChoosing):
             next(one.workspace_bytes for one in variants if one.name == name)
             for variants, name in zip(self.inner.variants(problem), names, strict=True)
         ]
-        units = np.arange(len(problem), dtype=np.uint64)
-        held = (batch.masks[:, None] >> units & np.uint64(1)).astype(np.int64)
-        needed: Integers = held @ np.array(of_unit, dtype=np.int64)
+        needed: Integers = batch.held @ np.array(of_unit, dtype=np.int64)
         for index in np.flatnonzero(batch.merged).tolist():
             needed[index] = self.inner.merged_workspace_bytes(problem, int(batch.masks[index]))
         # Units of a group run sequentially.

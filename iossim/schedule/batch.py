@@ -108,6 +108,16 @@ class StageBatch:
     def concurrent(problem: ScheduleProblem, masks: Masks) -> StageBatch:
         return StageBatch(problem, masks, np.zeros(len(masks), dtype=np.uint8))
 
+    @staticmethod
+    def alone(problem: ScheduleProblem) -> StageBatch:
+        """Each unit of the problem as a stage of its own, in their order."""
+        return StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """True for the units that a stage holds, shape ``[stages, units]``."""
+        return (self.masks[:, None] >> np.arange(len(self.problem), dtype=np.uint64) & np.uint64(1)).astype(np.bool_)
+
     @property
     def merged(self) -> NDArray[np.bool_]:
         """Mask of the merged stages, shape ``[stages]``; the others are concurrent."""
@@ -125,9 +135,7 @@ class StageBatch:
         if self.variants is None:
             yield fastest, np.arange(len(self))
             return
-        units = np.arange(len(self.problem), dtype=np.uint64)
-        held = (self.masks[:, None] >> units & np.uint64(1)).astype(np.uint16)
-        rows, of_stage = np.unique(self.variants.chosen * held, axis=0, return_inverse=True)
+        rows, of_stage = np.unique(self.variants.chosen * self.held, axis=0, return_inverse=True)
         for number, row in enumerate(rows.tolist()):
             names = tuple(own[chosen] for own, chosen in zip(self.variants.names, row, strict=True))
             yield names, np.flatnonzero(of_stage.reshape(-1) == number)

@@ -103,7 +103,7 @@ class _Search:
         self.labels.cost[0, bit] = 0.0
         # Nothing stands before the first stage of a network.
         leave(0, 1, np.zeros((2, 2)) if self.entry == START else self.boundary, self.labels)
-        units = np.uint64(1) << np.arange(len(self.problem), dtype=np.uint64)
+        units = StageBatch.alone(self.problem).masks
         alone = MergedStages(units, self._priced(units))
         for level in range(1, len(self.problem) + 1):
             progress(level - 1)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 
 from iossim.base.compile_time import working_s
-from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
@@ -117,7 +116,6 @@ def solve(
     saved_before_s = memo.saved_s
     originals = [WithoutViews.of(problem) for problem in problems]
     problems = [each.problem for each in originals]
-
     progress = _rising(progress)
 
     def solve_by(name: str) -> Solution:
@@ -125,41 +123,15 @@ def solve(
         return solve(problems, cost_model, asked, progress=told, entry=entry, leaving_us=leaving_us, memo=memo)
 
     has_both = options.space.concurrent and options.space.merge
-    plainer = (lambda: [solve_by("ios-parallel"), solve_by("ios-merge")]) if has_both else list
-    solver = Solver(cost_model, options, memo, plainer, before or {})
-    best: dict[int, Prefix] = {entry: Prefix(0.0)}
-    done, total = 0, sum(len(problem) for problem in problems)
-    for problem in problems:
-        try:
-            best = solver.extend(best, problem, lambda units, done=done: progress(done + units, total))  # type: ignore[misc]
-        except KeyboardInterrupt as stop:
-            # Nothing is searched from here on, so that a whole schedule is available soon.
-            solver.stop(stop)
-            best = solver.extend(best, problem)
-        if not best and not solver.complete:
-            raise KeyboardInterrupt
-        if not best:
-            raise ScheduleError(
-                f"block {problem.name!r} has no schedule that {solver.cost_model.identity.name!r} can price; "
-                "price at least every unit alone"
-            )
-        done += len(problem)
-        if solver.complete:
-            try:
-                progress(done, total)
-            except KeyboardInterrupt as stop:
-                solver.stop(stop)
+    by_one_strategy = (lambda: [solve_by("ios-parallel"), solve_by("ios-merge")]) if has_both else list
+    solver = Solver(cost_model, options, memo, by_one_strategy, before or {})
+    best = solver.join(problems, {entry: Prefix(0.0)}, progress)
     last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
     plans, cost_us = best[last].plans, best[last].cost_us + leaving_us[last]
-    for other in solver.found_without:
+    for other in solver.found_by_one_strategy:
         if other.cost_us < cost_us:
             plans, cost_us = other.plans, other.cost_us
-    try:
-        lower_bound_us, relaxed_us = solver.lower_bounds_us(problems)
-    except KeyboardInterrupt as stop:
-        # The bound may ask for prices of its own; the schedule stands without.
-        lower_bound_us, relaxed_us = None, None
-        solver.stop(stop)
+    lower_bound_us, relaxed_us = solver.lower_bounds_us(problems)
     if solver.complete and not solver.notes:
         lower_bound_us = best[last].cost_us
     timed = solver.time_is_up and options.seconds is not None  # by its own clock, not by that of its caller

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.base.registry import Extension, Group, Places, Plugin
@@ -85,9 +85,19 @@ _PLACES = Places[Scheduler](
 
 
 def _adapted(plugin: Plugin, function: Scheduler) -> Scheduler:
-    from iossim.search.plugin_schedules import adapted  # most schedulers are of no plugin
+    """The scheduler of a plugin, raising its error for what is no schedule of the network."""
 
-    return adapted(plugin, function)
+    def scheduled(network: Network, *given: Any) -> AnySchedule:
+        from iossim.schedule.fit import fit  # most schedulers are of no plugin
+
+        found = plugin.guarded(function)(network, *given)
+        try:
+            fit(found, network)
+        except (AttributeError, ScheduleError) as error:
+            raise plugin.error(f"returned no schedule of {network.name}: {error}") from None
+        return found
+
+    return scheduled
 
 
 SCHEDULERS: Group[Scheduler] = Group(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, isfinite
 
+from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
@@ -84,7 +85,7 @@ class Solver:
         cost_model: CostModel,
         options: SearchOptions,
         memo: SearchMemo,
-        plainer: Callable[[], list[Solution]],
+        by_one_strategy: Callable[[], list[Solution]],
         before: Mapping[str, Sequence[PlannedStage]],
     ) -> None:
         self.cost_model, self.options, self.space = cost_model, options, options.space
@@ -94,31 +95,64 @@ class Solver:
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         self._windows: dict[Hashable, Part | None] = {}
-        self._plainer, self._before = plainer, before
+        self._by_one_strategy, self._before = by_one_strategy, before
 
     def stop(self, by: KeyboardInterrupt) -> None:
         """Stop searching."""
         self.complete, self.time_is_up = False, isinstance(by, TimeIsUp)
 
     @cached_property
-    def found_without(self) -> list[Solution]:
+    def found_by_one_strategy(self) -> list[Solution]:
         """Results of searches without merging, and without concurrency: for ``ios-both`` if a block is too wide."""
         is_asked = self.complete and any(len(parts) > 1 for parts, _ in self._parts.values())
-        found = self._plainer() if is_asked else []
+        found = self._by_one_strategy() if is_asked else []
         if ended := [each for each in found if not each.complete]:
             self.complete, self.time_is_up = False, all(each.time_is_up for each in ended)
         return found
 
-    def extend(
+    def join(
+        self, problems: Sequence[ScheduleProblem], best: dict[int, Prefix], progress: Callable[[int, int], None]
+    ) -> dict[int, Prefix]:
+        """The best schedules of all blocks, one after another, by the bits of their last stages.
+
+        ``best`` is what comes before them. Raises ScheduleError for a block without a price, and KeyboardInterrupt if
+        the search is stopped before such a block.
+        """
+        done, total = 0, sum(len(problem) for problem in problems)
+        for problem in problems:
+            try:
+                best = self._extend(best, problem, lambda units, done=done: progress(done + units, total))  # type: ignore[misc]
+            except KeyboardInterrupt as stop:
+                # Nothing is searched from here on, so that a whole schedule is available soon.
+                self.stop(stop)
+                best = self._extend(best, problem)
+            if not best and not self.complete:
+                raise KeyboardInterrupt
+            if not best:
+                raise ScheduleError(
+                    f"block {problem.name!r} has no schedule that {self.cost_model.identity.name!r} can price; "
+                    "price at least every unit alone"
+                )
+            done += len(problem)
+            if self.complete:
+                try:
+                    progress(done, total)
+                except KeyboardInterrupt as stop:
+                    self.stop(stop)
+        return best
+
+    def _extend(
         self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress = lambda units: None
     ) -> dict[int, Prefix]:
         """Append a block to the best schedules of all that comes before it."""
-        found = self._extend(best, problem, report)
+        found = self._extend_by_search(best, problem, report)
         if problem.key not in self._before:
             return found
         return _cheapest(found, self._append(_begun(best), problem, range(len(problem)), self._before[problem.key]))
 
-    def _extend(self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress) -> dict[int, Prefix]:
+    def _extend_by_search(
+        self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress
+    ) -> dict[int, Prefix]:
         begun = _begun(best)
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
@@ -151,7 +185,7 @@ class Solver:
         units = range(len(problem))
         begun = _begun(best)
         reached, done = begun, 0
-        if found := self.found_without:
+        if found := self.found_by_one_strategy:
             reached = _cheapest(*(self._append(begun, problem, units, each.searched[problem.key]) for each in found))
         else:
             for part in parts:
@@ -235,9 +269,16 @@ class Solver:
     def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         """Lower bounds of all schedules of the blocks: proven by the search for its space, and relaxed.
 
-        The latter holds for split and pruned blocks, too. None after an interrupt if merged stages would have to be
-        priced for it.
+        The latter holds for split and pruned blocks, too. None where an interrupt ends this, or ended the search before
+        and merged stages would have to be priced.
         """
+        try:
+            return self._lower_bounds_us(problems)
+        except KeyboardInterrupt as stop:  # the schedule stands without
+            self.stop(stop)
+            return None, None
+
+    def _lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
         if not self.complete and not self.time_is_up and self.space.merge:
             unseen = [problem for problem in problems if problem.key not in self._parts]
             if any(largest_class(problem) > 1 for problem in unseen):

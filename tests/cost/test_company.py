@@ -16,8 +16,8 @@ from iossim.base.errors import OptionError
 from iossim.cost import company
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.company import chosen_for_company
+from iossim.cost.facts import VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.cost.variant_bounds import VariantBounds
 from iossim.execution.lower import lower_schedule
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -98,7 +98,7 @@ class KernelLibrary:
         """
         key = self.units.keys_of(network)[unit], variant, sms
         if key not in self._issued:
-            self._issued[key] = self._kernels(self.units.price_unit(network, unit, *key), sms)
+            self._issued[key] = self._kernels(self.units.price_unit(network, unit, variant, sms), sms)
         return self._issued[key]
 
     def merged(self, network: Network, units: Sequence[int], copies: bool = True) -> tuple[IssuedKernel, ...]:

@@ -271,7 +271,7 @@ def profile(
     sequential_us = noisy_us = 0.0
     for block in network.blocks:
         problem = ScheduleProblem.of_block(network, block)
-        units = StageBatch.concurrent(problem, np.array([1 << unit for unit in range(len(problem))], dtype=np.uint64))
+        units = StageBatch.alone(problem)
         known = model.known(units)
         for record in (known[str(signature)] for signature in model.signatures(units) if signature in known):
             sequential_us += record.copy_us(boundary_us)

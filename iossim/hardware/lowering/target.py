@@ -23,8 +23,8 @@ from iossim.ir.types import TensorType
 
 #: Candidates of a step of an op kind; a target maps op kinds to these.
 Lower = Callable[[Step], list[Candidate]]
-#: The same by the algorithms that a library can be told to use, by its names for them.
-Sort = Callable[[Step], Mapping[str, Sequence[Candidate]]]
+#: Candidates of a step by the algorithms that a library can be told to use, by its names for them.
+ByAlgorithm = Callable[[Step], Mapping[str, Sequence[Candidate]]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Target:
 
     families: Mapping[str, Lower]
     copy: Callable[[TensorType], Candidate]
-    algorithms: Mapping[str, Sort] = field(default_factory=dict)
+    algorithms: Mapping[str, ByAlgorithm] = field(default_factory=dict)
     runs_one_kernel_per_sm: bool = False
     records_graphs: bool = True
     has_warps: bool = True
@@ -96,21 +96,23 @@ def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candi
 
     If the library does not name its algorithms, each candidate is one. Raises as :func:`step_candidates`.
     """
-    sort = target_of(profile).algorithms.get(step.op.kind)
-    if sort is None:
+    by_algorithm = target_of(profile).algorithms.get(step.op.kind)
+    if by_algorithm is None:
         return {one.algorithm: (one,) for one in step_candidates(step, profile)}
-    known = {name: [one for one in some if one.runs_on(profile.architecture)] for name, some in sort(step).items()}
-    return {name: reading_more(candidates, step) for name, candidates in known.items() if candidates}
+    known = {
+        name: [one for one in some if one.runs_on(profile.architecture)] for name, some in by_algorithm(step).items()
+    }
+    return {name: with_fused_reads(candidates, step) for name, candidates in known.items() if candidates}
 
 
 @lru_cache(maxsize=2048)
 def _lowered(lower: Lower, step: Step) -> tuple[Candidate, ...]:
     """Candidates on any architecture, kept since a study prices the same step on many devices."""
-    return reading_more(lower(step), step)
+    return with_fused_reads(lower(step), step)
 
 
-def reading_more(candidates: Sequence[Candidate], step: Step) -> tuple[Candidate, ...]:
-    """The candidates with the reads of fused ops added."""
+def with_fused_reads(candidates: Sequence[Candidate], step: Step) -> tuple[Candidate, ...]:
+    """The candidates whose last kernels also read what the ops read that are fused into the step."""
     if not step.fused_reads:
         return tuple(candidates)
     activation_bytes = sum(operand.type.bytes for operand in step.fused_reads if not operand.is_weight)

@@ -19,7 +19,7 @@ from iossim.cost.capabilities import MeasuringCostModel, NamesVariants
 from iossim.cost.company import MOST_CHOICES, MOST_STAGES, ForCompany, chosen_for_company
 from iossim.cost.model import CostModel
 from iossim.cost.named_alike import NamedAlike
-from iossim.schedule.batch import Strategy, Variants
+from iossim.schedule.batch import StageBatch, Strategy, Variants
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.search.measured.transitions import Transitions
@@ -67,7 +67,7 @@ def _least_us(space: Transitions, stages: Integers, choosing: ForCompany) -> Flo
     """Bounds of stages with any kernels: all work on a resource, and the longest unit, us."""
     bounds = choosing.bounds(space.problem)
     assert bounds is not None, "variants have bounds"
-    held = space.masks[stages][:, None] >> np.arange(len(space.problem), dtype=np.uint64) & np.uint64(1)
+    held = StageBatch.concurrent(space.problem, space.masks[stages]).held
     work_us = (held.astype(np.float64) @ bounds.work_us).max(axis=1, initial=0.0)
     least_us: Floats = np.maximum(work_us, (held * bounds.serial_us).max(axis=1, initial=0.0))
     return least_us

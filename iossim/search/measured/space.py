@@ -80,8 +80,7 @@ def build_space(
     notes: list[tuple[str, BlockNote]] = []
     known: dict[Hashable, tuple[list[tuple[int, tuple[int, ...]]], list[BlockNote]]] = {}
     for block, problem in enumerate(problems):
-        alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
-        own = tuple(truth.signatures(alone))
+        own = tuple(truth.signatures(StageBatch.alone(problem)))
         # Equal blocks may still be measured apart: copies after a unit are no part of a problem.
         key = problem.key, own
         if key not in known:

@@ -142,8 +142,7 @@ def _most_frequent(unit: Integers, units: int) -> tuple[Integers, int]:
 
 def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, Floats]:
     """Time of each unit alone, us, and its work on each resource, ``[units, resources]``: none without bounds."""
-    alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
-    serial_us = estimate.price_stages(alone)
+    serial_us = estimate.price_stages(StageBatch.alone(problem))
     bounds = estimate.bounds(problem)
     work_us = np.zeros((len(problem), 0)) if bounds is None else bounds.work_us
     return np.where(np.isfinite(serial_us), serial_us, 0.0), np.ascontiguousarray(work_us)

@@ -19,13 +19,11 @@ import numpy as np
 
 from iossim.base.compiled import Floats
 from iossim.cost.facts import LaunchWork
+from iossim.cost.model import SAFE
 from iossim.schedule.problem import bits
 from iossim.schedule.streams import StreamProblem
 
 Check = Callable[[], None]
-
-#: Bounds are lowered by this part, so that rounding never lifts one above a price.
-_KEPT = 1.0 - 1e-9
 
 
 def stream_bound_us(
@@ -39,7 +37,7 @@ def stream_bound_us(
     parts = cut(problem)
     device_us = sum(_part_bound_us(problem, work, part, check) for part in parts)
     if not counts_host:
-        return device_us * _KEPT
+        return device_us * SAFE
     # The host issues a launch after all that it reads, and before all that reads it.
     tails = _tails_us(problem, work)
     before = ancestors(problem)
@@ -47,7 +45,7 @@ def stream_bound_us(
         sum(work.host_us[one] for one in bits(mask)) + work.host_us[launch] for launch, mask in enumerate(before)
     ]
     host_us = max((own + tail for own, tail in zip(issued_us, tails, strict=True)), default=0.0)
-    return max(device_us, host_us, float(work.host_us.sum())) * _KEPT
+    return max(device_us, host_us, float(work.host_us.sum())) * SAFE
 
 
 def cut(problem: StreamProblem) -> list[list[int]]:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-import numpy as np
-
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path, problems_of
 from iossim.ir.network import Block, Network
@@ -51,8 +49,7 @@ class SumOfOperators(GraphCost):
         for begin in range(0, len(ordered), MAX_UNITS):
             units = tuple(ordered[begin : begin + MAX_UNITS])
             problem = ScheduleProblem.of_block(network, Block("units", units))
-            alone = np.left_shift(np.uint64(1), np.arange(len(units), dtype=np.uint64))
-            prices = self.cost_model.price_stages(StageBatch.concurrent(problem, alone))
+            prices = self.cost_model.price_stages(StageBatch.alone(problem))
             self._known_us |= zip((keys[unit] for unit in units), prices.tolist(), strict=True)
         return [self._known_us[key] for key in keys]
 

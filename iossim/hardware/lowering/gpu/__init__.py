@@ -2,7 +2,7 @@
 
 from iossim.base.registry import Places
 from iossim.hardware.lowering.gpu.families.streaming import copy_candidate
-from iossim.hardware.lowering.target import Lower, Sort, Target
+from iossim.hardware.lowering.target import ByAlgorithm, Lower, Target
 
 #: The function that lowers each kind of op, imported when a step of the kind is first lowered.
 FAMILIES = Places[Lower](
@@ -36,7 +36,7 @@ FAMILIES = Places[Lower](
         "convolution.backward:transposed_convolution": "conv_transpose",
     },
 )
-_ALGORITHMS = Places[Sort](
+_ALGORITHMS = Places[ByAlgorithm](
     "iossim.hardware.lowering.gpu",
     {
         "cudnn_algorithms:forward": "conv",
