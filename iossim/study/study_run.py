@@ -10,7 +10,7 @@ A run directory stores them as files (:mod:`iossim.study.run_directory` writes a
     traces/*.json      if requested
     defects/*.txt      tracebacks of rows whose failure was not the user's mistake
     report.html
-    journal.jsonl      finished work: a killed study resumes from here
+    done/*.json        finished work: a killed study goes on from there
 
 ``results.*`` and ``schedules/`` of equal scenarios are identical byte for byte, whatever the number of workers.
 """

@@ -27,6 +27,7 @@ from iossim.schedule.schedule_file import read_stages
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.axes import Device, Model, Search
+from iossim.study.points import Point
 from iossim.study.question import in_words
 from iossim.study.run_directory import read_run
 from iossim.study.scenario_file import read_scenario, write_scenario
@@ -136,7 +137,7 @@ class _Backwards:
     count = 1
 
     def each(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        yield from reversed([work(task) for task in tasks])
+        yield from reversed([work(*task) for task in tasks])
 
 
 def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +219,9 @@ def test_points_that_are_the_same_are_done_once(tmp_path: Path, monkeypatch: pyt
     done: list[str] = []
     evaluate = sweep.evaluate_point
 
-    def counted(task: Any) -> Any:
-        done.append(task.point.key)
-        return evaluate(task)
+    def counted(point: Point, *asked: Any) -> Any:
+        done.append(point.key)
+        return evaluate(point, *asked)
 
     monkeypatch.setattr(sweep, "evaluate_point", counted)
     scenario = small_study(
@@ -276,7 +277,7 @@ def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path
     for folder, says in ((tmp_path / "none", "not a folder"), (tmp_path, "cannot read results")):
         with pytest.raises(OptionError, match=says):
             read_run(folder)
-    (tmp_path / "journal.jsonl").write_text("")
+    (tmp_path / "done").mkdir()
     with pytest.raises(OptionError, match="--resume"):
         read_run(tmp_path)
     (tmp_path / "results.json").write_text('{"rows": 3}')
