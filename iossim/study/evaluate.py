@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -20,7 +20,6 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
@@ -41,7 +40,7 @@ from iossim.study.points import Point, device_of, device_of_kind, hash_of, netwo
 from iossim.study.run_directory import Done, crossing
 from iossim.study.scenario import CrossAxis
 from iossim.study.study_kind import StudyKind
-from iossim.study.study_run import DEFECTS, SCHEDULES, TRACES, BlockTime, CrossPrice, Row
+from iossim.study.study_run import DEFECTS, SCHEDULES, BlockTime, CrossPrice, Row
 from iossim.study.workers import LruCache
 from iossim.tasks.task import Task, bounded_by_searches
 from iossim.transforms.fused_joins import ChooseJoins
@@ -164,17 +163,11 @@ class Failures:
 
 
 _MIB = 1 << 20
-#: Formatter of a schedule's timeline as text.
-TraceFormat = Callable[[Network, Schedule, Sequence[Span]], str]
-
-
 #: Texts of files by name in the run's folder.
 Texts = dict[str, str]
 
 
-def evaluate_point(
-    point: Point, schedulers: Sequence[str], measures: Sequence[str] = (), trace: TraceFormat | None = None
-) -> tuple[Done, Texts]:
+def evaluate_point(point: Point, schedulers: Sequence[str], measures: Sequence[str] = ()) -> tuple[Done, Texts]:
     """Schedule a point by all schedulers: its rows, without seconds, which differ from run to run, and its files.
 
     A failure is a row with its reason, and a file of its traceback unless it was the user's. An interrupt is passed on.
@@ -184,24 +177,19 @@ def evaluate_point(
         if (kind := point.kind) is not None:
             rows, search_s = _rows_of_kind(kind, point, schedulers)
         else:
-            rows, search_s = _rows(point, schedulers, measures, trace, failures, texts)
+            rows, search_s = _rows(point, schedulers, measures, failures, texts)
     except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
         rows = [_failed(point, name, reason) for name in schedulers]
     files = {name: hash_of(text.encode()) for name, text in texts.items()}
-    entry = Done(key=point.key, rows=rows, files=files, traces=trace is not None, search_s=search_s)
+    entry = Done(key=point.key, rows=rows, files=files, search_s=search_s)
     return entry, texts | failures.tracebacks
 
 
 def _rows(
-    point: Point,
-    schedulers: Sequence[str],
-    measures: Sequence[str],
-    trace: TraceFormat | None,
-    failures: Failures,
-    texts: Texts,
+    point: Point, schedulers: Sequence[str], measures: Sequence[str], failures: Failures, texts: Texts
 ) -> tuple[list[Row], dict[str, float]]:
-    """Rows of a point, and the seconds of each search; texts of schedules and traces are added to ``texts``."""
+    """Rows of a point, and the seconds of each search; texts of schedules are added to ``texts``."""
     _load_compiled_code()
     context = context_of(point)
     found: dict[str, Schedule] = {}
@@ -219,19 +207,14 @@ def _rows(
     search_s = {name: one.search_s for name, one in found.items()}
     bounded = bounded_by_searches(list(found.values()), point.search.space)
     found = {one.scheduler: one.model_copy(update={"search_s": 0.0}) for one in bounded}
-    traces = Texts()
     for one in context.errors.judged(list(found.values())) if context.errors else found.values():
-        file = f"{point.file_stem}-{slug(one.scheduler)}.json"
+        file = f"{SCHEDULES}/{point.file_stem}-{slug(one.scheduler)}.json"
         try:
             row = _row(context, one, found, measures)
-            if trace is not None and isinstance(context.prices, DeviceCostModel):
-                spans = context.prices.timeline(context.network, one)
-                traces[f"{TRACES}/{file}"] = trace(context.network, one, spans)
-            texts[f"{SCHEDULES}/{file}"] = one.model_dump_json(indent=1) + "\n"
-            rows[one.scheduler] = row.model_copy(update={"schedule": f"{SCHEDULES}/{file}"})
+            texts[file] = one.model_dump_json(indent=1) + "\n"
+            rows[one.scheduler] = row.model_copy(update={"schedule": file})
         except Exception as error:  # likewise, for one row
             rows[one.scheduler] = _failed(point, one.scheduler, failures.reason(error))
-    texts.update(traces)
     in_order = [rows[name] for name in schedulers]
     return in_order, {row.scheduler: search_s[row.scheduler] for row in in_order if row.schedule}
 

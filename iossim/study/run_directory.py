@@ -1,6 +1,6 @@
 """Run directory of a study: its files, and exclusive write access to it (layout: :mod:`iossim.study.study_run`).
 
-Each finished piece of work has a file of its own, written whole or not at all, after the schedules and traces that it
+Each finished piece of work has a file of its own, written whole or not at all, after the schedules that it
 names with hashes of their content; a point therefore counts only if all its files are complete, and what a crash
 damaged is done again. One process at a time writes there; the system releases the folder however that process ends. The
 tables are written at the end, from the finished work alone.
@@ -26,7 +26,7 @@ from iossim.base.values import Value, first_problem
 from iossim.study.points import Point, hash_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
-from iossim.study.study_run import DEFECTS, SCHEDULES, TRACES, CrossPrice, Results, Row, StudyRun
+from iossim.study.study_run import DEFECTS, SCHEDULES, CrossPrice, Results, Row, StudyRun
 
 try:
     import fcntl
@@ -39,7 +39,7 @@ DONE, STUDY = "done", "study.txt"
 RESULTS, TABLE, TIMINGS = "results.json", "results.csv", "timings.csv"
 REPORT = "report.html"
 #: All files that it may contain, in the order in which people read them.
-FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, DONE)
+FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, DEFECTS, SCENARIO, ENVIRONMENT, DONE)
 #: Fields of a row without a single value, which only results.json has.
 NESTED = ("blocks", "time_by_kind_us", "rules")
 _REMEDY = "give a folder that 'iossim study run' wrote"
@@ -47,7 +47,7 @@ _REMEDY = "give a folder that 'iossim study run' wrote"
 
 class Done(Value):
     """A finished piece of work: the rows of a point, or prices at a point of all other points' schedules along an axis;
-    its files of schedules and traces by name with their hashes, and search seconds by scheduler.
+    its files of schedules by name with their hashes, and search seconds by scheduler.
     """
 
     #: Key of the point, or :func:`crossing` for prices.
@@ -55,8 +55,6 @@ class Done(Value):
     rows: list[Row] = Field(default_factory=list)
     prices: list[CrossPrice] = Field(default_factory=list)
     files: dict[str, str] = Field(default_factory=dict)
-    #: False where the schedules have no traces.
-    traces: bool = True
     search_s: dict[str, float] = Field(default_factory=dict)
 
 
@@ -100,7 +98,7 @@ class RunDirectory:
         except BaseException:
             self.__exit__()
             raise
-        for name in ("", DONE, SCHEDULES, TRACES):
+        for name in ("", DONE, SCHEDULES):
             for unfinished in (folder / name).glob(".*.json.*"):  # a process was killed while it wrote
                 unfinished.unlink()
         write_scenario(scenario, folder / SCENARIO)
@@ -126,13 +124,13 @@ class RunDirectory:
         if self._lock is not None:
             os.close(self._lock)
 
-    def done(self, traces: bool) -> dict[str, Done]:
-        """Finished work by key: all its files are complete, with traces where requested."""
+    def done(self) -> dict[str, Done]:
+        """Finished work by key: all its files are complete."""
         found = {}
         for path in (self.folder / DONE).iterdir():
             with suppress(OSError, ValidationError):
                 entry = Done.model_validate_json(path.read_bytes())
-                if (entry.traces or not traces) and all(self._is_whole(*file) for file in entry.files.items()):
+                if all(self._is_whole(*file) for file in entry.files.items()):
                     found[entry.key] = entry
         return found
 

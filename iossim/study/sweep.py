@@ -24,7 +24,7 @@ from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer
-from iossim.study.evaluate import Made, Texts, TraceFormat, evaluate_cross, evaluate_point
+from iossim.study.evaluate import Made, Texts, evaluate_cross, evaluate_point
 from iossim.study.points import Point, families, points_of
 from iossim.study.run_directory import Done, RunDirectory, crossing, read_run
 from iossim.study.scenario import CrossAxis, Scenario
@@ -61,7 +61,6 @@ def run_study(
     executor: str = "processes",
     address: str | None = None,
     resume: bool = False,
-    trace: TraceFormat | None = None,
     command: Sequence[str] = (),
     progress: Progress = ignore,
 ) -> StudyRun:
@@ -69,9 +68,8 @@ def run_study(
     results (layout: :mod:`iossim.study.study_run`).
 
     ``workers`` is the number of processes, by default one per core; with the ``executor`` ``dask`` the cluster at
-    ``address`` does the work. ``resume`` continues an interrupted run; ``trace`` writes a timeline of every schedule;
-    ``command`` is what the user typed, for the record. ``progress`` is called with the finished and total pieces of
-    work.
+    ``address`` does the work. ``resume`` continues an interrupted run; ``command`` is what the user typed, for the
+    record. ``progress`` is called with the finished and total pieces of work.
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises ScenarioError for a study that is not valid, and
     another subclass of IossimError for a folder in use or with other results, and for
@@ -88,7 +86,7 @@ def run_study(
         open_workers(workers, executor, address) as crew,
         RunDirectory(Path(out), scenario, points, resume) as directory,
     ):
-        done = directory.done(trace is not None)
+        done = directory.done()
         begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
         attempt: dict[str, Any] = {
             "command": list(command),
@@ -99,7 +97,7 @@ def run_study(
         }
         attempts = directory.earlier_attempts()
         directory.write_environment(_environment([*attempts, attempt]))
-        _Sweep(scenario, points, directory, done).run(crew, trace, progress)
+        _Sweep(scenario, points, directory, done).run(crew, progress)
         # Equal points share rows, under their own labels.
         rows = [
             row.model_copy(update={"point": point.index, **point.labels})
@@ -125,7 +123,7 @@ class _Sweep:
     #: Finished work by key, which grows.
     done: dict[str, Done]
 
-    def run(self, crew: Workers, trace: TraceFormat | None, progress: Progress) -> None:
+    def run(self, crew: Workers, progress: Progress) -> None:
         """Do all work that is not done yet."""
         crossings = [(axis, own) for axis in self.scenario.cross_evaluate for own in families(self.points, axis)]
         keys = {point.key for point in self.points}
@@ -133,7 +131,7 @@ class _Sweep:
         finished = len(keys & self.done.keys())
         progress(finished, len(keys))
         work: list[tuple[Callable[..., tuple[Done, Texts]], Iterable[tuple[Any, ...]]]] = [
-            (evaluate_point, self._points(trace)),
+            (evaluate_point, self._points()),
             (evaluate_cross, self._crossings(crossings)),
         ]
         for evaluate, tasks in work:
@@ -143,7 +141,7 @@ class _Sweep:
                 finished += 1
                 progress(finished, len(keys))
 
-    def _points(self, trace: TraceFormat | None) -> Iterator[tuple[Any, ...]]:
+    def _points(self) -> Iterator[tuple[Any, ...]]:
         """Unfinished points, each distinct one once; those of one network are consecutive."""
         left: dict[str, Point] = {}
         for point in self.points:
@@ -153,7 +151,7 @@ class _Sweep:
         for point in left.values():
             networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), []).append(point)
         for point in chain.from_iterable(networks.values()):
-            yield point, self.scenario.schedulers, self.scenario.measures, trace
+            yield point, self.scenario.schedulers, self.scenario.measures
 
     def _crossings(
         self, crossings: Sequence[tuple[CrossAxis, Sequence[Point]]]

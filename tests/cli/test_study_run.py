@@ -170,19 +170,13 @@ def test_pictures_are_written_by_name(reported: Path) -> None:
     assert sorted(path.name for path in (reported / "figures").iterdir()) == ["kinds.svg", "speedup.svg"]
 
 
-def test_tables_are_printed(reported: Path) -> None:
-    text = printed(["study", "report", str(reported), "--table", "--plot", "latency"])
-    assert text.startswith("Latency\n")
-    assert "ios-both" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--figures", "pdf"], "--figures 'pdf' is not known; known: png, svg"),
-        (["--plot", "speedup"], "--plot needs --figures or --table"),
-        (["--table", "--plot", "spedup"], "plot 'spedup' is not known; did you mean 'speedup'?"),
-        (["--table", "--plot", "pruning"], "holds no data for pruning"),
+        (["--plot", "speedup"], "--plot needs --figures"),
+        (["--figures", "svg", "--plot", "spedup"], "plot 'spedup' is not known; did you mean 'speedup'?"),
+        (["--figures", "svg", "--plot", "pruning"], "holds no data for pruning"),
     ],
 )
 def test_mistakes_of_a_report_are_one_line(reported: Path, arguments: list[str], said: str) -> None:

@@ -16,8 +16,6 @@ import pytest
 from made_studies import files_of, small_study
 
 from iossim.base.errors import OptionError
-from iossim.report.traces import perfetto_trace
-from iossim.search.scheduler import scheduler_names
 from iossim.study import evaluate, sweep
 from iossim.study.axes import Search
 from iossim.study.points import Point, points_of
@@ -135,14 +133,6 @@ def test_other_questions_are_answered_from_what_is_there(
     assert not evaluated
     assert told == [(2 * POINTS, 2 * POINTS)]
     assert [answer.question for answer in run.results.answers] == ["Which device has the lowest latency?"]
-
-
-def test_traces_that_are_asked_for_later_are_made(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
-    shutil.copytree(undisturbed.folder, tmp_path / "run")
-    run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, trace=perfetto_trace)
-    assert len(evaluated) == POINTS
-    assert len(list((tmp_path / "run" / "traces").iterdir())) == POINTS * len(scheduler_names())
-    assert files_of(tmp_path / "run") == files_of(undisturbed.folder)
 
 
 def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> None:

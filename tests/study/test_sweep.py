@@ -22,7 +22,6 @@ from iossim import api
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, say_once
 from iossim.hardware.load import device
-from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule_file import read_stages
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
@@ -85,9 +84,8 @@ def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:
 
 def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run: StudyRun, tmp_path: Path) -> None:
     assert all(row.active_warps is None and row.peak_memory_mib is None for row in run.results.rows)
-    assert not (run.folder / "traces").exists()
     scenario = small_study(devices=[Device(device="v100-sxm2")], measures=["peak_memory", "active_warps"])
-    run = run_study(scenario, tmp_path / "measured", workers=1, trace=perfetto_trace)
+    run = run_study(scenario, tmp_path / "measured", workers=1)
     row = rows_at(run, "ios_sample", "v100-sxm2", 8)["ios-both"]
     network = iossim.load("ios_sample", batch=8)
     schedule = read_stages(run.folder / str(row.schedule))
@@ -95,7 +93,6 @@ def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run
     inputs_mib = network.graph.types[network.graph.inputs[0]].bytes / 2**20
     assert row.peak_memory_mib >= row.weights_mib + inputs_mib
     assert (row.board_power_w, row.peak_tflops) == (300, device("v100-sxm2").fp32_tflops)
-    json.loads((run.folder / "traces" / Path(str(row.schedule)).name).read_text())
 
 
 def test_schedules_are_priced_at_all_points_that_differ_in_one_axis(run: StudyRun) -> None:
