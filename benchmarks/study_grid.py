@@ -24,7 +24,7 @@ from typing import Any
 from iossim.hardware.names import device_names
 from iossim.study.axes import Device, Model, Search
 from iossim.study.report.report import write_report
-from iossim.study.run_directory import JOURNAL, REPORT, RESULTS, SCHEDULES, TABLE
+from iossim.study.run_directory import DONE, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 
@@ -75,7 +75,7 @@ def _killed(after_s: float, scenario: Scenario, folder: Path, address: str) -> N
     process.join(after_s)
     process.kill()
     process.join()
-    print(f"killed with {sum(1 for _ in (folder / JOURNAL).open())} lines in its journal", flush=True)
+    print(f"killed with {sum(1 for _ in (folder / DONE).glob('*.json'))} pieces of work done", flush=True)
 
 
 def _begin(scenario: Scenario, folder: Path, address: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -20,7 +20,6 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.hardware.lowering.target import target_of
@@ -38,10 +37,10 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.study.axes import CHOSEN, MEASURES
 from iossim.study.points import Point, device_of, device_of_kind, hash_of, network_of, slug
-from iossim.study.run_directory import CrossDone, PointDone
+from iossim.study.run_directory import Done, crossing
 from iossim.study.scenario import CrossAxis
 from iossim.study.study_kind import StudyKind
-from iossim.study.study_run import DEFECTS, SCHEDULES, TRACES, BlockTime, CrossPrice, Row
+from iossim.study.study_run import DEFECTS, SCHEDULES, BlockTime, CrossPrice, Row
 from iossim.study.workers import LruCache
 from iossim.tasks.task import Task, bounded_by_searches
 from iossim.transforms.fused_joins import ChooseJoins
@@ -164,52 +163,40 @@ class Failures:
 
 
 _MIB = 1 << 20
-#: Formatter of a schedule's timeline as text.
-TraceFormat = Callable[[Network, Schedule, Sequence[Span]], str]
-
-
-@dataclass(frozen=True)
-class PointTask:
-    """A point, and the outputs requested for it."""
-
-    point: Point
-    schedulers: tuple[str, ...]
-    measures: tuple[str, ...] = ()
-    trace: TraceFormat | None = None
-
-
 #: Texts of files by name in the run's folder.
 Texts = dict[str, str]
 
 
-def evaluate_point(task: PointTask) -> tuple[PointDone, Texts]:
+def evaluate_point(point: Point, schedulers: Sequence[str], measures: Sequence[str] = ()) -> tuple[Done, Texts]:
     """Schedule a point by all schedulers: its rows, without seconds, which differ from run to run, and its files.
 
     A failure is a row with its reason, and a file of its traceback unless it was the user's. An interrupt is passed on.
     """
     failures, texts, search_s = Failures(), Texts(), dict[str, float]()
     try:
-        if (kind := task.point.kind) is not None:
-            rows, search_s = _rows_of_kind(kind, task.point, task.schedulers)
+        if (kind := point.kind) is not None:
+            rows, search_s = _rows_of_kind(kind, point, schedulers)
         else:
-            rows, search_s = _rows(task, failures, texts)
+            rows, search_s = _rows(point, schedulers, measures, failures, texts)
     except Exception as error:  # any error of a point becomes the reason of its rows, and the others continue
         reason = failures.reason(error)
-        rows = [_failed(task.point, name, reason) for name in task.schedulers]
+        rows = [_failed(point, name, reason) for name in schedulers]
     files = {name: hash_of(text.encode()) for name, text in texts.items()}
-    entry = PointDone(key=task.point.key, rows=rows, files=files, traces=task.trace is not None, search_s=search_s)
+    entry = Done(key=point.key, rows=rows, files=files, search_s=search_s)
     return entry, texts | failures.tracebacks
 
 
-def _rows(task: PointTask, failures: Failures, texts: Texts) -> tuple[list[Row], dict[str, float]]:
-    """Rows of a point, and the seconds of each search; texts of schedules and traces are added to ``texts``."""
+def _rows(
+    point: Point, schedulers: Sequence[str], measures: Sequence[str], failures: Failures, texts: Texts
+) -> tuple[list[Row], dict[str, float]]:
+    """Rows of a point, and the seconds of each search; texts of schedules are added to ``texts``."""
     _load_compiled_code()
-    point, context = task.point, context_of(task.point)
+    context = context_of(point)
     found: dict[str, Schedule] = {}
     rows: dict[str, Row] = {}
     options = SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes)
     memo = SearchMemo(context.prices)
-    for name in task.schedulers:
+    for name in schedulers:
         try:
             found[name] = Task(context.network, context.prices, name, options).search(memo=memo)
         except Exception as error:  # likewise, for one scheduler
@@ -220,20 +207,15 @@ def _rows(task: PointTask, failures: Failures, texts: Texts) -> tuple[list[Row],
     search_s = {name: one.search_s for name, one in found.items()}
     bounded = bounded_by_searches(list(found.values()), point.search.space)
     found = {one.scheduler: one.model_copy(update={"search_s": 0.0}) for one in bounded}
-    traces = Texts()
     for one in context.errors.judged(list(found.values())) if context.errors else found.values():
-        file = f"{point.file_stem}-{slug(one.scheduler)}.json"
+        file = f"{SCHEDULES}/{point.file_stem}-{slug(one.scheduler)}.json"
         try:
-            row = _row(context, one, found, task.measures)
-            if task.trace is not None and isinstance(context.prices, DeviceCostModel):
-                spans = context.prices.timeline(context.network, one)
-                traces[f"{TRACES}/{file}"] = task.trace(context.network, one, spans)
-            texts[f"{SCHEDULES}/{file}"] = one.model_dump_json(indent=1) + "\n"
-            rows[one.scheduler] = row.model_copy(update={"schedule": f"{SCHEDULES}/{file}"})
+            row = _row(context, one, found, measures)
+            texts[file] = one.model_dump_json(indent=1) + "\n"
+            rows[one.scheduler] = row.model_copy(update={"schedule": file})
         except Exception as error:  # likewise, for one row
             rows[one.scheduler] = _failed(point, one.scheduler, failures.reason(error))
-    texts.update(traces)
-    in_order = [rows[name] for name in task.schedulers]
+    in_order = [rows[name] for name in schedulers]
     return in_order, {row.scheduler: search_s[row.scheduler] for row in in_order if row.schedule}
 
 
@@ -246,7 +228,7 @@ def _rows_of_kind(kind: StudyKind, point: Point, schedulers: Sequence[str]) -> t
     return rows, search_s
 
 
-def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
+def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: Sequence[str]) -> Row:
     point, profile = context.point, context.profile
     baseline_us = max(other.latency_us for other in found.values())
     if "sequential" in found:
@@ -324,34 +306,30 @@ def _load_compiled_code() -> None:
     solve([problem], RandomCostModel(), SearchOptions())
 
 
-@dataclass(frozen=True)
-class CrossTask:
-    """A point, and the schedules of its neighbours on an axis, to be priced there, and its own."""
-
-    axis: CrossAxis
-    point: Point
-    #: The point where a schedule was made, its scheduler, its text, and the reason where there is none.
-    made: tuple[tuple[int, str, str | None, str], ...]
+#: Where a schedule was made, its scheduler, its text, and the reason where there is none.
+Made = tuple[int, str, str | None, str]
 
 
-def evaluate_cross(task: CrossTask) -> tuple[CrossDone, Texts]:
-    """Price the schedules of others at a point; one that cannot be priced has a reason. Files as of a point."""
-    failures, here = Failures(), task.point.index
-    own = {scheduler: text for made_for, scheduler, text, _ in task.made if made_for == here}
+def evaluate_cross(axis: CrossAxis, point: Point, made: Sequence[Made]) -> tuple[Done, Texts]:
+    """Price at a point the schedules ``made`` for its neighbours on an axis, and for itself; one that cannot be priced
+    has a reason. Files as of a point.
+    """
+    failures, here = Failures(), point.index
+    own = {scheduler: text for made_for, scheduler, text, _ in made if made_for == here}
     # Latencies and ties by scheduler and stages: points often share these.
     known: dict[tuple[str, ...], dict[str, Any]] = {}
     prices = []
-    for made_for, scheduler, text, reason in task.made:
+    for made_for, scheduler, text, reason in made:
         if made_for == here:
             continue
         found: dict[str, Any] = {"reason": reason}
         try:
             if text is not None:
-                found = _priced(task.point, Schedule.model_validate_json(text), own[scheduler], known)
+                found = _priced(point, Schedule.model_validate_json(text), own[scheduler], known)
         except Exception as error:  # any error becomes the reason of its price, and the others continue
             found = {"reason": failures.reason(error)}
-        prices.append(CrossPrice(axis=task.axis, scheduler=scheduler, made_for=made_for, run_at=here, **found))
-    return CrossDone(axis=task.axis, run_at=here, prices=prices), failures.tracebacks
+        prices.append(CrossPrice(axis=axis, scheduler=scheduler, made_for=made_for, run_at=here, **found))
+    return Done(key=crossing(axis, here), prices=prices), failures.tracebacks
 
 
 def _priced(

@@ -1,10 +1,9 @@
 """Run directory of a study: its files, and exclusive write access to it (layout: :mod:`iossim.study.study_run`).
 
-The journal has one line per finished piece of work, appended at once: it is on disk before the next piece counts as
-done. Files of schedules are written before, with a hash of their content in the line; a point therefore counts only if
-all its files are complete. Lines torn by a crash are ignored: from the first incomplete line on, work is repeated. One
-process at a time writes a journal; the system releases it however that process ends. The tables are written at the end,
-from the journal alone.
+Each finished piece of work has a file of its own, written whole or not at all, after the schedules that it
+names with hashes of their content; a point therefore counts only if all its files are complete, and what a crash
+damaged is done again. One process at a time writes there; the system releases the folder however that process ends. The
+tables are written at the end, from the finished work alone.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from io import BufferedRandom
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -28,87 +26,55 @@ from iossim.base.values import Value, first_problem
 from iossim.study.points import Point, hash_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
-from iossim.study.study_run import DEFECTS, SCHEDULES, TRACES, CrossPrice, Results, Row, StudyRun
+from iossim.study.study_run import DEFECTS, SCHEDULES, CrossPrice, Results, Row, StudyRun
 
 try:
     import fcntl
 except ImportError:  # not on this system: two concurrent runs go unnoticed
     fcntl = None  # type: ignore[assignment]
 
-SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
+SCENARIO, ENVIRONMENT = "scenario.yaml", "environment.json"
+#: Folder of finished work, and the file there that identifies the study.
+DONE, STUDY = "done", "study.txt"
 RESULTS, TABLE, TIMINGS = "results.json", "results.csv", "timings.csv"
 REPORT = "report.html"
 #: All files that it may contain, in the order in which people read them.
-FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
+FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, DEFECTS, SCENARIO, ENVIRONMENT, DONE)
 #: Fields of a row without a single value, which only results.json has.
 NESTED = ("blocks", "time_by_kind_us", "rules")
 _REMEDY = "give a folder that 'iossim study run' wrote"
 
 
-class Begin(Value):
-    """The first line of a journal, which identifies the study."""
+class Done(Value):
+    """A finished piece of work: the rows of a point, or prices at a point of all other points' schedules along an axis;
+    its files of schedules by name with their hashes, and search seconds by scheduler.
+    """
 
-    kind: Literal["study"] = "study"
-    name: str
-    #: Hash of all that its points depend on.
+    #: Key of the point, or :func:`crossing` for prices.
     key: str
-
-
-class PointDone(Value):
-    """A finished point: its rows, the files of schedules and traces by name with their hashes, and search seconds."""
-
-    kind: Literal["point"] = "point"
-    key: str
-    rows: list[Row]
-    files: dict[str, str]
-    traces: bool
-    search_s: dict[str, float]
-
-
-class CrossDone(Value):
-    """Finished prices at one point of all other points' schedules, along one axis."""
-
-    kind: Literal["cross"] = "cross"
-    axis: str
-    run_at: int
+    rows: list[Row] = Field(default_factory=list)
     prices: list[CrossPrice] = Field(default_factory=list)
+    files: dict[str, str] = Field(default_factory=dict)
+    search_s: dict[str, float] = Field(default_factory=dict)
 
 
-Entry = Begin | PointDone | CrossDone
-_ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+def crossing(axis: str, run_at: int) -> str:
+    """Key of the prices at a point along an axis."""
+    return f"{axis}-{run_at}"
 
 
-def open_journal(path: Path) -> BufferedRandom:
-    """Open or create a journal; raises OptionError if it cannot be written, or another process is writing it."""
+def locked(folder: Path) -> int | None:
+    """Open a folder for writing by this process alone; raises OptionError if another one is writing there."""
+    if fcntl is None:
+        return None
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        file: BufferedRandom = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
-    except OSError as error:
-        raise OptionError(f"cannot write {path}: {error.strerror}; choose another folder with `out`") from None
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise OptionError(
-                f"{path.parent} is being written by another run; wait for it, or choose another folder with `out`"
-            ) from None
-    return file
-
-
-def whole_entries(data: bytes) -> tuple[list[Entry], int]:
-    """Entries of a journal, the first of kind ``study``, up to the first torn or damaged line; their size in bytes."""
-    entries: list[Entry] = []
-    whole = 0
-    for line in data.split(b"\n")[:-1]:  # after the last line's end, data are torn or empty
-        try:
-            entry = _ENTRY.validate_json(line)
-        except ValidationError:
-            break
-        if isinstance(entry, Begin) != (not entries):
-            break
-        entries.append(entry)
-        whole += len(line) + 1
-    return entries, whole
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        remedy = "wait for it, or choose another folder with `out`"
+        raise OptionError(f"{folder} is being written by another run; {remedy}") from None
+    return handle
 
 
 class RunDirectory:
@@ -121,76 +87,61 @@ class RunDirectory:
         parts = [[point.key, *point.labels.values()] for point in points]
         key = hash_of(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
-        if known and not (folder / JOURNAL).exists():
+        if known and not (folder / DONE).exists():
             raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with `out`")
-        folder.mkdir(parents=True, exist_ok=True)
+        for name in (DONE, SCHEDULES):
+            (folder / name).mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self._journal = open_journal(folder / JOURNAL)
+        self._lock = locked(folder)
         try:
-            self._entries, whole = whole_entries(self._journal.read())
-            self._journal.truncate(whole)
-            self._journal.seek(whole)
-            self._claim(Begin(name=scenario.name, key=key), resume)
+            self._claim(f"{scenario.name}\n{key}\n", resume)
         except BaseException:
             self.__exit__()
             raise
-        (folder / SCHEDULES).mkdir(exist_ok=True)
-        for place in (folder, folder / SCHEDULES, folder / TRACES):
-            for unfinished in place.glob(".*.json.*"):  # a process was killed while it wrote
+        for name in ("", DONE, SCHEDULES):
+            for unfinished in (folder / name).glob(".*.json.*"):  # a process was killed while it wrote
                 unfinished.unlink()
         write_scenario(scenario, folder / SCENARIO)
 
-    def _claim(self, begin: Begin, resume: bool) -> None:
-        found = self._entries[0] if self._entries else None
-        if isinstance(found, Begin) and found != begin:
-            what = f"study {found.name!r}" if found.name != begin.name else "another version of this study"
+    def _claim(self, study: str, resume: bool) -> None:
+        """Write the identity of the study, a line with its name and one with its key, unless another one is there."""
+        path = self.folder / DONE / STUDY
+        found = path.read_text(encoding="utf-8") if path.exists() else ""
+        if found not in ("", study):
+            (name, *_), (own, *_) = found.splitlines(), study.splitlines()
+            what = f"study {name!r}" if name != own else "another version of this study"
             raise OptionError(f"{self.folder} holds results of {what}; choose another folder with `out`")
-        if not resume and (found or (self.folder / SCENARIO).exists()):
+        if found and not resume:
             state = "the finished results" if (self.folder / RESULTS).exists() else "an unfinished run"
             remedy = "give `resume` to go on from there, or choose another folder with `out`"
             raise OptionError(f"{self.folder} holds {state} of this study; {remedy}")
-        if found is None:
-            self.add(begin, {})
+        write_atomically(path, study)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        with suppress(OSError):  # for a line that could not be written, as reported when it was appended
-            self._journal.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
-    def done(self, traces: bool) -> dict[str, PointDone]:
-        """Finished points by key, the last of each: all their files are complete, with traces where requested."""
-        found = {entry.key: entry for entry in self._entries if isinstance(entry, PointDone)}
-        return {
-            key: entry
-            for key, entry in found.items()
-            if (entry.traces or not traces) and all(self._is_whole(name, kept) for name, kept in entry.files.items())
-        }
+    def done(self) -> dict[str, Done]:
+        """Finished work by key: all its files are complete."""
+        found = {}
+        for path in (self.folder / DONE).iterdir():
+            with suppress(OSError, ValidationError):
+                entry = Done.model_validate_json(path.read_bytes())
+                if all(self._is_whole(*file) for file in entry.files.items()):
+                    found[entry.key] = entry
+        return found
 
     def _is_whole(self, name: str, kept: str) -> bool:
-        try:
-            return hash_of((self.folder / name).read_bytes()) == kept
-        except OSError:
-            return False
+        return hash_of((self.folder / name).read_bytes()) == kept
 
-    def crossed(self) -> dict[tuple[str, int], CrossDone]:
-        """Finished cross prices by axis and point."""
-        return {(entry.axis, entry.run_at): entry for entry in self._entries if isinstance(entry, CrossDone)}
-
-    def add(self, entry: Entry, texts: Mapping[str, str]) -> None:
-        """Keep the files of a finished piece of work, then its entry in the journal, which is on disk on return."""
-        for name, text in texts.items():
+    def add(self, entry: Done, texts: Mapping[str, str]) -> None:
+        """Keep the files of a finished piece of work, then the piece itself."""
+        for name, text in {**texts, f"{DONE}/{entry.key}.json": entry.model_dump_json()}.items():
             (self.folder / name).parent.mkdir(exist_ok=True)
             write_atomically(self.folder / name, text)
-        try:
-            self._journal.write(entry.model_dump_json().encode() + b"\n")
-            self._journal.flush()
-            os.fsync(self._journal.fileno())
-        except OSError as error:
-            error.filename = self._journal.name
-            raise
-        self._entries.append(entry)
 
     def schedule_text(self, name: str | None) -> str | None:
         """A schedule that was written; None where a row has none."""
@@ -230,7 +181,7 @@ def read_run(folder: Path | str) -> StudyRun:
     folder = Path(folder)
     if not folder.is_dir():
         raise OptionError(f"{folder} is not a folder; {_REMEDY}")
-    if not (folder / RESULTS).exists() and (folder / JOURNAL).exists():
+    if not (folder / RESULTS).exists() and (folder / DONE).exists():
         raise OptionError(
             f"{folder} holds an unfinished run; end it with 'iossim study run SCENARIO --out {folder} --resume'"
         )

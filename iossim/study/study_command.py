@@ -121,34 +121,27 @@ _PICTURE_FORMATS = ("svg", "png")
 
 
 @command
-def report(folder: Path, figures: str | None = None, table: bool = False, plot: list[str] | None = None) -> None:
+def report(folder: Path, figures: str | None = None, plot: list[str] | None = None) -> None:
     """Report what a study found; without options DIR/report.html is written again."""
     if figures is not None and figures not in _PICTURE_FORMATS:
         raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
-    if plot and not table and figures is None:
-        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
+    if plot and figures is None:
+        raise OptionError("--plot needs --figures; the report has all plots of its scenario")
     from iossim.study.run_directory import REPORT, read_run
 
     run = read_run(folder)
-    if figures is None and not table:
+    if figures is None:
         from iossim.study.report.report import write_report
 
         write_report(run, folder / REPORT)
         tell_written([folder / REPORT])
         return
-    from rich.console import Console
-
-    from iossim.report.figures.figure import print_figure
     from iossim.report.figures.pictures import MOST_SLICES, picture_files
     from iossim.study.report.plots import figures as figures_of
 
     drawn = figures_of(run, plot)
     if not drawn:
         raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
-    for figure in drawn if table else ():
-        print_figure(Console(), figure)
-    if figures is None:
-        return
     write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
     if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
         drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
@@ -168,12 +161,10 @@ def run(
     workers: int | None = None,
     executor: str = "processes",
     scheduler: str | None = None,
-    traces: bool = False,
     report: bool = True,
     as_json: bool = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
-    from iossim.report.traces import perfetto_trace
     from iossim.study.run_directory import FILES, REPORT
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
@@ -188,7 +179,6 @@ def run(
                 executor=executor,
                 address=scheduler,
                 resume=resume,
-                trace=perfetto_trace if traces else None,
                 command=["iossim", *sys.argv[1:]],
                 progress=start("study"),
             )

@@ -7,10 +7,9 @@ A run directory stores them as files (:mod:`iossim.study.run_directory` writes a
     results.csv        one line per row; results.json: all of the values below
     timings.csv        seconds of each search
     schedules/*.json   the schedule of every row
-    traces/*.json      if requested
     defects/*.txt      tracebacks of rows whose failure was not the user's mistake
     report.html
-    journal.jsonl      finished work: a killed study resumes from here
+    done/*.json        finished work: a killed study goes on from there
 
 ``results.*`` and ``schedules/`` of equal scenarios are identical byte for byte, whatever the number of workers.
 """
@@ -30,7 +29,7 @@ from iossim.study.scenario import CrossAxis, Scenario
 from iossim.study.study_kind import Label, add_fields
 
 #: Folders in that of a run; defects are tracebacks.
-SCHEDULES, TRACES, DEFECTS = "schedules", "traces", "defects"
+SCHEDULES, DEFECTS = "schedules", "defects"
 
 
 class BlockTime(Value):

@@ -1,8 +1,8 @@
 """Execution of a study: every point is scheduled once, on all workers, whatever interrupts it.
 
 Workers evaluate points, then price schedules across points (:mod:`iossim.study.evaluate`); only this process writes.
-Each result is in the journal before it counts as done, and the tables are made from the journal in the order of the
-points, so that they are independent of the number of workers and attempts.
+Each result is a file before it counts as done, and the tables are made from these in the order of the points, so that
+they are independent of the number of workers and attempts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer
-from iossim.study.evaluate import CrossTask, PointTask, Texts, TraceFormat, evaluate_cross, evaluate_point
+from iossim.study.evaluate import Made, Texts, evaluate_cross, evaluate_point
 from iossim.study.points import Point, families, points_of
-from iossim.study.run_directory import CrossDone, PointDone, RunDirectory, read_run
+from iossim.study.run_directory import Done, RunDirectory, crossing, read_run
 from iossim.study.scenario import CrossAxis, Scenario
 from iossim.study.scenario_file import read_scenario
 from iossim.study.study_run import CrossPrice, Results, StudyRun
@@ -61,7 +61,6 @@ def run_study(
     executor: str = "processes",
     address: str | None = None,
     resume: bool = False,
-    trace: TraceFormat | None = None,
     command: Sequence[str] = (),
     progress: Progress = ignore,
 ) -> StudyRun:
@@ -69,9 +68,8 @@ def run_study(
     results (layout: :mod:`iossim.study.study_run`).
 
     ``workers`` is the number of processes, by default one per core; with the ``executor`` ``dask`` the cluster at
-    ``address`` does the work. ``resume`` continues an interrupted run; ``trace`` writes a timeline of every schedule;
-    ``command`` is what the user typed, for the record. ``progress`` is called with the finished and total pieces of
-    work.
+    ``address`` does the work. ``resume`` continues an interrupted run; ``command`` is what the user typed, for the
+    record. ``progress`` is called with the finished and total pieces of work.
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises ScenarioError for a study that is not valid, and
     another subclass of IossimError for a folder in use or with other results, and for
@@ -88,7 +86,7 @@ def run_study(
         open_workers(workers, executor, address) as crew,
         RunDirectory(Path(out), scenario, points, resume) as directory,
     ):
-        done = directory.done(trace is not None)
+        done = directory.done()
         begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
         attempt: dict[str, Any] = {
             "command": list(command),
@@ -99,14 +97,14 @@ def run_study(
         }
         attempts = directory.earlier_attempts()
         directory.write_environment(_environment([*attempts, attempt]))
-        _Sweep(scenario, points, directory, crew, trace, progress).run(done)
+        _Sweep(scenario, points, directory, done).run(crew, progress)
         # Equal points share rows, under their own labels.
         rows = [
             row.model_copy(update={"point": point.index, **point.labels})
             for point in points
             for row in done[point.key].rows
         ]
-        cross = _cross(scenario, directory.crossed())
+        cross = _cross(scenario, done)
         results = Results(scenario=scenario, rows=rows, cross=cross, answers=answer(scenario, rows, cross))
         search_s = {
             (point.index, name): seconds for point in points for name, seconds in done[point.key].search_s.items()
@@ -117,68 +115,60 @@ def run_study(
     return read_run(out)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Sweep:
     scenario: Scenario
     points: Sequence[Point]
     directory: RunDirectory
-    crew: Workers
-    trace: TraceFormat | None
-    progress: Progress
+    #: Finished work by key, which grows.
+    done: dict[str, Done]
 
-    def run(self, done: dict[str, PointDone]) -> None:
-        """Do all work that is not ``done`` yet, and add it there."""
+    def run(self, crew: Workers, progress: Progress) -> None:
+        """Do all work that is not done yet."""
         crossings = [(axis, own) for axis in self.scenario.cross_evaluate for own in families(self.points, axis)]
-        crossed, distinct = set(self.directory.crossed()), {point.key for point in self.points}
-        total = len(distinct) + sum(len(family) for _, family in crossings)
-        finished = len(distinct & done.keys()) + len(crossed)
-        self.progress(finished, total)
-        work: list[tuple[Callable[[Any], tuple[Any, Texts]], Iterable[Any]]] = [
-            (evaluate_point, self._point_tasks(done)),
-            (evaluate_cross, self._cross_tasks(crossings, done, crossed)),
+        keys = {point.key for point in self.points}
+        keys |= {crossing(axis, point.index) for axis, family in crossings for point in family}
+        finished = len(keys & self.done.keys())
+        progress(finished, len(keys))
+        work: list[tuple[Callable[..., tuple[Done, Texts]], Iterable[tuple[Any, ...]]]] = [
+            (evaluate_point, self._points()),
+            (evaluate_cross, self._crossings(crossings)),
         ]
         for evaluate, tasks in work:
-            for entry, texts in self.crew.each(evaluate, tasks):
+            for entry, texts in crew.each(evaluate, tasks):
                 self.directory.add(entry, texts)
-                if isinstance(entry, PointDone):
-                    done[entry.key] = entry
+                self.done[entry.key] = entry
                 finished += 1
-                self.progress(finished, total)
+                progress(finished, len(keys))
 
-    def _point_tasks(self, done: Mapping[str, PointDone]) -> list[PointTask]:
+    def _points(self) -> Iterator[tuple[Any, ...]]:
         """Unfinished points, each distinct one once; those of one network are consecutive."""
         left: dict[str, Point] = {}
         for point in self.points:
-            if point.key not in done:
+            if point.key not in self.done:
                 left.setdefault(point.key, point)
-        networks: dict[tuple[str, int, str], list[PointTask]] = {}
-        schedulers, measures = tuple(self.scenario.schedulers), tuple(self.scenario.measures)
+        networks: dict[tuple[str, int, str], list[Point]] = {}
         for point in left.values():
-            own = networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), [])
-            own.append(PointTask(point, schedulers, measures, self.trace))
-        return list(chain.from_iterable(networks.values()))
+            networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), []).append(point)
+        for point in chain.from_iterable(networks.values()):
+            yield point, self.scenario.schedulers, self.scenario.measures
 
-    def _cross_tasks(
-        self,
-        crossings: Sequence[tuple[CrossAxis, Sequence[Point]]],
-        done: Mapping[str, PointDone],
-        crossed: set[tuple[str, int]],
-    ) -> Iterator[CrossTask]:
+    def _crossings(
+        self, crossings: Sequence[tuple[CrossAxis, Sequence[Point]]]
+    ) -> Iterator[tuple[CrossAxis, Point, list[Made]]]:
         """One task per point and axis, made on demand: it holds the schedules of a whole family."""
         text_of = self.directory.schedule_text
         for axis, family in crossings:
             for point in family:
-                if (axis, point.index) not in crossed:
-                    rows = ((other.index, row) for other in family for row in done[other.key].rows)
-                    made = tuple((number, row.scheduler, text_of(row.schedule), row.reason) for number, row in rows)
-                    yield CrossTask(axis, point, made)
+                if crossing(axis, point.index) not in self.done:
+                    rows = ((other.index, row) for other in family for row in self.done[other.key].rows)
+                    yield axis, point, [(at, row.scheduler, text_of(row.schedule), row.reason) for at, row in rows]
 
 
-def _cross(scenario: Scenario, crossed: Mapping[tuple[str, int], CrossDone]) -> list[CrossPrice]:
+def _cross(scenario: Scenario, done: Mapping[str, Done]) -> list[CrossPrice]:
     """Cross prices by axis, scheduler, the point where a schedule was made, and where it runs."""
-    axes = {axis: place for place, axis in enumerate(scenario.cross_evaluate)}
-    schedulers = {name: place for place, name in enumerate(scenario.schedulers)}
-    prices = [price for entry in crossed.values() for price in entry.prices]
+    axes, schedulers = scenario.cross_evaluate, scenario.schedulers
     return sorted(
-        prices, key=lambda price: (axes[price.axis], schedulers[price.scheduler], price.made_for, price.run_at)
+        (price for entry in done.values() for price in entry.prices if price.axis in axes),
+        key=lambda price: (axes.index(price.axis), schedulers.index(price.scheduler), price.made_for, price.run_at),
     )

@@ -19,7 +19,6 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 from iossim.base.errors import OptionError, did_you_mean, say_once
 from iossim.base.threads import limit_threads, usable_cores
 
-Task = TypeVar("Task")
 Result = TypeVar("Result")
 V = TypeVar("V")
 Executor = Literal["processes", "dask"]
@@ -39,8 +38,8 @@ class Workers:
     count: int
     backend: Mapping[str, Any]
 
-    def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """Results of the tasks in order of completion; tasks are taken on demand."""
+    def each(self, work: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
+        """Results of the tasks, arguments of ``work``, in order of completion; tasks are taken on demand."""
         from joblib import Parallel, delayed, parallel_config
 
         # Tasks take seconds: they are dealt singly, so that none waits after another in one process.
@@ -85,17 +84,17 @@ def open_workers(count: int | None, executor: str, address: str | None) -> Itera
 
 
 def _work_for(
-    parent: int | None, threads: int | None, work: Callable[[Task], Result], task: Task
+    parent: int | None, threads: int | None, work: Callable[..., Result], task: tuple[Any, ...]
 ) -> tuple[Result, list[str]]:
     """The result, and the lines that another process than the parent would have logged: the parent logs each once.
     Without a parent, the process is not ours.
     """
     limit_threads(threads)
     if parent is None or os.getpid() == parent:
-        return work(task), []
+        return work(*task), []
     heard = _begin(parent)
     heard.lines = []
-    return work(task), heard.lines
+    return work(*task), heard.lines
 
 
 class _Heard(logging.Handler):

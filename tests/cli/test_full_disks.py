@@ -89,13 +89,16 @@ def test_a_study_whose_folder_is_full(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not list(out.glob(".*"))
 
 
-def test_a_journal_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = tmp_path / "small.yaml"
+def test_work_that_finds_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, kept = tmp_path / "small.yaml", user_files._write_beside
     scenario.write_text(STUDY)
 
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def full(path: Path, contents: bytes) -> None:
+        if path.parent.name == "done" and path.suffix == ".json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        kept(path, contents)
 
-    monkeypatch.setattr("iossim.study.run_directory.os.fsync", full)
+    monkeypatch.setattr(user_files, "_write_beside", full)
     line = refused(f"study run {scenario} --out {tmp_path / 'run'} --workers 1")
-    assert line.startswith(f"error: cannot write {tmp_path / 'run' / 'journal.jsonl'}: No space left on device; ")
+    assert line.startswith(f"error: cannot write {tmp_path / 'run' / 'done'}/")
+    assert "No space left on device; " in line

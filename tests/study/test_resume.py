@@ -16,13 +16,11 @@ import pytest
 from made_studies import files_of, small_study
 
 from iossim.base.errors import OptionError
-from iossim.report.traces import perfetto_trace
-from iossim.search.scheduler import scheduler_names
 from iossim.study import evaluate, sweep
 from iossim.study.axes import Search
-from iossim.study.points import points_of
+from iossim.study.points import Point, points_of
 from iossim.study.question import Question
-from iossim.study.run_directory import open_journal, whole_entries
+from iossim.study.run_directory import locked
 from iossim.study.scenario import Scenario
 from iossim.study.study_run import DEFECTS, StudyRun
 from iossim.study.sweep import run_study
@@ -30,8 +28,6 @@ from iossim.tasks.task import Task
 
 SCENARIO = small_study(searches=[Search(), Search(max_groups=2), Search(max_group_size=1)], cross_evaluate=["batch"])
 POINTS = 2 * 2 * 3
-#: Lines of a whole journal: the study, the points, and what is priced at each.
-LINES = 1 + POINTS + POINTS
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +41,9 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     evaluate = sweep.evaluate_point
 
-    def counted(task: Any) -> Any:
-        found.append(task.point.index)
-        return evaluate(task)
+    def counted(point: Point, *asked: Any) -> Any:
+        found.append(point.index)
+        return evaluate(point, *asked)
 
     monkeypatch.setattr(sweep, "evaluate_point", counted)
     return found
@@ -63,10 +59,10 @@ def test_an_interrupted_study_goes_on_and_repeats_nothing(
     told: list[tuple[int, int]] = []
     counted = sweep.evaluate_point
 
-    def until_interrupted(task: Any) -> Any:
+    def until_interrupted(*task: Any) -> Any:
         if len(evaluated) == 5:
             raise KeyboardInterrupt
-        return counted(task)
+        return counted(*task)
 
     monkeypatch.setattr(sweep, "evaluate_point", until_interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -94,35 +90,24 @@ def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Task, "search", incomplete)
     with pytest.raises(KeyboardInterrupt):
         run_study(small_study(), tmp_path, workers=1)
-    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1
+    assert not [*(tmp_path / "done").glob("*.json")]
 
 
-@pytest.mark.slow
-def test_a_journal_may_be_torn_anywhere(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
-    """Cut at any byte; what is lost is done again, and no more."""
-    whole = (undisturbed.folder / "journal.jsonl").read_bytes()
-    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
-    assert len(ends) == LINES
-    drawn = random.Random(7).sample(range(ends[6], len(whole)), 1)
-    for cut in (ends[0] - 1, ends[9] - 1, len(whole) - 1, *drawn):
-        folder = tmp_path / str(cut)
-        shutil.copytree(undisturbed.folder, folder)
-        (folder / "journal.jsonl").write_bytes(whole[:cut])
-        evaluated.clear()
-        resume(folder)
-        kept = sum(end <= cut for end in ends)
-        assert len(evaluated) == max(0, POINTS - max(0, kept - 1))
-        assert files_of(folder) == files_of(undisturbed.folder)
-        assert len((folder / "journal.jsonl").read_bytes().splitlines()) == LINES
-
-
-def test_from_a_damaged_line_on_work_is_done_again(undisturbed: StudyRun, tmp_path: Path) -> None:
-    lines = (undisturbed.folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    for damage in (b"{}\n", b"\xff\xfe\n", lines[0], lines[2][:-9] + b"\n", b"\n"):
-        entries, whole = whole_entries(b"".join([*lines[:2], damage, *lines[3:]]))
-        assert len(entries) == 2
-        assert whole == len(lines[0]) + len(lines[1])
-    assert whole_entries(b"".join(lines[1:])) == ([], 0)
+def test_work_that_is_lost_or_damaged_is_done_again(
+    undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
+) -> None:
+    shutil.copytree(undisturbed.folder, tmp_path / "run")
+    first, second, third, *_ = (point for point in points_of(SCENARIO))
+    done = tmp_path / "run" / "done"
+    whole = (done / f"{second.key}.json").read_bytes()
+    (done / f"{first.key}.json").unlink()
+    (done / f"{second.key}.json").write_bytes(whole[:-9])
+    (done / f"{third.key}.json").write_bytes(b"\xff\xfe")
+    (done / "batch-1.json").write_text("{}")
+    resume(tmp_path / "run")
+    assert sorted(evaluated) == [first.index, second.index, third.index]
+    assert len([*done.glob("*.json")]) == 2 * POINTS
+    assert files_of(tmp_path / "run") == files_of(undisturbed.folder)
 
 
 def test_a_point_whose_files_are_damaged_is_done_again(
@@ -150,14 +135,6 @@ def test_other_questions_are_answered_from_what_is_there(
     assert [answer.question for answer in run.results.answers] == ["Which device has the lowest latency?"]
 
 
-def test_traces_that_are_asked_for_later_are_made(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
-    shutil.copytree(undisturbed.folder, tmp_path / "run")
-    run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, trace=perfetto_trace)
-    assert len(evaluated) == POINTS
-    assert len(list((tmp_path / "run" / "traces").iterdir())) == POINTS * len(scheduler_names())
-    assert files_of(tmp_path / "run") == files_of(undisturbed.folder)
-
-
 def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> None:
     def refuses(folder: Path, says: str, scenario: Scenario = SCENARIO, resume: bool = False) -> None:
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} if folder.is_dir() else {}
@@ -172,7 +149,7 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
         other = SCENARIO.model_copy(update={"name": "other", "batch_sizes": [2]})
         refuses(tmp_path / "run", "of study 'small'", other, again)
         refuses(tmp_path / "run", "another version", SCENARIO.model_copy(update={"seed": 1}), again)
-    (tmp_path / "run" / "scenario.yaml").unlink()  # written after the journal is begun
+    (tmp_path / "run" / "scenario.yaml").unlink()  # written after the folder is claimed
     refuses(tmp_path / "run", "finished results of this study; give `resume`")
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "results.csv").write_text("mine")
@@ -185,24 +162,27 @@ def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> Non
 @pytest.mark.skipif(sys.platform == "win32", reason="files are locked as POSIX does")
 def test_two_runs_do_not_write_one_folder(undisturbed: StudyRun, tmp_path: Path) -> None:
     shutil.copytree(undisturbed.folder, tmp_path / "run")
-    held = open_journal(tmp_path / "run" / "journal.jsonl")
+    held = locked(tmp_path / "run")
+    assert held is not None
     # A lock is the open file's, not the process's.
     with pytest.raises(OptionError, match="written by another run"):
         resume(tmp_path / "run")
-    held.close()
+    os.close(held)
     resume(tmp_path / "run")
 
 
 def _killed(folder: Path, chance: random.Random) -> bool:
-    """Start or resume the study in a process, and kill that after a random number of lines; False if it came to its end."""
-    journal = folder / "journal.jsonl"
+    """Start or resume the study in a process, and kill that after a few more pieces; False if it came to its end."""
     process = multiprocessing.get_context("fork").Process(
         target=run_study, args=(SCENARIO, folder), kwargs={"workers": 1, "resume": True}
     )
+
+    def pieces() -> int:
+        return len([*(folder / "done").glob("*.json")])
+
+    most = pieces() + chance.randrange(4)
     process.start()
-    begin = journal.stat().st_size if journal.exists() else 0
-    most = begin + chance.randrange(6_000)
-    while process.is_alive() and (not journal.exists() or journal.stat().st_size < most):
+    while process.is_alive() and pieces() < most:
         time.sleep(0.001)
     time.sleep(chance.random() * 0.02)
     if process.pid is not None and process.is_alive():
@@ -225,9 +205,8 @@ def test_a_killed_study_goes_on(undisturbed: StudyRun, tmp_path: Path, kills: in
             count += 1
         resume(folder)
         assert files_of(folder) == files_of(undisturbed.folder)
-        entries, _ = whole_entries((folder / "journal.jsonl").read_bytes())
-        keys = [entry.key for entry in entries if entry.kind == "point"]
-        assert sorted(keys) == sorted(point.key for point in points_of(SCENARIO))
+        keys = {path.stem for path in (folder / "done").glob("*.json")}
+        assert keys > {point.key for point in points_of(SCENARIO)}
 
 
 def broken(*given: object, **named: object) -> None:

@@ -22,11 +22,11 @@ from iossim import api
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, say_once
 from iossim.hardware.load import device
-from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule_file import read_stages
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.axes import Device, Model, Search
+from iossim.study.points import Point
 from iossim.study.question import in_words
 from iossim.study.run_directory import read_run
 from iossim.study.scenario_file import read_scenario, write_scenario
@@ -84,9 +84,8 @@ def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:
 
 def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run: StudyRun, tmp_path: Path) -> None:
     assert all(row.active_warps is None and row.peak_memory_mib is None for row in run.results.rows)
-    assert not (run.folder / "traces").exists()
     scenario = small_study(devices=[Device(device="v100-sxm2")], measures=["peak_memory", "active_warps"])
-    run = run_study(scenario, tmp_path / "measured", workers=1, trace=perfetto_trace)
+    run = run_study(scenario, tmp_path / "measured", workers=1)
     row = rows_at(run, "ios_sample", "v100-sxm2", 8)["ios-both"]
     network = iossim.load("ios_sample", batch=8)
     schedule = read_stages(run.folder / str(row.schedule))
@@ -94,7 +93,6 @@ def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run
     inputs_mib = network.graph.types[network.graph.inputs[0]].bytes / 2**20
     assert row.peak_memory_mib >= row.weights_mib + inputs_mib
     assert (row.board_power_w, row.peak_tflops) == (300, device("v100-sxm2").fp32_tflops)
-    json.loads((run.folder / "traces" / Path(str(row.schedule)).name).read_text())
 
 
 def test_schedules_are_priced_at_all_points_that_differ_in_one_axis(run: StudyRun) -> None:
@@ -136,7 +134,7 @@ class _Backwards:
     count = 1
 
     def each(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        yield from reversed([work(task) for task in tasks])
+        yield from reversed([work(*task) for task in tasks])
 
 
 def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +216,9 @@ def test_points_that_are_the_same_are_done_once(tmp_path: Path, monkeypatch: pyt
     done: list[str] = []
     evaluate = sweep.evaluate_point
 
-    def counted(task: Any) -> Any:
-        done.append(task.point.key)
-        return evaluate(task)
+    def counted(point: Point, *asked: Any) -> Any:
+        done.append(point.key)
+        return evaluate(point, *asked)
 
     monkeypatch.setattr(sweep, "evaluate_point", counted)
     scenario = small_study(
@@ -276,7 +274,7 @@ def test_an_unfinished_or_foreign_folder_is_no_run(run: StudyRun, tmp_path: Path
     for folder, says in ((tmp_path / "none", "not a folder"), (tmp_path, "cannot read results")):
         with pytest.raises(OptionError, match=says):
             read_run(folder)
-    (tmp_path / "journal.jsonl").write_text("")
+    (tmp_path / "done").mkdir()
     with pytest.raises(OptionError, match="--resume"):
         read_run(tmp_path)
     (tmp_path / "results.json").write_text('{"rows": 3}')

@@ -1,7 +1,7 @@
 """A figure: data, pictures of it as Vega-Lite specifications, and a description for those who cannot see them.
 
-A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without
-one, and :func:`print_figure` prints the same data as a table.
+A study's page draws the specifications in the browser, and :mod:`iossim.report.figures.pictures` as SVG and PNG without
+one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column
 
 Record = Mapping[str, Cell]
 #: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
@@ -87,8 +85,6 @@ class Figure:
     stacked: bool = False
     #: A panel is at least this wide if the screen is; in a picture, so is a panel that is stacked or alone.
     panel_pixels: int = 420
-    #: Records that a terminal prints; by default all.
-    printed: tuple[Record, ...] | None = None
 
     def slices(self) -> Iterator[dict[str, Cell]]:
         """Every combination of choices that has records, in order of appearance."""
@@ -103,19 +99,3 @@ class Figure:
             for record in self.records
             if panel.shows(record) and all(record[key] == value for key, value in chosen.items())
         ]
-
-
-#: Most lines of a table that a terminal shows.
-MOST_LINES = 60
-
-
-def print_figure(console: Console, figure: Figure) -> None:
-    """Print the title, finding and table of a figure."""
-    records = figure.records if figure.printed is None else figure.printed
-    console.print(figure.title, style="bold", highlight=False, markup=False)
-    if figure.finding:
-        console.print(figure.finding, highlight=False, markup=False)
-    console.print(records_table("", records[:MOST_LINES], figure.columns))
-    if len(records) > MOST_LINES:
-        console.print(f"... and {len(records) - MOST_LINES:,} lines more, which the report has", highlight=False)
-    console.print()

@@ -1,1 +1,1 @@
-"""The report of a study: one HTML file, the same figures as pictures, and as tables of the terminal."""
+"""The report of a study: one HTML file, and the same figures as pictures."""

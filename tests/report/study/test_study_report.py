@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from html_outline import Outline
 from made_studies import SCHEDULERS, made_run, made_scenario, published, searches, small_study
-from rich.console import Console
 
 from iossim.base.errors import OptionError
 from iossim.report.figures import vega
-from iossim.report.figures.figure import print_figure
 from iossim.report.figures.pictures import MOST_SLICES, picture_files, whole_specification
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question
@@ -284,19 +282,3 @@ def test_a_picture_has_the_data_of_its_slice_and_a_legend(tmp_path: Path) -> Non
     many = made_run(tmp_path, made_scenario(devices=[Device(device=f"gpu{n}") for n in range(40)]))
     (speedup,) = figures(many, ["speedup"])
     assert len(picture_files([speedup], "svg")) == MOST_SLICES
-
-
-def test_every_kind_of_figure_is_a_table_too(real: StudyRun, tmp_path: Path) -> None:
-    scenario = made_scenario(batch_sizes=[1, 8, 32], cross_evaluate=["batch"], searches=searches()[:2])
-    for run in (real, made_run(tmp_path, scenario, active_warps=900.0, peak_memory_mib=80.0)):
-        for figure in figures(run):
-            console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-            print_figure(console, figure)
-            text = console.export_text()
-            assert text.startswith(figure.title)
-            assert len(text.splitlines()) > 4
-    bars = next(iter(figures(made_run(tmp_path), ["speedup"])))
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    print_figure(console, bars)
-    lines = [line.split() for line in console.export_text().splitlines()]
-    assert ["squeezenet", "ios-both", "1.40"] in lines

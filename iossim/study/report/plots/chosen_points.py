@@ -126,7 +126,6 @@ def draw_timeline(run: StudyRun) -> Figure | None:
         command=f"{figure_command(run, 'timeline')}\niossim simulate {best_file} --event-driven --out timeline",
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
         stacked=True,
-        printed=tuple(record for record in records if record["what"] == "stage"),
     )
 
 
@@ -169,7 +168,6 @@ def draw_roofline(run: StudyRun) -> Figure | None:
         {"": described(__package__, "roofline", **values)},
         {"left_out": left_out},
         finding=_roofline_finding(chosen[0], units),
-        printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )
 

@@ -46,7 +46,6 @@ def draw_rules(run: StudyRun) -> Figure | None:
         {"": heat_map(titles, layout.values_of(rows, "model"), names, most=_MOST, tooltips=("times",))},
         {"most": _MOST},
         finding=f"{names[0]} is used most: {used[str(names[0])]} times.",
-        printed=tuple(record for record in records if record["times"]),
     )
 
 

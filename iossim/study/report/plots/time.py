@@ -46,7 +46,6 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
         {"": spec},
         {"left_out": note},
         finding=f"{top['block']} gains most: {gain}{_by(top, axes)}.",
-        printed=tuple(sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))),
         legend=scheduler_legend(schedulers),
     )
 
