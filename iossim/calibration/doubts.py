@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from iossim.base.display import counted
 from iossim.calibration.accuracy import device_times
 from iossim.calibration.fit import Fit
 from iossim.calibration.recording import Recording
@@ -145,14 +146,14 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     for one in recordings:
         for key, rows in sorted(Counter(one.keys_where(one.seen)).items()):
             if rows < FEW_ROWS:
-                told = f"{one.measured.name}: only {rows} row{'s' * (rows > 1)} of {key} to fit"
+                told = f"{one.measured.name}: only {counted(rows, 'row')} of {key} to fit"
                 notes.append(f"{told}: too few to determine parameters, or their errors")
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     profile = recordings[0].profile
     parameters = len(profile.device_kind.fits().told_by(profile.architecture, precisions).parameters)
     if total < 2 * parameters:
-        notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
+        notes.append(f"only {counted(total, 'row')} for {parameters} parameters: most stay near where they started")
     return notes
 
 

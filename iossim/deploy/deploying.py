@@ -13,6 +13,7 @@ import typer
 from iossim import api
 from iossim.backends.simulator.event_costs import tell_unknown
 from iossim.backends.simulator.events import run_schedule
+from iossim.base.display import counted
 from iossim.base.errors import DeviceError, OptionError
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
@@ -187,7 +188,7 @@ def _told(
 ) -> Iterator[Part]:
     """Text printed about a deployed folder."""
     counts = " and ".join(str(len(names)) for names in read.streams)
-    nodes = f"{sum(map(len, read.streams))} nodes, by stream {counts}"
+    nodes = f"{counted(sum(map(len, read.streams)), 'node')}, by stream {counts}"
     yield wrapped(f"{saved.network} for {read.provider.name}, batch {network.source.batch}: {nodes}", "bold")
     if found is None:
         yield wrapped(told.predicted_sentence(latencies))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, PlanError, did_you_mean, once
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
@@ -88,7 +89,7 @@ def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tu
         return schedule, ""
     lighter = sum(map(bool, own.values()))
     remark = (
-        f"{backend.context.backend} runs {len(own)} units with its own kernels"
+        f"{backend.context.backend} runs {counted(len(own), 'unit')} with its own kernels"
         f"{f', {lighter} of them not with the fastest but with the most alike' if lighter else ''}: the schedule names "
         f"some of {schedule.device} for them ({', '.join(sorted({foreign[unit] for unit in own}))})."
     )
