@@ -250,6 +250,7 @@ def test_colours_of_schedulers_stay_and_can_be_seen_on_both_pages() -> None:
     all_marks = scheduler_marks(["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "mine", "theirs"])
     assert len(set(all_marks.values())) == 7
     assert len({shape for _, shape in all_marks.values()}) == 7
+    assert len(set(scheduler_marks([f"net{number}" for number in range(9)]).values())) == 9
     assert scheduler_marks(["ios-both"])["ios-both"] == all_marks["ios-both"]
     assert scheduler_marks(["theirs", "mine"])["mine"] == all_marks["mine"]
     for colour, _ in all_marks.values():
