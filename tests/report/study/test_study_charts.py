@@ -312,3 +312,8 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
     light_one, dark_one = sorted((luminance(first), luminance(second)), reverse=True)
     return (light_one + 0.05) / (dark_one + 0.05)
+
+
+def test_kinds_of_one_colour_share_an_entry_of_the_legend() -> None:
+    run = made_run(HERE, time_by_kind_us={"relu": 1.0, "unary": 2.0, "conv": 3.0})
+    assert [entry.label for entry in figure(run, "kinds").legend] == ["conv", "relu, unary"]
