@@ -46,6 +46,7 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import beside_figure
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
+from iossim.schedule.fit import with_variants
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import as_streams
 
@@ -101,7 +102,7 @@ class Deploying:
                 complete = saved.complete
             streams = as_streams(saved, network, self._most_streams(profile))
             read = write_deployment(folder, provider, network, streams, dimensions)
-            runs = _predictions(network, streams, profile)
+            runs = _predictions(network, with_variants(streams), profile)  # the runtime chooses the kernels
             latencies = {name: run.latency_us for name, run in runs.items()}
             predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
             found: DeploymentCheck | None = None

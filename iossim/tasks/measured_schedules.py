@@ -35,7 +35,7 @@ from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
-from iossim.tasks.own_prices import estimating_model
+from iossim.tasks.own_prices import estimating_model, own_prices
 from iossim.tasks.task import Task
 
 #: Schedulers whose stages depend on no price.
@@ -112,9 +112,9 @@ def _most_alike(
     """For units with variants of the simulator's, those of the backend's that are most alike."""
     if not foreign or not isinstance(backend, OffersVariants) or schedule.device not in device_names():
         return {}
-    engine = Engine.named(backend.context.engine)
-    simulator = create_cost_model("simulator", load_device(schedule.device), network.precision, engine)
-    assert isinstance(simulator, VariantCostModel)
+    simulator = own_prices(schedule, engine=backend.context.engine)
+    if not isinstance(simulator, VariantCostModel):
+        return {}
     found: dict[str, str] = {}
     for problem in problems_of(network, simulator):
         for unit, known in zip(problem.unit_names, simulator.variants(problem), strict=True):
