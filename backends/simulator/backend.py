@@ -7,7 +7,6 @@ from functools import cache
 
 from iossim._version import __version__
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.events import run_plan
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Progress, Samples, Timing, ignore
@@ -40,17 +39,17 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
 
 
 class SimulatorBackend:
-    """Simulates plans block by block on ``profile``."""
+    """Simulates plans block by block on ``profile``, with concats, splits and layouts as backends of GPUs have them."""
 
     def __init__(self, profile: DeviceProfile, precision: Precision, engine: Engine) -> None:
         self.profile, self.engine = profile, engine
-        self._prices: SimulatorCostModel | None = None
+        self._prices = SimulatorCostModel(profile, precision, engine, of_backend=True)
         libraries = (("iossim", f"{__version__}+{profile.fingerprint}"),)
         self.context = Context("simulator", profile.name, str(precision), str(engine), libraries=libraries)
 
     def choices(self, network: Network) -> Choices:
         """The candidates' workspaces, so that a plan's arena holds them; a variant is a choice of candidates."""
-        library = KernelLibrary(self.profile, self.engine, in_place=False)
+        library = KernelLibrary(self.profile, self.engine, False, self._prices.units.whole.libraries)
 
         @cache
         def choose(units: tuple[str, ...], strategy: Strategy, variant: str = FASTEST) -> Choice:
@@ -60,8 +59,6 @@ class SimulatorBackend:
 
     def divided(self, network: Network) -> Divided:
         """The SMs that the price of a stage gives its groups."""
-        if self._prices is None:
-            self._prices = SimulatorCostModel(self.profile, network.precision, Engine.PARTITION)
         return self._prices.divided(network)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -73,7 +70,6 @@ class SimulatorBackend:
         """One sample a plan: the simulation is deterministic."""
         found = []
         for done, plan in enumerate(plans, 1):
-            done_us = run_plan(plan, network, self.profile, self.engine, in_place=True).latency_us
-            found.append(Samples((done_us,)))
+            found.append(Samples((self._prices.simulated_plan_us(network, plan),)))
             progress(done, len(plans))
         return found

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from iossim.base.display import counted
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, device_times
 from iossim.calibration.fit import Fit
 from iossim.calibration.recording import Recording
@@ -143,15 +144,15 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     """Notes on kinds with few rows, and on sets with fewer rows than parameters."""
     notes: list[str] = []
     for one in recordings:
-        counted = sorted(Counter(one.keys_where(one.seen)).items())
-        if few := ", ".join(f"{rows} of {key}" for key, rows in counted if rows < FEW_ROWS):
+        rows_of = sorted(Counter(one.keys_where(one.seen)).items())
+        if few := ", ".join(f"{rows} of {key}" for key, rows in rows_of if rows < FEW_ROWS):
             notes.append(f"{one.measured.name}: too few rows to determine parameters, or their errors: {few}")
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     profile = recordings[0].profile
     parameters = len(profile.device_kind.fits().told_by(profile.architecture, precisions).parameters)
     if total < 2 * parameters:
-        notes.append(f"only {total} rows for {parameters} parameters: most stay near where they started")
+        notes.append(f"only {counted(total, 'row')} for {parameters} parameters: most stay near where they started")
     return notes
 
 

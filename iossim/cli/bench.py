@@ -55,7 +55,7 @@ def bench(
     if out is not None:
         check_writable(out)
     networks = [reading.network(model) for model in models]
-    runner = backend_from(backend, networks[0].precision, engine)
+    runner = backend_from(backend, networks[0].precision, engine, device)
     searched = partial(measure_network, budget=spend, device=device, options=search, store=store)
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
@@ -62,7 +63,7 @@ def list_measurements(
 
 def _counted(held: Sequence[StoredContext]) -> str:
     total = sum(one.records for one in held)
-    return f"{total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}"
+    return f"{counted(total, 'measurement')} in {counted(len(held), 'context')}"
 
 
 @command
@@ -107,7 +108,8 @@ def export_measurements(
         "stages": len(found.stages),
         "left_out": list(found.notes),
     }
-    said = [f"wrote {file}: {facts['operators']} operators and {facts['stages']} stages on {found.device}"]
+    measured = f"{counted(len(found.measurements), 'operator')} and {counted(len(found.stages), 'stage')}"
+    said = [f"wrote {file}: {measured} on {found.device}"]
     said += [f"note: {note}" for note in found.notes]
     if len(found.measurements) + len(found.stages) < FEWEST_ROWS:
         said.append(f"note: calibrate needs at least {FEWEST_ROWS} measurements; measure more with profile")
@@ -128,8 +130,9 @@ def import_measurements(stores: list[Path], store: Path | None = None, as_json: 
         for path, records in given:
             rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
     to = str(opened.path)
-    said = "{from}: {measurements:,} measurements, {new:,} of them new to {to}"
-    present({"store": to, "imported": rows}, [said.format(**row, to=to) for row in rows], as_json)
+    held = [f"{row['from']}: {counted(row['measurements'], 'measurement')}" for row in rows]
+    said = [f"{one}, {row['new']:,} of them new to {to}" for one, row in zip(held, rows, strict=True)]
+    present({"store": to, "imported": rows}, said, as_json)
 
 
 @command
@@ -160,7 +163,7 @@ def prune_measurements(
         held = opened.contexts(chosen)
         count = sum(one.records for one in held)
         gone = opened.remove(chosen) if yes else 0
-    done = f"{gone:,} measurements deleted" if yes else f"{_counted(held)} would go; add --yes to delete them"
+    done = f"{counted(gone, 'measurement')} deleted" if yes else f"{_counted(held)} would go; add --yes to delete them"
     document = {"store": str(opened.path), "chosen": count, "deleted": gone}
     present(document, [f"{opened.path}: {done}"], as_json)
 

@@ -10,6 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim.base.display import counted
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present, table, tell_written
@@ -65,7 +66,8 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     }
     weights_mib, activations_mib = (found[f"{what}_bytes"] / 2**20 for what in ("weight", "activation"))
     parts: list[Part] = [
-        f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks",
+        f"{network.name}: {counted(facts['ops'], 'op')}, {counted(facts['units'], 'unit')} in "
+        f"{counted(facts['blocks'], 'block')}",
         f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters",
         f"weights {weights_mib:.1f} MiB; activations at least {activations_mib:.1f} MiB, run sequentially",
         _worth(found["width"], found["parallelism"]),
@@ -191,16 +193,16 @@ def search_space(
 
     space = search_options(stages, max_group_size, max_groups).space
     network = reading.network(model)
-    counted: dict[tuple[int, ...], SearchSpace] = {}
+    known: dict[tuple[int, ...], SearchSpace] = {}
     blocks: list[dict[str, str | int]] = []
     with progress_bars(quiet=as_json, unit="blocks") as bars:
         progress = bars("counting")
         for done, block in enumerate(network.blocks, 1):
             problem = ScheduleProblem.of_block(network, block)
             edges = tuple(problem.predecessors.tolist())
-            if edges not in counted:
-                counted[edges] = count_search_space(problem, space)
-            blocks.append(asdict(counted[edges]) | {"name": block.name})
+            if edges not in known:
+                known[edges] = count_search_space(problem, space)
+            blocks.append(asdict(known[edges]) | {"name": block.name})
             progress(done, len(network.blocks))
     summed = ("units", "states", "transitions", "distinct_stages")
     totals: dict[str, str | int] = {key: sum(int(block[key]) for block in blocks) for key in summed}

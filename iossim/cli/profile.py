@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from iossim.base.display import counted
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present, table, wrapped
@@ -56,9 +57,9 @@ def profile(
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
         expected = estimate(prices, parts)
-        to_do = f"{expected.measurements:,} stages to measure, about {duration(expected.duration_s)}"
+        to_do = f"{counted(expected.measurements, 'stage')} to measure, about {duration(expected.duration_s)}"
         to_do = to_do if expected.measurements else "nothing to measure"
-        held = f"; {expected.kept:,} stages are in {kept.path} already" if expected.kept else ""
+        held = f"; {counted(expected.kept, 'stage')} in {kept.path} already" if expected.kept else ""
         typer.echo(to_do + held, err=True)
         with progress_bars(quiet=as_json, unit="stages") as start:
             found = measure(network, prices, parts, start("profile"))

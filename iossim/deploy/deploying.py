@@ -13,6 +13,7 @@ import typer
 from iossim import api
 from iossim.backends.simulator.event_costs import tell_unknown
 from iossim.backends.simulator.events import run_schedule
+from iossim.base.display import counted
 from iossim.base.errors import DeviceError, OptionError
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
@@ -45,6 +46,7 @@ from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import beside_figure
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
+from iossim.schedule.fit import with_variants
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import as_streams
 
@@ -100,7 +102,7 @@ class Deploying:
                 complete = saved.complete
             streams = as_streams(saved, network, self._most_streams(profile))
             read = write_deployment(folder, provider, network, streams, dimensions)
-            runs = _predictions(network, streams, profile)
+            runs = _predictions(network, with_variants(streams), profile)  # the runtime chooses the kernels
             latencies = {name: run.latency_us for name, run in runs.items()}
             predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
             found: DeploymentCheck | None = None
@@ -187,7 +189,7 @@ def _told(
 ) -> Iterator[Part]:
     """Text printed about a deployed folder."""
     counts = " and ".join(str(len(names)) for names in read.streams)
-    nodes = f"{sum(map(len, read.streams))} nodes, by stream {counts}"
+    nodes = f"{counted(sum(map(len, read.streams)), 'node')}, by stream {counts}"
     yield wrapped(f"{saved.network} for {read.provider.name}, batch {network.source.batch}: {nodes}", "bold")
     if found is None:
         yield wrapped(told.predicted_sentence(latencies))

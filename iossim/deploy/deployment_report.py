@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iossim.base.display import counted
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled
@@ -97,16 +98,16 @@ def page(
     """README.md of a deployed folder."""
     width = len(deployed.streams)
     counts = " and ".join(str(len(names)) for names in deployed.streams)
-    stages = f", {len(schedule.stages)} stages" if isinstance(schedule, Schedule) else ""
+    stages = f", {counted(len(schedule.stages), 'stage')}" if isinstance(schedule, Schedule) else ""
     weights = f" Its weights are in `{WEIGHTS_FILE}`." if (deployed.folder / WEIGHTS_FILE).exists() else ""
     others = "" if deployed.opened.shapes is None else ", `python run.py NAME=4x3x224x224` at other sizes"
     lines = [
-        f"# {schedule.network} on ONNX Runtime, {width} stream{'s' if width > 1 else ''}",
+        f"# {schedule.network} on ONNX Runtime, {counted(width, 'stream')}",
         "",
         f"`python run.py` runs it{others}; copy `session()` from there.",
         f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}: load it with",
         f"optimisation off, on a machine like the one that wrote it.{weights}",
-        f"`partition.json` has the names of its nodes by stream ({counts} nodes).",
+        f"`partition.json` has the names of its nodes by stream ({counts} {'node' if counts == '1' else 'nodes'}).",
         f"Schedule: {schedule.scheduler}, for {schedule.device}, batch {network.source.batch}{stages}.",
         *sizes_sentences(deployed, network),
         "",

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.tables import Cell, Column, records_table
 from iossim.edge.distributed import Distributed
@@ -314,7 +315,7 @@ def explanation_overview(explained: DataflowExplanation) -> list[str]:
     told = ", ".join(f"{bound} {share:.0%}" for bound, share in sorted(bounds.items(), key=lambda each: -each[1]))
     return [
         f"{plan.network.name} on {found.device.name}, batch {plan.network.source.batch}, {plan.precision}, policy "
-        f"{found.policy}: {total_us / 1e3:,.3f} ms in {len(explained.operators)} operators",
+        f"{found.policy}: {total_us / 1e3:,.3f} ms in {counted(len(explained.operators), 'operator')}",
         f"what bounds them, by time: {told}",
         _costs(explained.saves_us, total_us),
     ]

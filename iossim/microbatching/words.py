@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.memory import size_text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.microbatching.division import Configuration
@@ -61,7 +62,7 @@ def _(found: MicroBatching) -> list[dict[str, Any]]:
 def total_words(found: MicroBatching) -> str:
     """Total time of all kernels, divided and undivided, their workspace, and how good the choice is."""
     count = len(found.kernels)
-    words = f"{count} kernel{'s' * (count > 1)} take{'s' * (count == 1)} {_time_text(found.time_us)}"
+    words = f"{counted(count, 'kernel')} take{'s' * (count == 1)} {_time_text(found.time_us)}"
     if found.undivided_us is None:
         words += "; undivided some of them do not fit the limit"
     else:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError
 from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import command
@@ -94,7 +95,7 @@ def profile_report(
     sentences = list(report.sentences(best.complete))
 
     def parts() -> Iterator[Part]:
-        ran = f"{times.source}, {times.runs} run{'s' * (times.runs > 1)}"
+        ran = f"{times.source}, {counted(times.runs, 'run')}"
         yield wrapped(f"{network.name}, profiled by {ran}, next to predictions for {sequential.device}", "bold")
         units = report.units()[: None if whole else _ROWS_SHOWN]
         shown = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in units]

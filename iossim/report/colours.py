@@ -63,5 +63,12 @@ def text_on(colour: str) -> str:
 def scheduler_marks(schedulers: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and Vega shape of each scheduler by name, in the order given."""
     known, foreign = _DATA["schedulers"], sorted(name for name in schedulers if name not in _DATA["schedulers"])
-    marks = known | dict(zip(foreign, cycle(_DATA["other_schedulers"]), strict=False))
+    marks = known | distinct_marks(foreign, *zip(*_DATA["other_schedulers"], strict=True))
     return {name: (marks[name][0], marks[name][1]) for name in schedulers}
+
+
+def distinct_marks(names: Iterable[str], colours: Sequence[str], shapes: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and shape of each name: no two share both, up to as many as there are pairs."""
+    turned = [(*shapes[turn:], *shapes[:turn]) for turn in range(len(shapes))]
+    pairs = cycle(pair for own in turned for pair in zip(colours, own, strict=False))
+    return dict(zip(names, pairs, strict=False))

@@ -8,8 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
-from iossim.report.schedule_tables import counted, heading, path_words, stage_words
+from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.tasks.common_units import in_parts, shared_units
 from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
@@ -118,9 +119,9 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
 def _described(schedule: AnySchedule) -> str:
     if isinstance(schedule, Schedule):
         groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
-        return f"{heading(schedule)} in {counted(schedule.stages, 'stage')}, at most {groups}"
+        return f"{heading(schedule)} in {counted(len(schedule.stages), 'stage')}, at most {groups}"
     waits = sum(len(one.after) for one in schedule.launches)
-    return f"{heading(schedule)} in {len(schedule.streams)} streams, {waits} waits"
+    return f"{heading(schedule)} in {counted(len(schedule.streams), 'stream')}, {counted(waits, 'wait')}"
 
 
 def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:

@@ -9,10 +9,11 @@ from itertools import groupby
 
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
 from iossim.report.schedule_formats import digraph, quoted
-from iossim.report.schedule_tables import counted, heading, number_words, speedup_words, stage_words
+from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
@@ -40,7 +41,7 @@ _WORDS = {
 def overview(explanation: Explanation) -> list[str]:
     found = explanation.schedule
     speedup = speedup_words(found, explanation.sequential_us)
-    lines = [f"{heading(found)} in {counted(found.stages, 'stage')}{speedup}"]
+    lines = [f"{heading(found)} in {counted(len(found.stages), 'stage')}{speedup}"]
     if explanation.limits_us:
         limits_us = {named_limit(name, explanation.stages[0].facts): us for name, us in explanation.limits_us.items()}
         lines.append(f"Time by limit: {divided(limits_us, found.latency_us)}")

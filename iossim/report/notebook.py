@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.picture import Picture
 from iossim.base.tables import Cell, keyed_table, plain_text
@@ -31,7 +32,7 @@ from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
-from iossim.report.schedule_tables import counted, heading, run_words, said, schedule_table, summary
+from iossim.report.schedule_tables import heading, run_words, said, schedule_table, summary
 from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, Stage, StreamSchedule
@@ -127,7 +128,7 @@ def _(schedule: Schedule) -> str:
         shown = shown_names(network)(schedule)
     except IossimError as error:  # a notebook still shows the rest
         drawn = lines(f"No picture: {error}")
-    stages = folded(counted(schedule.stages, "stage"), html_table(schedule_table(shown)))
+    stages = folded(counted(len(schedule.stages), "stage"), html_table(schedule_table(shown)))
     return whole(heading(schedule), lines(*summary(schedule).split("\n")), drawn, stages)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
+from iossim.base.display import counted
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.network import Network, Unit
 from iossim.ir.shown_names import shown_names
-from iossim.report.schedule_tables import counted, heading
+from iossim.report.schedule_tables import heading
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 
@@ -24,7 +25,7 @@ def dot(network: Network, schedule: AnySchedule) -> str:
     """DOT text: stages, or streams with their waits, as clusters; equal arguments give equal text."""
     network, schedule = shown_names(network)((network, schedule))
     own, noun = (schedule.stages, "stage") if isinstance(schedule, Schedule) else (schedule.streams, "stream")
-    return digraph(network.name, f"{heading(schedule)} in {counted(own, noun)}", _lines(network, schedule))
+    return digraph(network.name, f"{heading(schedule)} in {counted(len(own), noun)}", _lines(network, schedule))
 
 
 def digraph(name: str, label: str, inside: Iterable[str]) -> str:
@@ -71,7 +72,7 @@ def _streams(network: Network, schedule: StreamSchedule) -> Iterator[str]:
     """One cluster per stream, in it one more per stacked convolution."""
     for stream, own in enumerate(schedule.streams):
         yield f"  subgraph cluster_stream{stream} {{"
-        yield f'    label="stream {stream} · {len(own)} launches"; style=rounded; color=gray50; fontsize=9;'
+        yield f'    label="stream {stream} · {counted(len(own), "launch")}"; style=rounded; color=gray50; fontsize=9;'
         colour = _GROUP_COLOURS[stream % len(_GROUP_COLOURS)]
         for number, launch in enumerate(own):
             nodes = [_node(network, network.units[network.unit_index[name]], colour) for name in launch.units]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
 from iossim.report.search_words import INTERRUPTED, expectation, interval_words, optimality
 from iossim.schedule.batch import Strategy
@@ -146,7 +147,7 @@ def _of_stages(found: Schedule) -> list[str]:
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
-        f"{found.latency_us / 1e3:.3f} ms in {counted(found.stages, 'stage')}: {several} with concurrent groups "
+        f"{found.latency_us / 1e3:.3f} ms in {counted(len(found.stages), 'stage')}: {several} with concurrent groups "
         f"(at most {found.streams}), {merged} with merged convolutions"
     ]
     if found.proven and found.relaxed_bound_us is not None:
@@ -182,7 +183,7 @@ def _measured_summary(found: Schedule) -> list[str]:
     else:
         end = f"until the budget of {options['budget']} was spent" if found.complete else "until interrupted"
     return [
-        f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
+        f"{counted(options['measurements'], 'stage')} measured, {end}; {options['estimate']['name']} of "
         f"{options['estimate']['device']} predicts {estimated_us / 1e3:.3f} ms for this schedule "
         f"({found.excess(estimated_us):+.1%})"
     ]
@@ -277,16 +278,12 @@ def speedup_words(found: SavedSchedule, sequential_us: float | None) -> str:
 def schedule_facts(found: AnySchedule) -> str:
     """Setup of a schedule, and its numbers of stages, or of launches and waits, and of streams."""
     if isinstance(found, Schedule):
-        counts, streams, several = [counted(found.stages, "stage")], found.streams, "at most "
+        counts, streams, several = [counted(len(found.stages), "stage")], found.streams, "at most "
     else:
         waits = sum(len(launch.after) for launch in found.launches)
-        counts, streams, several = [f"{len(found.launches)} launches, {waits} waits"], len(found.streams), ""
+        launches = f"{counted(len(found.launches), 'launch')}, {counted(waits, 'wait')}"
+        counts, streams, several = [launches], len(found.streams), ""
     return " · ".join([*setup_words(found), *counts, f"{several}{streams} streams" if streams > 1 else "1 stream"])
-
-
-def counted(things: Sequence[object], noun: str) -> str:
-    """How many things there are: ``1 stage``, ``3 stages``."""
-    return f"{len(things)} {noun}{'s' * (len(things) != 1)}"
 
 
 def number_words(numbers: Sequence[int]) -> str:

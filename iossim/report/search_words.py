@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from iossim.base.display import counted
 from iossim.schedule.schedule import SavedSchedule, Schedule
 from iossim.search.options import StageSpace
 
@@ -30,8 +31,8 @@ def interval_words(bounds_us: Sequence[float]) -> str:
 
 def describe(space: StageSpace) -> str:
     pruning = [
-        f"groups of at most {space.max_group_size} units" if space.max_group_size else "",
-        f"at most {space.max_groups} groups" if space.max_groups else "",
+        f"groups of at most {counted(space.max_group_size, 'unit')}" if space.max_group_size else "",
+        f"at most {counted(space.max_groups, 'group')}" if space.max_groups else "",
     ]
     return ", ".join([f"{space.definition} stages", *filter(None, pruning)])
 

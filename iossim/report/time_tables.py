@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table, keyed_table
 from iossim.execution.measured_run import MeasuredRow
 from iossim.prediction.network_table import NetworkTable
@@ -24,7 +25,7 @@ def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
     if kept:
         what = f"{kept} disturbed rounds were kept because too few were quiet, {rejected} were rejected"
         return f"the machine was busy: {what}"
-    return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
+    return f"{counted(rejected, 'round')} rejected, which other work disturbed" if rejected else None
 
 
 def measured_table(rows: Sequence[MeasuredRow]) -> Table:
@@ -100,12 +101,12 @@ def predicted_table(table: NetworkTable, all_by: str = "") -> Table:
     to see all.
     """
     network, rows = table.network, list(table.rows)
-    what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"
+    what = "unit" if any(len(row.ops) > 1 for row in rows) else "op"
     where = (
         f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}, {table.engine} engine, "
         f"weights {table.weights}"
     )
-    title = f"{where}: {len(rows)} {what}"
+    title = f"{where}: {counted(len(rows), what)}"
     rest: list[dict[str, Cell]] = []
     if len(rows) > _ROWS_READ and all_by:
         rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # ties: the first in the model

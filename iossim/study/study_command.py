@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from iossim.base.display import counted
 from iossim.base.errors import IossimError, OptionError, did_you_mean, first_line, warn_once
 from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
@@ -43,13 +44,13 @@ def show_scenario(name: str, as_json: bool = False) -> None:
     scenario = read_scenario(name)
     work = work_of(scenario)
     document = {"scenario": scenario.model_dump(mode="json"), "work": work}
-    counted = f"work: {work['points']:,} points, {work['schedules']:,} schedules"
+    worked = f"work: {counted(work['points'], 'point')}, {counted(work['schedules'], 'schedule')}"
     crossed = f"  {work['cross_prices']:,} prices of schedules at other points" if work["cross_prices"] else ""
     told = [
         f"{scenario.name}: {scenario.title or 'no title'}",
         scenario.description,
         *_contents(scenario),
-        counted,
+        worked,
         crossed,
     ]
     present(
@@ -239,6 +240,6 @@ def _parts(found: StudyRun) -> Iterator[Part]:
     if sentence := remarks_in_words(rows):
         yield wrapped(sentence, "dim")
     if len(rows) > _ROWS_SHOWN:
-        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv")
+        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more in results.csv")
     for reason, count in Counter(row.reason for row in failed).items():
-        yield wrapped(f"failed, {count} rows: {reason}", "red")
+        yield wrapped(f"failed, {counted(count, 'row')}: {reason}", "red")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
@@ -54,9 +55,10 @@ def valid(schedule: AnySchedule, network: Network) -> Check:
         in_units_of(schedule, network)
     except ScheduleError as error:
         return Check("valid", False, str(error))
-    kind, parts = ("stages", schedule.stages) if isinstance(schedule, Schedule) else ("streams", schedule.streams)
-    counts = {kind: len(parts), "units": len(network.units)}
-    return Check("valid", True, f"{len(parts)} {kind} run each of {len(network.units)} units once", counts)
+    noun, parts = ("stage", schedule.stages) if isinstance(schedule, Schedule) else ("stream", schedule.streams)
+    counts = {f"{noun}s": len(parts), "units": len(network.units)}
+    ran = f"each unit runs once: {counted(len(network.units), 'unit')} in {counted(len(parts), noun)}"
+    return Check("valid", True, ran, counts)
 
 
 def race_free(plan: Plan) -> Check:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, PlanError, did_you_mean, once
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
@@ -34,7 +35,7 @@ from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER, Progress, ignore, schedule, schedule_any
 from iossim.tasks.comparison import ComparisonRow
-from iossim.tasks.own_prices import estimating_model
+from iossim.tasks.own_prices import estimating_model, own_prices
 from iossim.tasks.task import Task
 
 #: Schedulers whose stages depend on no price.
@@ -88,7 +89,7 @@ def for_backend(schedule: AnySchedule, network: Network, backend: Backend) -> tu
         return schedule, ""
     lighter = sum(map(bool, own.values()))
     remark = (
-        f"{backend.context.backend} runs {len(own)} units with its own kernels"
+        f"{backend.context.backend} runs {counted(len(own), 'unit')} with its own kernels"
         f"{f', {lighter} of them not with the fastest but with the most alike' if lighter else ''}: the schedule names "
         f"some of {schedule.device} for them ({', '.join(sorted({foreign[unit] for unit in own}))})."
     )
@@ -111,9 +112,9 @@ def _most_alike(
     """For units with variants of the simulator's, those of the backend's that are most alike."""
     if not foreign or not isinstance(backend, OffersVariants) or schedule.device not in device_names():
         return {}
-    engine = Engine.named(backend.context.engine)
-    simulator = create_cost_model("simulator", load_device(schedule.device), network.precision, engine)
-    assert isinstance(simulator, VariantCostModel)
+    simulator = own_prices(schedule, engine=backend.context.engine)
+    if not isinstance(simulator, VariantCostModel):
+        return {}
     found: dict[str, str] = {}
     for problem in problems_of(network, simulator):
         for unit, known in zip(problem.unit_names, simulator.variants(problem), strict=True):

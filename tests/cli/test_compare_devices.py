@@ -196,7 +196,7 @@ def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     line = f"check squeezenet --device v100-sxm2 --engine graph --baseline {tmp_path}/best/schedule.json"
     found = printed(f"{line} --scheduler ios-streams --max-latency-ms 1")
-    assert "streams run each of" in found
+    assert "each unit runs once: " in found
     assert "PASS free of races" in found
     assert "(priced again)" in found
     assert "FAIL no slower than before" in fails(capsys, f"{line} --scheduler sequential")

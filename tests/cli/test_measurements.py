@@ -204,7 +204,7 @@ def test_prune() -> None:
     command = "measurements prune --older-than 30 --kind unit --store s.sqlite --json"
     assert printed_json(command) == {"store": "s.sqlite", "chosen": 1, "deleted": 0}
     assert printed_json(f"{command} --yes") == {"store": "s.sqlite", "chosen": 1, "deleted": 1}
-    assert "1 measurements deleted" in printed("measurements prune --device there --yes --store s.sqlite")
+    assert "1 measurement deleted" in printed("measurements prune --device there --yes --store s.sqlite")
     with MeasurementStore(PATH, read_only=True) as store:
         assert {record.signature for record in store.records()} == {"new", "b"}
         assert [one.context.device for one in store.contexts()] == ["here"]

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import onnx
 import pytest
-from command_line import printed, printed_json, refused
+from command_line import PLURAL_OF_ONE, printed, printed_json, refused
 from exported_networks import Writer
 
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import shipped_names
 from iossim.hardware.profile import Datasheet
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.unary import Relu
+from iossim.models.onnx.export import write_onnx
 
 #: A device that was measured, one whose parameters are transferred, and an embedded one.
 SHOWN = ["v100-sxm2", "k80", "jetson-orin"]
@@ -150,3 +153,23 @@ def test_a_file_that_is_there_is_kept() -> None:
     Path("mine.yaml").write_text("precious")
     assert "--out mine.yaml" in refused("devices derive mine --like t4")
     assert Path("mine.yaml").read_text() == "precious"
+
+
+def test_one_of_a_thing_is_no_plural(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    b = GraphBuilder("one")
+    with b.block("all"):
+        b.add(Relu(), b.input("x", (1, 3, 8, 8)), name="y")
+    write_onnx(b.network(["y"]).graph, tmp_path / "one.onnx")
+    assert "1 op, 1 unit in 1 block" in printed("models show one.onnx")
+    for line in (
+        "optimize one.onnx -d t4 -r 1 -s 1 --out stages",
+        "optimize one.onnx -d t4 --scheduler ios-streams --out streams",
+        "explain streams/schedule.json",
+        "diff stages/schedule.json streams/schedule.json",
+        "predict one.onnx -d t4",
+        "check one.onnx -d t4 --max-latency-ms 5",
+    ):
+        printed(line)
+    for file in (*tmp_path.glob("*/*.html"), *tmp_path.glob("*/graph.*")):
+        assert PLURAL_OF_ONE.findall(file.read_text(encoding="utf-8")) == []

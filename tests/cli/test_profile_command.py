@@ -106,7 +106,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert kept > 0
     assert kept % 8 == 0
     assert main(command) == 0
-    assert f"{kept} stages are in s.sqlite already" in capsys.readouterr().err
+    assert f"{kept} stages in s.sqlite already" in capsys.readouterr().err
 
 
 def test_this_machines_cpu_is_described_once(

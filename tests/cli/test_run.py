@@ -12,6 +12,7 @@ from command_line import printed, printed_json, refused
 from other_plans import plan_from_json
 
 import iossim
+from iossim.schedule.schedule_file import read_stages
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,25 @@ def test_stages_of_the_simulator_against_its_own_prices(saved: Path, tmp_path: P
     priced = iossim.simulate(saved, cost_model=iossim.cost_model("simulator:in-place", "v100-sxm2"))
     assert [stage["predicted_us"] for stage in document["stages"]] == [one.latency_us for one in priced.stages]
     assert [run["predicted_us"] for run in document["runs"]] == [priced.latency_us]
+
+
+def test_the_simulator_runs_what_it_predicts_of_backends(tmp_path: Path) -> None:
+    """With kernels chosen for their company, in TF32, where the layout of backends is another than a compiler's."""
+    priced = "--device h200-sxm --dtype tf32"
+    printed(
+        f"optimize squeezenet {priced} --cost-model simulator:backend --company --out {tmp_path} --no-plot --no-trace"
+    )
+    found = read_stages(tmp_path / "schedule.json")
+    assert sum(len(stage.variants) for stage in found.stages) > 5
+    run = f"{tmp_path}/schedule.json --backend simulator --no-check --compare sequential --device"
+    timed = run_json(*run.split(), "h200-sxm")
+    (benched,) = printed_json(f"bench ios_sample {priced} --backend simulator --store {tmp_path}/store --json")
+    for row in (*timed["runs"], *benched["runs"]):
+        assert row["median_us"] == pytest.approx(row["predicted_us"], rel=0.05)
+    assert timed["runs"][1]["predicted_us"] == pytest.approx(found.latency_us, rel=1e-9)
+    assert timed["remarks"] == []
+    elsewhere = run_json(*run.split(), "a100-sxm-40gb")
+    assert "units with its own kernels: the schedule names some of h200-sxm" in elsewhere["remarks"][0]
 
 
 def test_the_table(saved: Path) -> None:

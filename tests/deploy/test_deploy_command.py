@@ -57,6 +57,14 @@ def test_a_model_is_scheduled_written_and_checked(checked: tuple[Any, Path]) -> 
     assert "Fastest: " in page
 
 
+def test_kernels_that_a_schedule_names_for_its_device_are_left_to_the_runtime(tmp_path: Path) -> None:
+    found = iossim.optimize("ios_sample", "h200-sxm", options=iossim.search_options(company=True))
+    assert any(stage.variants for stage in found.stages)
+    found.save(tmp_path / "schedule.json")
+    told = printed_json(f"deploy {tmp_path}/schedule.json --device {CPU} --no-check --out {tmp_path}/out --json")
+    assert all(us > 0 for us in told["predicted_us"].values())
+
+
 def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(checked: tuple[Any, Path]) -> None:
     document, out = checked
     events = json.loads((out / "trace.json").read_text())["traceEvents"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from iossim.cli.main import main
+
+_NOUNS = "block|graph|group|launche|measurement|node|operator|op|point|round|row|run|stage|stream|unit|wait"
+#: One of several is no mistake: ``1 of 1 launches``.
+PLURAL_OF_ONE = re.compile(rf"(?<!of )(?<![\w.,:/-])1 ({_NOUNS})s\b")
 
 
 def run(arguments: str | Sequence[str]) -> int:
@@ -34,6 +39,7 @@ def printed(arguments: str | Sequence[str]) -> str:
     """What a command that succeeds prints."""
     code, out, err = output_of(arguments)
     assert code == 0, err
+    assert PLURAL_OF_ONE.findall(out + err) == []
     return out
 
 

@@ -16,6 +16,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
+from iossim.base.display import counted
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
 from iossim.ir.shown_names import shown_names
@@ -179,8 +180,8 @@ def _in_lanes(
         wide = _BOX_PIXELS + _GAP_PIXELS - 2
         lanes.append(
             f"<g class='lane'><rect x='{x:g}' y='2' width='{wide}' height='{height - 4:g}' rx='4' fill='#808890' "
-            f"fill-opacity='.13'/><text x='{x + 8:g}' y='16' fill='currentColor'>stream {stream} · {len(own)} launches"
-            "</text></g>"
+            f"fill-opacity='.13'/><text x='{x + 8:g}' y='16' fill='currentColor'>stream {stream} · "
+            f"{counted(len(own), 'launch')}</text></g>"
         )
     return places, merged, lanes, waits
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from iossim._version import __version__
+from iossim.base.display import counted
 from iossim.base.errors import OptionError
 from iossim.base.picture import Picture
 from iossim.base.tables import Cell, Column, records_table
@@ -236,7 +237,8 @@ def _(run: StudyRun) -> list[str | Table]:
     answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
     shown = row_records(run)[: notebook.MOST_ROWS]
     table = records_table("", shown, row_columns(run))
-    name = f"the first {len(shown)} of {count:,} rows ({notebook.TO_ALL})" if count > len(shown) else f"{count} rows"
+    shows_all = count == len(shown)
+    name = counted(count, "row") if shows_all else f"the first {len(shown)} of {count:,} rows ({notebook.TO_ALL})"
     return [scenario.title or scenario.name, *answers, name, table]
 
 

@@ -261,6 +261,7 @@ def test_colours_of_schedulers_stay_and_can_be_seen_on_both_pages() -> None:
     all_marks = scheduler_marks(["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "mine", "theirs"])
     assert len(set(all_marks.values())) == 7
     assert len({shape for _, shape in all_marks.values()}) == 7
+    assert len(set(scheduler_marks([f"net{number}" for number in range(9)]).values())) == 9
     assert scheduler_marks(["ios-both"])["ios-both"] == all_marks["ios-both"]
     assert scheduler_marks(["theirs", "mine"])["mine"] == all_marks["mine"]
     for colour, _ in all_marks.values():
@@ -322,3 +323,8 @@ def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
 
     light_one, dark_one = sorted((luminance(first), luminance(second)), reverse=True)
     return (light_one + 0.05) / (dark_one + 0.05)
+
+
+def test_kinds_of_one_colour_share_an_entry_of_the_legend() -> None:
+    run = made_run(HERE, time_by_kind_us={"relu": 1.0, "unary": 2.0, "conv": 3.0})
+    assert [entry.label for entry in figure(run, "kinds").legend] == ["conv", "relu, unary"]

@@ -17,7 +17,7 @@ from iossim.hardware.lowering.unit import main_kind, unit_bytes
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.shown_names import shown_names
-from iossim.report.colours import kind_colours
+from iossim.report.colours import kind_colours, legend_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
 from iossim.report.figures.vega import colour_scale, described, log_ticks
@@ -124,7 +124,7 @@ def draw_timeline(run: StudyRun) -> Figure | None:
         finding=_finding(chosen[0]),
         panels=panels,
         command=f"{figure_command(run, 'timeline')}\niossim simulate {best_file} --event-driven --out timeline",
-        legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
+        legend=(*(LegendEntry(*entry) for entry in legend_colours(colours).items()), *occupancy_legend()),
         stacked=True,
     )
 
@@ -168,7 +168,7 @@ def draw_roofline(run: StudyRun) -> Figure | None:
         {"": described(__package__, "roofline", **values)},
         {"left_out": left_out},
         finding=_roofline_finding(chosen[0], units),
-        legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
+        legend=tuple(LegendEntry(*entry, "circle") for entry in legend_colours(colours).items()),
     )
 
 

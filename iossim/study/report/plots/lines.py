@@ -9,7 +9,7 @@ from typing import Any
 
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.colours import scheduler_marks
+from iossim.report.colours import distinct_marks, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import PUBLISHED, described, dodged, log_ticks, names_axis, scheduler_legend
 from iossim.study.axes import Rewrite
@@ -200,10 +200,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     }  # from the tightest to unlimited
     for record in records:
         record["place"] = dodged(limits["s"], record["s"], limits["r"], record["r"])
-    marks = {
-        limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
-        for place, limit in enumerate(limits["r"])
-    }
+    marks = distinct_marks(limits["r"], _COLOURS, _SHAPES)
     against_s = names_axis("s: most groups of a stage", limits["s"])
     latency = _scale("latency_ms", "latency (ms)")
 

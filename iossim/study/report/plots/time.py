@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iossim.base.tables import number_of
-from iossim.report.colours import kind_colours
+from iossim.report.colours import kind_colours, legend_colours
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import colour_scale, described, scheduler_legend, scheduler_scale
 from iossim.study.report.layout import Layout, Record, axis_columns, coordinates, most, place_of, values_of, varying
@@ -74,7 +74,7 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
         {"": described(__package__, "kinds", **values)},
         {"left_out": note},
         finding=f"{top['kind']} takes {number_of(top['share_percent']):.0f} % of the time{_by(top, axes)}.",
-        legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
+        legend=tuple(LegendEntry(*entry) for entry in legend_colours(colours).items()),
     )
 
 
