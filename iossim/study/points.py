@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -36,7 +35,7 @@ from iossim.study.axes import (
     kind_among,
 )
 from iossim.study.scenario import Scenario
-from iossim.study.study_kind import Label, StudyKind, add_fields, label_of
+from iossim.study.study_kind import Label, Labelled, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
@@ -99,11 +98,15 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     if the axes form no points, and DeviceError or ModelError if a device or file cannot be read.
     """
     points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
-    read = cache(_file_print), cache(_device_print), cache(_rules_print)  # each model, device and file once
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
-    texts = (json.dumps([*common, *_fingerprint(point, *read)], sort_keys=True) for point in points)
-    keys = (hash_of(text.encode()) for text in texts)
-    return tuple(replace(point, seed=scenario.seed, key=key) for point, key in zip(points, keys, strict=True))
+    known: dict[int, Any] = {}  # points share their values: each model, device and file is read once
+    found = []
+    for point in points:
+        values = [getattr(point, axis) for axis in AXES]
+        known |= {id(value): _fingerprint(value, point.kind) for value in values if id(value) not in known}
+        text = json.dumps([*common, *(known[id(value)] for value in values)], sort_keys=True)
+        found.append(replace(point, seed=scenario.seed, key=hash_of(text.encode())))
+    return tuple(found)
 
 
 def device_of(device: Device) -> DeviceProfile:
@@ -188,43 +191,25 @@ def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
     yield from (tuple(family) for family in found.values() if len(family) > 1)
 
 
-def _fingerprint(
-    point: Point, file: Callable[[str], str], device: Callable[..., Any], rules: Callable[..., Any]
-) -> list[Any]:
-    """JSON values of everything that a point's results depend on, except what the whole study shares; files, devices
-    and rules are read by functions.
+def _fingerprint(value: Any, kind: StudyKind | None) -> Any:
+    """JSON value of everything that results depend on in the value of an axis.
 
     A zoo name counts as it is (the version of iossim defines it), a file by its contents. Weights beside an ONNX file
     do not count: no schedule depends on them.
     """
-    model, rewrite = point.model, point.rewrite
-    is_file = Path(model.model).suffix.lower() in (".onnx", ".json")
-    prices = file_of_cost_model(point.cost_model)
-    return [
-        file(model.model) if is_file else model.model,
-        model.model_dump(mode="json", exclude={"label", "model"}),
-        device(point.device.device, tuple(point.device.set.items()), point.kind),
-        point.batch,
-        point.dtype,
-        point.engine,
-        [point.cost_model, file(prices) if Path(prices).is_file() else ""],
-        point.search.model_dump(mode="json", exclude={"label"}),
-        rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
-        rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
-        *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
-        point.workspace.model_dump(mode="json", exclude={"label"}),
-        *(getattr(point, kind.axis.name).model_dump(mode="json", exclude={"label"}) for kind in KINDS),
-    ]
-
-
-def _device_print(device: str, changes: tuple[tuple[str, float], ...], kind: StudyKind | None) -> list[str]:
-    profile = device_of_kind(kind, Device(device=device, set=dict(changes)))
-    return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
-
-
-def _rules_print(names: str, unproved: bool) -> list[str]:
-    """Fingerprint of the rules' content, and of the used ones, which depend on the verdicts at hand."""
-    return [rule.hash for rule in trusted(rules_named(names), unproved)[0]]
+    told: Any = value.model_dump(mode="json", exclude={"label"}) if isinstance(value, Labelled) else [value]
+    if isinstance(value, Model) and Path(value.model).suffix.lower() in (".onnx", ".json"):
+        return told | {"model": _file_print(value.model)}
+    if isinstance(value, Device):
+        profile = device_of_kind(kind, value)
+        return [profile.name, hash_of(profile.model_dump_json().encode())]
+    if isinstance(value, Rewrite):
+        if not value.rewrites:
+            return None
+        used, *_ = trusted(rules_named(value.rules), value.unproved)  # they depend on the verdicts at hand
+        return told | {"rules": [rule.hash for rule in used]}
+    prices = file_of_cost_model(value) if isinstance(value, str) else ""
+    return [value, _file_print(prices)] if Path(prices).is_file() else told
 
 
 def _file_print(path: str) -> str:

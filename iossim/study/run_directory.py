@@ -85,7 +85,7 @@ class RunDirectory:
         check_writable(folder)
         # All that the rows of a study depend on; questions and words may change from one run to the next.
         parts = [[point.key, *point.labels.values()] for point in points]
-        key = hash_of(json.dumps([scenario.schedulers, scenario.cross_evaluate, parts]).encode())
+        key = hash_of(json.dumps([scenario.schedulers, parts]).encode())
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
         if known and not (folder / DONE).exists():
             raise OptionError(f"{folder} holds {known[0]} of something else; choose another folder with `out`")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
@@ -21,7 +21,7 @@ from iossim.study.axes import (
     AXES,
     CHOSEN,
     KINDS,
-    MEASURES,
+    METRICS,
     CostModelName,
     Device,
     MicroBatches,
@@ -52,24 +52,8 @@ class Published(Value):
     #: One sentence, with its figures.
     says: str
     source: str
-    #: A claim about the results with the same meaning, which holds or fails; or several that must all hold.
-    claim: (
-        Annotated[
-            Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)],
-            Discriminator(lambda given: LIST if isinstance(given, list) else MAPPING),
-        ]
-        | None
-    ) = None
-
-    @property
-    def claims(self) -> list[Question]:
-        return [] if self.claim is None else self.claim if isinstance(self.claim, list) else [self.claim]
-
-
-if TYPE_CHECKING:
-    _MeasureName = str
-else:
-    _MeasureName = Literal["active_warps", "peak_memory", *MEASURES]
+    #: Claims about the results with the same meaning, which must all hold.
+    claims: list[Question] = Field(default_factory=list)
 
 
 #: An axis along which schedules are also priced at other points.
@@ -105,10 +89,6 @@ class Scenario(Value):
     points: list[PointLabels] | None = Field(default=None, min_length=1)
     #: Schedulers that every point has; edge devices have the plans vanilla, horizontal and full, several devices full.
     schedulers: list[str] = Field(default_factory=lambda: list(scheduler_names()), min_length=1)
-    #: Price the schedules of each point at all others that differ in this axis alone: the specialisation matrix.
-    cross_evaluate: list[CrossAxis] = Field(default_factory=list)
-    #: Figures that the event-driven simulator, the memory planner or a guest adds; they take longer.
-    measures: list[_MeasureName] = Field(default_factory=list)
     #: Questions that the report answers first; a claim is one, too.
     questions: list[Question] = Field(default_factory=list)
     published: list[Published] = Field(default_factory=list)
@@ -124,6 +104,26 @@ class Scenario(Value):
         if "schedulers" not in self.model_fields_set and (kind := self.kind) is not None:
             object.__setattr__(self, "schedulers", list(kind.schedulers(getattr(self, kind.axis.field))))
         return self
+
+    @property
+    def asked(self) -> list[Question]:
+        """Questions, and the claims of publications."""
+        return [*self.questions, *(claim for each in self.published for claim in each.claims)]
+
+    @property
+    def cross_evaluate(self) -> list[CrossAxis]:
+        """Axes that claims of specialisation are about: schedules are also priced at all other points that differ in
+        one of these alone.
+        """
+        return list(dict.fromkeys(each.specialised_for for each in self.asked if each.specialised_for))
+
+    @property
+    def measures(self) -> list[str]:
+        """What makes the figures that are asked for, if not every study has them: the event-driven simulator, the
+        memory planner, or a guest.
+        """
+        asked = sorted(set().union(*(each.metrics for each in self.asked)))
+        return [measure for measure in dict.fromkeys(METRICS[name].measure for name in asked) if measure]
 
     @property
     def kind(self) -> StudyKind | None:

@@ -57,13 +57,12 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
         for index, name in enumerate(getattr(scenario, field) or ()):
             if name not in known:
                 yield Fault((field, index), f"{what.format(name)}; {did_you_mean(name, known)}")
-    for field in ("schedulers", "cross_evaluate", "measures"):
-        yield from _twice(getattr(scenario, field), field)
+    yield from _twice(scenario.schedulers, "schedulers")
     yield from _twice(list(map(in_words, scenario.questions)), "questions")
 
 
 def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
-    """Faults of a study of its kind of devices: axes and measures that these lack, and values that they do not take."""
+    """Faults of a study of its kind of devices: axes that these lack, and values that they do not take."""
     if (kind := scenario.kind) is None:
         return
     own = kind.axis
@@ -76,9 +75,6 @@ def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
     for axis in AXES.values():
         if not axis.of_all_kinds and list(map(label_of, getattr(scenario, axis.field))) != [axis.usual]:
             yield Fault((axis.field,), f"says nothing of {kind.plural}; {others}")
-    for field in ("cross_evaluate", "measures"):
-        if getattr(scenario, field):
-            yield Fault((field,), f"is of GPUs and processors; {others}")
     for device in scenario.devices:
         for index, each in enumerate(listed):
             yield from _asked((own.field, index), kind.check, device.device, device.set, each)
@@ -96,30 +92,19 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
         yield Fault(() if scenario.points is None else ("points",), str(error))
         return
     labels = labels_of(scenario)
-    for index, crossed in enumerate(scenario.cross_evaluate):
-        if len(labels[crossed]) < 2:
-            reason = f"{crossed!r} has one value, so that there is nothing to price its schedules at"
-            remedy = f"give {AXES[crossed].field} another, or leave it out"
-            yield Fault(("cross_evaluate", index), f"{reason}; {remedy}")
-    if scenario.cross_evaluate and any(workspace.limit for workspace in scenario.workspace):
-        yield Fault(("cross_evaluate",), "prices schedules without a limit on workspace; leave it or the limits out")
-    yield from _faults_of_sentences(scenario, labels)
-
-
-def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
-    """Faults of questions and claims: unknown labels, and metrics that are not made."""
     for index, asked in enumerate(scenario.questions):
         yield from _faults_of_question(asked, scenario, labels, ("questions", index))
     for index, published in enumerate(scenario.published):
-        for claim in published.claims:
-            place = ("published", index, "claim")
-            yield from _faults_of_question(claim, scenario, labels, place)
+        for place, claim in enumerate(published.claims):
+            location = ("published", index, "claims", place)
+            yield from _faults_of_question(claim, scenario, labels, location)
             if not claim.is_claim:
                 remedy = "add 'expect: LABEL', or a bound as 'at_least: 1.1'"
-                yield Fault(place, f"this is a question, and a claim holds or does not; {remedy}")
+                yield Fault(location, f"this is a question, and a claim holds or does not; {remedy}")
 
 
 def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels, place: Location) -> Iterator[Fault]:
+    """Faults of a question or claim: unknown labels, and figures that the study cannot have."""
     try:
         place_of(asked.of, labels), place_of(asked.over, labels)
         if asked.expect is not None:
@@ -135,16 +120,22 @@ def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels, pla
                     )
     except ScenarioError as error:
         yield Fault(place, str(error))
+    kind = scenario.kind
     for name in sorted(asked.metrics):
-        metric = METRICS[name]
-        kind = KIND_OF_METRIC.get(name)
-        if kind is not None and kind is not scenario.kind:
-            yield Fault(place, f"{name} is known of {kind.plural} alone; leave it out")
-        elif metric.measure and metric.measure not in scenario.measures:
-            reason = f"{name} is known only where it is asked for; write 'measures: [{metric.measure}]'"
-            yield Fault(place, reason)
-    if asked.specialised_for and asked.specialised_for not in scenario.cross_evaluate:
-        yield Fault(place, f"no schedules are priced across; write 'cross_evaluate: [{asked.specialised_for}]'")
+        own = KIND_OF_METRIC.get(name)
+        if own is not None and own is not kind:
+            yield Fault(place, f"{name} is known of {own.plural} alone; leave it out")
+        elif kind is not None and METRICS[name].measure:
+            yield Fault(place, f"{name} is known of GPUs and processors alone; leave it out")
+    if (axis := asked.specialised_for) is None:
+        return
+    if kind is not None:
+        yield Fault(place, f"schedules of {kind.plural} are priced at their own points alone; leave it out")
+    elif len(labels[axis]) < 2:
+        reason = f"{axis!r} has one value, so that there is nothing to price its schedules at"
+        yield Fault(place, f"{reason}; give {AXES[axis].field} another, or leave it out")
+    elif any(workspace.limit for workspace in scenario.workspace):
+        yield Fault(place, "schedules are priced elsewhere without a limit on workspace; leave it or the limits out")
 
 
 def _model(model: Model) -> None:

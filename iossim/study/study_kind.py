@@ -89,7 +89,7 @@ class Metric:
     column: Column | None = None
     #: Unit when another figure is given per this one.
     per: str = ""
-    #: Entry of a scenario's ``measures`` that makes it; empty where every study has it.
+    #: What makes it where it is asked for; empty where every study has it.
     measure: str = ""
 
 
@@ -130,7 +130,7 @@ class StudyKind:
 
 @dataclass(frozen=True)
 class Measure:
-    """Figures of GPUs and processors that a guest adds where a scenario's ``measures`` names them."""
+    """Figures of GPUs and processors that a guest adds where a question asks for them."""
 
     metrics: tuple[Metric, ...]
     #: Their values at a point, an :class:`~iossim.study.evaluate.EvaluationContext`; raises an IossimError.

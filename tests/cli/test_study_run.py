@@ -58,7 +58,9 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table() -> None:
     study = small_study(
         devices=[Device(device="t4")],
         questions=[Question(best="scheduler", for_each=["batch"])],
-        published=[Published(says="It is best.", source="a book", claim=Question(best="scheduler", expect="ios-both"))],
+        published=[
+            Published(says="It is best.", source="a book", claims=[Question(best="scheduler", expect="ios-both")])
+        ],
     )
     write_scenario(study, Path("small.yaml"))
     lines = printed(f"study run small.yaml --out out {QUIET}").splitlines()

@@ -118,7 +118,7 @@ BASE: dict[str, Any] = {
     "devices": [{"device": "t4", "set": {"dram_gbps": 100}}],
     "batch_sizes": [2],
     "schedulers": ["sequential", "ios-both"],
-    "measures": ["active_warps", "peak_memory"],
+    "questions": [{"metric": "active_warps"}, {"metric": "peak_memory_mib"}],
 }
 PROGRAM = """
 import json, sys
@@ -130,7 +130,7 @@ print(*[point.key for point in points_of(Scenario.model_validate(json.loads(sys.
 
 def test_keys_are_equal_across_processes_and_hash_seeds(tmp_path: Path) -> None:
     keys = [point.key for point in points_of(Scenario.model_validate({**BASE, "batch_sizes": [1, 2]}))]
-    given_data = json.dumps({**BASE, "batch_sizes": [1, 2], "measures": ["peak_memory", "active_warps"]})
+    given_data = json.dumps({**BASE, "batch_sizes": [1, 2], "questions": BASE["questions"][::-1]})
     for seed in {"0", "1"} - {os.environ.get("PYTHONHASHSEED", "1")}:
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run(
@@ -162,7 +162,7 @@ def test_keys_are_equal_across_processes_and_hash_seeds(tmp_path: Path) -> None:
         {"searches": [{"max_groups": 4}]},
         {"searches": [{"stages": "paper"}]},
         {"schedulers": ["sequential", "ios-merge"]},
-        {"measures": ["active_warps"]},
+        {"questions": [{"metric": "active_warps"}]},
         {"seed": 1},
     ],
 )
@@ -180,7 +180,7 @@ def test_a_key_does_not_depend_on_names_words_or_what_stands_beside() -> None:
         "devices": [{"device": "t4", "set": {"dram_bandwidth_gbps": 100.0}, "label": "slow"}],
         "searches": [{"label": "everything"}],
         "schedulers": ["ios-both", "sequential"],
-        "questions": [{"best": "model"}],
+        "questions": [{"best": "model"}, *BASE["questions"]],
         "batch_sizes": [1, 2],
     }
     assert base.key in {point.key for point in points_of(Scenario.model_validate({**BASE, **others}))}

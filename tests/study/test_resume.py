@@ -26,7 +26,7 @@ from iossim.study.study_run import DEFECTS, StudyRun
 from iossim.study.sweep import run_study
 from iossim.tasks.task import Task
 
-SCENARIO = small_study(searches=[Search(), Search(max_groups=2), Search(max_group_size=1)], cross_evaluate=["batch"])
+SCENARIO = small_study(searches=[Search(), Search(max_groups=2), Search(max_group_size=1)], crossed=["batch"])
 POINTS = 2 * 2 * 3
 
 
@@ -127,12 +127,12 @@ def test_other_questions_are_answered_from_what_is_there(
     undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
 ) -> None:
     shutil.copytree(undisturbed.folder, tmp_path / "run")
-    asked = SCENARIO.model_copy(update={"questions": [Question(best="device")]})
+    asked = SCENARIO.model_copy(update={"questions": [Question(best="device"), Question(specialised_for="batch")]})
     told: list[tuple[int, int]] = []
     run = run_study(asked, tmp_path / "run", workers=1, resume=True, progress=lambda *counts: told.append(counts))
     assert not evaluated
     assert told == [(2 * POINTS, 2 * POINTS)]
-    assert [answer.question for answer in run.results.answers] == ["Which device has the lowest latency?"]
+    assert run.results.answers[0].question == "Which device has the lowest latency?"
 
 
 def test_taken_folders_are_refused(undisturbed: StudyRun, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
 
 def test_so_does_a_price_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "reprice", broken)
-    study = small_study(batch_sizes=[1], schedulers=["sequential", "greedy"], cross_evaluate=["device"])
+    study = small_study(batch_sizes=[1], schedulers=["sequential", "greedy"], crossed=["device"])
     run = run_study(study, tmp_path / "run", workers=1)
     reasons = {price.reason for price in run.results.cross}
     (kept,) = (tmp_path / "run" / DEFECTS).iterdir()

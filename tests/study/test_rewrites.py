@@ -61,7 +61,7 @@ def test_rows_for_each(tmp_path: Path) -> None:
 def test_chosen_joins_are_those_of_a_comparison(tmp_path: Path) -> None:
     given = {"devices": ["t4"], "schedulers": ["sequential", "ios-both"], "batch_sizes": [1, 4], "name": "joins"}
     models = [{"model": "squeezenet", "units": "model"}, {"model": "squeezenet", "label": "chosen"}]
-    asked = Scenario.model_validate({**given, "models": models, "cross_evaluate": ["batch"]})
+    asked = Scenario.model_validate({**given, "models": models, "questions": [{"specialised_for": "batch"}]})
     run = run_study(asked, tmp_path / "run", workers=1)
     found = {(row.model, row.scheduler): row for row in run.results.rows if row.batch == 1}
     told = {row.scheduler: row for row in api.compare("squeezenet", "t4", schedulers=given["schedulers"]).rows}
@@ -99,7 +99,7 @@ def test_a_graph_for_one_device_runs_on_another(tmp_path: Path, monkeypatch: pyt
         "devices": ["v100-sxm2", "k80"],
         "schedulers": ["sequential"],
         "rewrites": ["none", {**RULES, "scheduler": "sequential", "label": "rewritten"}],
-        "cross_evaluate": ["device"],
+        "questions": [{"specialised_for": "device"}],
     }
     scenario = Scenario.model_validate(study)
     results = run_study(scenario, tmp_path / "run", workers=1).results
@@ -189,7 +189,7 @@ LIMITED: dict[str, Any] = {
     "batch_sizes": [8],
     "workspace": ["none", {"limit": "1MiB", "policy": "power-of-two"}, {"total": "4MiB", "policy": "power-of-two", "label": "in all"}],
     "schedulers": ["sequential"],
-    "measures": ["micro_batches"],
+    "questions": [{"metric": "micro_batch_gain"}],
 }  # fmt: skip
 
 

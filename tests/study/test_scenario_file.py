@@ -33,8 +33,8 @@ cost_models: [simulator]
 searches: [{max_group_size: 3, max_groups: 8}]
 workspace: [none]
 schedulers: [sequential, ios-both]
-cross_evaluate: [batch]
-measures: [active_warps]
+rewrites: [none]
+micro_batches: [1]
 questions:
   - {metric: latency_ms, at_most: 10}
   # The next one is no claim.
@@ -42,7 +42,7 @@ questions:
 published:
   - says: It is faster
     source: somewhere
-    claim: {best: scheduler, expect: ios-both}
+    claims: [{best: scheduler, expect: ios-both}]
 seed: 3
 """
 
@@ -110,21 +110,24 @@ MALFORMED: list[tuple[Any, ...]] = [
     (changed("workspace: [none]", "points: [{model: squeezenet, device: {device: t4}, batch: 8}]"), 16, "points[0].device", "is a mapping"),
     (changed("[sequential, ios-both]", "[sequential, ios]"), 17, "schedulers[1]", "unknown scheduler", "did you mean 'ios-both'?"),
     (changed("[sequential, ios-both]", "[]"), 17, "schedulers", "is empty", "leave the field out"),
-    (changed("[1, 8]", "[1]"), 18, "cross_evaluate[0]", "'batch' has one value", "give batch_sizes another"),
+    (changed("[1, 8]", "[1]").replace("at_most: 10}", "at_most: 10}\n  - {specialised_for: batch}"), 22, "questions[1]", "'batch' has one value", "give batch_sizes another"),
+    (changed("workspace: [none]", "cross_evaluate: [batch]"), 16, "cross_evaluate", "is no longer a field", "{specialised_for: batch}"),
+    (changed("workspace: [none]", "measures: [active_warps]"), 16, "measures", "is no longer a field", "{metric: active_warps}"),
     (changed("metric: latency_ms", "metric: latncy_ms"), 21, "questions[0].metric", "no metric", "did you mean 'latency_ms'?"),
     (changed("at_most: 10", "atmost: 10"), 21, "questions[0].atmost", "not known", "did you mean 'at_most'?"),
     (changed("at_most: 10", "at_most: []"), 21, "questions[0].at_most", "is a list", "write a number"),
     (changed("at_most: 5", "at_mst: 5"), 23, "questions[1].having.latency_ms.at_mst", "not known", "did you mean 'at_most'?"),
     (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[1]", "is 'smallest device under 5 ms'", "write a mapping of fields"),
     (changed("{metric: latency_ms, at_most: 10}", "latency_ms <= 10"), 21, "questions[0]", "write a mapping of fields"),
-    (changed("{best: scheduler, expect: ios-both}", "{best: scheduler}"), 27, "published[0].claim", "this is a question", "add 'expect: LABEL'"),
+    (changed("{best: scheduler, expect: ios-both}", "{best: scheduler}"), 27, "published[0].claims[0]", "this is a question", "add 'expect: LABEL'"),
     (changed("seed: 3", "plots: [speedups]"), 28, "plots[0]", "plot 'speedups' is not known", "did you mean 'speedup'?"),
     (changed("seed: 3", "seed: -3"), 28, "seed", "is -3", "give at least 0"),
     (changed("[1, 8]", str(list(range(1, 3001)))).replace("[fp32]", "[fp32, tf32, fp16, bf16, int8]").replace("[paper]", "[paper, graph]"), 1, "", "120,000 points", "shorten the lists"),
     (changed("[1, 8]", "[1, yes]"), 11, "batch_sizes[1]", "is true", "write a whole number"),
     (changed("450", "fast"), 10, "devices[1].set.dram_gbps", "'fast'", "write a number"),
-    (changed("    claim:", "    claims:"), 27, "published[0].claims", "not known", "did you mean 'claim'?"),
-    (changed("{best: scheduler, expect: ios-both}", "[{best: scheduler, expect: ios-both}, {metric: speedup}]"), 27, "published[0].claim", "this is a question"),
+    (changed("    claims:", "    claim:"), 27, "published[0].claim", "is no longer a field", "write 'claims'"),
+    (changed("    claims:", "    clams:"), 27, "published[0].clams", "not known", "did you mean 'claims'?"),
+    (changed("{best: scheduler, expect: ios-both}", "{best: scheduler, expect: ios-both}, {metric: speedup}"), 27, "published[0].claims[1]", "this is a question"),
 ]  # fmt: skip
 
 
@@ -174,8 +177,7 @@ ASKED_TOO_MUCH = {
     "workspace: ['64']": "'64' is not a size; say 64MiB",
     "workspace: [8MiB, 8MiB]": "is there twice",
     "workspace: [{total: 8, policy: all}]": "workspace[0].total",
-    "questions: [{metric: micro_batch_gain}]": "write 'measures: [micro_batches]'",
-    "workspace: [8MiB]\nbatch_sizes: [1, 2]\ncross_evaluate: [batch]": "without a limit on workspace",
+    "workspace: [8MiB]\nbatch_sizes: [1, 2]\nquestions: [{specialised_for: batch}]": "without a limit on workspace",
     "dataflow: [priority]": "device 't4' is no edge device",
     "questions: [{metric: shared_mib}]": "shared_mib is known of edge devices alone",
 }
@@ -188,7 +190,8 @@ EDGE = {
     "dataflow: [{devices: 2}]\nschedulers: [vanilla, full]": "unknown scheduler 'vanilla'; known: full",
     "dataflow: [priority]\nschedulers: [greedy]": "unknown scheduler 'greedy'",
     "dataflow: [priority]\nengines: [graph]": "field engines: says nothing of edge devices",
-    "dataflow: [priority]\nmeasures: [peak_memory]": "field measures",
+    "dataflow: [priority]\nquestions: [{metric: peak_memory_mib}]": "is known of GPUs and processors alone",
+    "dataflow: [priority]\nquestions: [{specialised_for: batch}]": "are priced at their own points alone",
     "dataflow: [priority, {policy: priority}]": "is there twice",
 }
 

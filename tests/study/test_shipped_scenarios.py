@@ -41,7 +41,7 @@ def test_a_scenario_is_complete_and_makes_points(name: str) -> None:
         device_of_kind(scenario.kind, device)
     for published in scenario.published:
         assert published.source.startswith(("IOS thesis, ", "MetaFlow, ", "u-cuDNN, ", "Xenos, "))
-        assert published.claim
+        assert published.claims
     first, *_ = scenario_path(name).read_text(encoding="utf-8").splitlines()
     assert first == f"{MODELINE}../docs/schemas/scenario.json"
     assert (Path(__file__).parents[2] / "docs/schemas/scenario.json").is_file()
@@ -65,7 +65,7 @@ def test_the_automatic_engine_is_that_of_each_device(tmp_path: Path) -> None:
         "devices": ["v100-sxm2", "h100-sxm"],
         "schedulers": ["greedy"],
     }
-    scenario = Scenario.model_validate(given | {"measures": ["active_warps"]})
+    scenario = Scenario.model_validate(given | {"questions": [{"metric": "active_warps"}]})
     found = {
         engine: run_study(scenario.model_copy(update={"engines": [engine]}), tmp_path / engine, workers=1).results.rows
         for engine in ("auto", "paper", "graph")

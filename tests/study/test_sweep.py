@@ -33,7 +33,7 @@ from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun
 from iossim.study.sweep import run_study
 
-SCENARIO = small_study(("ios_sample", "squeezenet"), cross_evaluate=["device", "batch"], units="model")
+SCENARIO = small_study(("ios_sample", "squeezenet"), crossed=["device", "batch"], units="model")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,9 @@ def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:
 
 def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run: StudyRun, tmp_path: Path) -> None:
     assert all(row.active_warps is None and row.peak_memory_mib is None for row in run.results.rows)
-    scenario = small_study(devices=[Device(device="v100-sxm2")], measures=["peak_memory", "active_warps"])
+    scenario = small_study(
+        devices=[Device(device="v100-sxm2")], questions=[{"metric": "peak_memory_mib"}, {"metric": "active_warps"}]
+    )
     run = run_study(scenario, tmp_path / "measured", workers=1)
     row = rows_at(run, "ios_sample", "v100-sxm2", 8)["ios-both"]
     network = iossim.load("ios_sample", batch=8)
@@ -138,7 +140,7 @@ class _Backwards:
 
 
 def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scenario = small_study(cross_evaluate=["device", "batch"])
+    scenario = small_study(crossed=["device", "batch"])
     run_study(scenario, tmp_path / "forwards", workers=1)
 
     @contextmanager
@@ -169,7 +171,7 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
         devices=[Device(device="v100-sxm2")],
         batch_sizes=[1],
         cost_models=["simulator", f"table:{tmp_path / 'prices.json'}"],
-        cross_evaluate=["device"],
+        crossed=["device"],
     )
     rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert len(rows) == 2 * 2 * len(scheduler_names())
@@ -204,7 +206,9 @@ def test_a_cpu_has_rows_without_power_or_warps(tmp_path: Path) -> None:
     profile = tmp_path / "cpu.yaml"
     profile.write_text(cpu().model_dump_json())
     scenario = small_study(
-        devices=[Device(device=str(profile))], batch_sizes=[1], measures=["active_warps", "peak_memory"]
+        devices=[Device(device=str(profile))],
+        batch_sizes=[1],
+        questions=[{"metric": "peak_memory_mib"}, {"metric": "active_warps"}],
     )
     rows = run_study(scenario, tmp_path / "run", workers=1).results.rows
     assert {row.status for row in rows} == {"ok"}, rows[0].reason
@@ -300,7 +304,7 @@ def test_a_note_is_logged_once_whoever_does_the_work(
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed; pip install 'iossim[cluster]'")
 
-ON_DASK = small_study(cross_evaluate=["device"])
+ON_DASK = small_study(crossed=["device"])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

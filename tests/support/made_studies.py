@@ -19,8 +19,10 @@ SCHEDULERS = ("sequential", "greedy", "ios-both")
 _WORTH = {"sequential": 1.0, "greedy": 1.12, "ios-both": 1.4}
 
 
-def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) -> Scenario:
-    """Two devices and two batch sizes of a network, all schedulers."""
+def small_study(
+    models: Iterable[str | Model] = ("ios_sample",), crossed: Iterable[str] = (), **fields: Any
+) -> Scenario:
+    """Two devices and two batch sizes of a network, all schedulers, which are priced across the axes ``crossed``."""
     given: dict[str, Any] = {
         "name": "small",
         "models": [Model(model=each) if isinstance(each, str) else each for each in models],
@@ -28,7 +30,11 @@ def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) 
         "batch_sizes": [1, 8],
         "questions": [{"smallest": "device", "having": {"latency_ms": {"at_most": 5}}}],
     }
-    return Scenario(**{**given, **fields})
+    return Scenario(**_crossed({**given, **fields}, crossed))
+
+
+def _crossed(given: dict[str, Any], axes: Iterable[str]) -> dict[str, Any]:
+    return given | {"questions": [*given.get("questions", []), *({"specialised_for": axis} for axis in axes)]}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -37,8 +43,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
-def made_scenario(**changes: Any) -> Scenario:
-    """Two models on one device at one batch size, unless changed."""
+def made_scenario(crossed: Iterable[str] = (), **changes: Any) -> Scenario:
+    """Two models on one device at one batch size, unless changed; priced across the axes ``crossed``."""
     fields: dict[str, Any] = {
         "name": "made",
         "title": "A made-up study",
@@ -47,7 +53,7 @@ def made_scenario(**changes: Any) -> Scenario:
         "devices": [Device(device="v100-sxm2")],
         "schedulers": list(SCHEDULERS),
     }
-    return Scenario(**{**fields, **changes})
+    return Scenario(**_crossed({**fields, **changes}, crossed))
 
 
 def made_run(folder: Path, scenario: Scenario | None = None, failed: int | None = None, **row_changes: Any) -> StudyRun:
@@ -67,7 +73,7 @@ def made_run(folder: Path, scenario: Scenario | None = None, failed: int | None 
     answers += [
         Answer(question=each.says, answer="Here it is 1.4.", holds=True, source=each.source, rows=[0, 1])
         for each in scenario.published
-        if each.claim
+        if each.claims
     ]
     search_s = {(row.point, row.scheduler): 0.01 * (1 + row.point) for row in rows}
     environment = {"iossim": "0", "attempts": [{"command": ["iossim", "study", "run", "made"], "workers": 2}]}
@@ -76,7 +82,7 @@ def made_run(folder: Path, scenario: Scenario | None = None, failed: int | None 
 
 def published(says: str = "It is 1.5 times as fast.", is_claimed: bool = True) -> Published:
     claim = Question(metric="speedup", of="ios-both", at_least=1.3)
-    return Published(says=says, source="a thesis, figure 1", claim=claim if is_claimed else None)
+    return Published(says=says, source="a thesis, figure 1", claims=[claim] if is_claimed else [])
 
 
 def searches() -> list[Search]:

@@ -172,7 +172,7 @@ def report(run: StudyRun) -> str:
         same=layout.fixed_in_words(results.rows),
         command=study_command(run),
         beside=_BESIDE,
-        environment=_environment(run.environment),
+        environment=json.dumps(run.environment, indent=1),
         scenario=scenario.model_dump_json(indent=1, exclude_defaults=True),
         style=_file("page.css", "iossim.report"),
         scripts="\n".join(_file(f"page/{name}") for name in _SCRIPTS),
@@ -218,17 +218,6 @@ def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
     first = {row.reason: f"{layout.point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}
     counts = Counter(row.reason for row in failed).most_common(_MOST_FAILURES)
     return [(count, reason, first[reason]) for reason, count in counts]
-
-
-def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
-    if isinstance(values, dict):
-        return [fact for key, value in values.items() for fact in _environment(value, f"{name} {key}".strip())]
-    if isinstance(values, list) and any(isinstance(value, dict) for value in values):
-        named = ((f"{name.rstrip('s')} {place}", value) for place, value in enumerate(values, 1))
-        return [fact for each, value in named for fact in _environment(value, each)]
-    if isinstance(values, list):
-        values = " ".join(map(str, values))
-    return [{"name": name.replace("_", " "), "value": str(values)}]
 
 
 @notebook.parts.register

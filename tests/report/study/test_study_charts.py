@@ -60,8 +60,8 @@ def fields(spec: Any) -> set[str]:
         ({"batch_sizes": [1, 8, 32], "schedulers": ["ios-both"]}, ["batch", "blocks", "kinds"]),
         ({"devices": devices(8)}, ["overview", "speedup", "latency", "blocks", "kinds"]),
         ({"devices": devices(3), "batch_sizes": [1, 8]}, ["speedup", "latency", "blocks", "kinds"]),
-        ({"batch_sizes": [1, 16, 32], "cross_evaluate": ["batch"]}, ["speedup", "batch", "batch_specialisation", "blocks", "kinds"]),
-        ({"devices": devices(2), "cross_evaluate": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
+        ({"batch_sizes": [1, 16, 32], "crossed": ["batch"]}, ["speedup", "batch", "batch_specialisation", "blocks", "kinds"]),
+        ({"devices": devices(2), "crossed": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
         ({"devices": devices(3), "questions": [Question(at_most=5)]}, ["devices", "speedup", "latency", "blocks", "kinds"]),
         ({"searches": searches()}, ["speedup", "latency", "pruning", "blocks", "kinds"]),
         ({"plots": ["kinds", "speedup"]}, ["kinds", "speedup"]),
@@ -126,7 +126,7 @@ UNITS = (
 def test_every_kind_of_figure_is_told_has_units_and_reads_what_its_records_have(name: str) -> None:
     scenario = made_scenario(
         models=[Model(model="squeezenet")], devices=devices(2), batch_sizes=[1, 8, 32], searches=searches(),
-        cross_evaluate=["device", "batch"], rewrites=alphas(),
+        crossed=["device", "batch"], rewrites=alphas(),
     )  # fmt: skip
     measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
     drawn = figure(made_run(HERE, scenario, **measured, rules={"merge-convs": 3, "drop-relu": 1}), name)
@@ -236,7 +236,7 @@ def test_what_is_asked_for_is_a_line() -> None:
 
 
 def test_the_diagonal_of_a_matrix_is_of_the_rows() -> None:
-    run = made_run(HERE, made_scenario(batch_sizes=[1, 16, 32], cross_evaluate=["batch"]))
+    run = made_run(HERE, made_scenario(batch_sizes=[1, 16, 32], crossed=["batch"]))
     drawn = figure(run, "batch_specialisation")
     assert len(drawn.records) == 2 * 3 * 3 * len(SCHEDULERS)
     own = [record for record in drawn.records if record["own"]]

@@ -32,7 +32,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         small_study(
             ("squeezenet",),
             devices=[Device(device="v100-sxm2"), Device(device="t4")],
-            cross_evaluate=["device"],
+            crossed=["device"],
             questions=[
                 Question(smallest="device", having={"latency_ms": Range(at_most=5)}),
                 Question(best="scheduler", for_each=["device", "batch"]),
@@ -47,7 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             devices=[Device(device="v100-sxm2"), Device(device="a-gpu-with-a-rather-long-name (dram_gbps=450)")],
             batch_sizes=[1, 8, 32],
             searches=searches(),
-            cross_evaluate=["batch", "device"],
+            crossed=["batch", "device"],
             questions=[Question(metric="speedup"), Question(best="device"), Question(at_most=5)],
             published=[published(), published("It helps.", is_claimed=False)],
         ),

@@ -159,9 +159,7 @@ def test_the_page_is_the_same_each_time(real: StudyRun, tmp_path: Path) -> None:
 
 def test_two_thousand_points_stay_small(tmp_path: Path) -> None:
     devices = [Device(device=f"gpu-{number}") for number in range(50)]
-    scenario = made_scenario(
-        devices=devices, batch_sizes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], cross_evaluate=["batch"]
-    )
+    scenario = made_scenario(devices=devices, batch_sizes=[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], crossed=["batch"])
     run = made_run(tmp_path, scenario)
     assert len(run.results.rows) == 3000
     # Of the six megabytes one is for the libraries.
@@ -253,7 +251,7 @@ def test_points_that_can_be_run_again_have_timelines_and_rooflines(real: StudyRu
 
 @pytest.mark.parametrize(("kind", "magic"), [("svg", b"<svg"), ("png", b"\x89PNG")])
 def test_pictures_are_drawn_without_a_browser(tmp_path: Path, kind: Any, magic: bytes) -> None:
-    run = made_run(tmp_path, made_scenario(batch_sizes=[1, 32], cross_evaluate=["batch"], searches=searches()[:2]))
+    run = made_run(tmp_path, made_scenario(batch_sizes=[1, 32], crossed=["batch"], searches=searches()[:2]))
     drawn = figures(run, ["speedup", "batch_specialisation"] if kind == "svg" else ["pruning"])
     files = picture_files(drawn, kind)
     assert all(re.fullmatch(rf"[a-z_]+(-[\w.=-]+)*\.{kind}", name) for name in files)
