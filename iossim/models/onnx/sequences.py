@@ -10,7 +10,6 @@ read only empty tensors are folded, concats drop them, and splits do not produce
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -35,29 +34,10 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
-def without_empty(node: NodeProto, known: Known) -> list[NodeProto]:
-    """The nodes that replace a concat with empty terms among others, or a split into empty parts; else none."""
-    if not is_standard(node.domain):
+def without_empty_parts(node: NodeProto, known: Known) -> list[NodeProto]:
+    """The nodes that replace a split into empty parts among others; none for any other node."""
+    if node.op_type != "Split" or not is_standard(node.domain):
         return []
-    if node.op_type == "Concat":
-        return _concat_without(node, known)
-    return _split_without(node, known) if node.op_type == "Split" else []
-
-
-def _concat_without(node: NodeProto, known: Known) -> list[NodeProto]:
-    axis = attributes_of(node).get("axis", 1)
-    terms = [known.types[value] for value in node.input]
-    kept = [value for value, term in zip(node.input, terms, strict=True) if not is_empty(term)]
-    others = {tuple(np.delete(term.shape, axis)) for term in terms if -len(term.shape) <= axis < len(term.shape)}
-    if not kept or len(kept) == len(terms) or len(others) > 1:  # if the terms do not fit each other, the op reports it
-        return []
-    joined = deepcopy(node)
-    del joined.input[:]
-    joined.input.extend(kept)
-    return [joined]
-
-
-def _split_without(node: NodeProto, known: Known) -> list[NodeProto]:
     attributes, x = attributes_of(node), known.types[node.input[0]]
     given = node.input[1] if len(node.input) > 1 else ""
     sizes = known.parameter(given).reshape(-1).tolist() if given in known.constants else attributes.get("split", [])

@@ -21,6 +21,7 @@ from iossim.ir.onnx_node import NONSENSE, nodes_within, operands
 from iossim.ir.onnx_spelling import NotCoveredError
 from iossim.ir.op import Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
+from iossim.ir.ops.slice import Concat
 from iossim.ir.types import TensorType
 from iossim.models.onnx import attentions, fused_operators, quantised_operators
 from iossim.models.onnx.bodies import OPSET, Written, written_by
@@ -31,7 +32,7 @@ from iossim.models.onnx.folding import OperatorSet, can_fold, declared_types, li
 from iossim.models.onnx.grouped_products import DOMAIN, is_own, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
-from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty
+from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty_parts
 from iossim.models.onnx.shapes import runs_to_write_out, written_out
 
 #: The domain of ONNX Runtime's own operators.
@@ -236,7 +237,7 @@ class _Importer:
         if self._sequences.takes(node, inputs):
             return self._sequences.taken_apart(node, name, self._known, opset)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
-        written = written_by(bodies, node, name, self._known, opset) or without_empty(node, self._known)
+        written = written_by(bodies, node, name, self._known, opset) or without_empty_parts(node, self._known)
         return written or einsum_written_out(node, name, self._known) or None
 
     def _body(self, at: _Reading) -> list[NodeProto]:
@@ -318,6 +319,8 @@ class _Importer:
         else:
             op, data = op_class.from_onnx(node_view(node, name, self._known, opset))
         made = op.infer(self._known.types_of(data))
+        if isinstance(op, Concat):
+            data = tuple(value for value in data if not is_empty(self._types[value])) or data
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
                 f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"

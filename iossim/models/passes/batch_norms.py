@@ -23,7 +23,7 @@ from iossim.ir.ops.reshape import Expand, Pad, Reshape
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import DType, TensorType
 from iossim.models.passes.graph_pass import local_pass, with_nodes
-from iossim.models.passes.simplification import RetypedConstant, folded
+from iossim.models.passes.simplification import Derived, RetypedConstant, folded
 
 #: A multiplier and a shift, in fp32, of one number per channel each.
 _Affine = tuple[Constant, Constant]
@@ -89,13 +89,10 @@ def layer_scale_folding(graph: Graph, scale: Node, constants: dict[str, Constant
     nodes = _scaled(graph, data, factors[0]) if is_known else []
     made: dict[str, list[Node]] = {scale.name: []} if nodes else {}
     for node in nodes:
-        vector = folded(Reshape((constants[factors[0]].type.elements,)), constants[factors[0]])
-        weight = next(value for value in node.inputs if value in constants)
-        name = free_name(f"{node.name}.scaled", {*graph.types, *constants})
-        constants[name] = folded(Mul(), constants[weight], vector)
-        inputs = tuple(name if value == weight else value for value in node.inputs)
-        outputs = scale.outputs if node is nodes[0] else node.outputs
-        made[node.name] = [replace(node, inputs=inputs, outputs=outputs)]
+        scaled = Derived(graph.types, constants, f"{node.name}.scaled")
+        vector = scaled.add(Reshape((graph.types[factors[0]].elements,)), factors[0])
+        inputs = tuple(scaled.add(Mul(), each, vector) if each in graph.constants else each for each in node.inputs)
+        made[node.name] = [replace(node, inputs=inputs, outputs=scale.outputs if node is nodes[0] else node.outputs)]
     return made
 
 

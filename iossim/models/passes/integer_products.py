@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import FP8, DType
 from iossim.models.passes.graph_pass import local_pass
-from iossim.models.passes.simplification import dead_op_elimination, is_constant
+from iossim.models.passes.simplification import Derived, dead_op_elimination, is_constant
 
 _BYTES = (DType.INT8, DType.UINT8)
 
@@ -123,12 +124,16 @@ def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
 
 @dataclass
 class _Rewriting:
-    """One product that is being rewritten; ``before`` are the nodes inserted before it."""
+    """One product that is being rewritten."""
 
     graph: Graph
     node: Node
     constants: dict[str, Constant]
-    before: list[Node] = field(default_factory=list)
+
+    @cached_property
+    def parts(self) -> Derived:
+        """Its parts besides itself, and their constants."""
+        return Derived(self.graph.types, self.constants, f"{self.node.name}.part")
 
     def made(self) -> dict[str, list[Node]]:
         """The nodes in place of others by the names of those: none if their work is done elsewhere."""
@@ -160,9 +165,9 @@ class _Rewriting:
             return self._scaled(IntegerConv(*astuple(op)), x, w, bias, 1)
         biases = []
         if bias is not None:
-            units = self._add("scales", Mul(), x.scale, w.scale)
-            own = self._add("rounded bias", Unary("round"), self._add("bias", Nary("div"), bias, units))
-            biases = [self._add("whole bias", Cast(DType.INT32), own)]
+            units = self.parts.add(Mul(), x.scale, w.scale)
+            own = self.parts.add(Unary("round"), self.parts.add(Nary("div"), bias, units))
+            biases = [self.parts.add(Cast(DType.INT32), own)]
         return self._ends(end, QuantizedConv(*astuple(op)), x, w, biases)
 
     def _product(self, a: _Whole, b: _Whole, bias: str | None) -> dict[str, list[Node]]:
@@ -188,7 +193,7 @@ class _Rewriting:
         scale, *zero = [b.scale] if b.zero is None else [b.scale, b.zero]
         if not b.block:
             move = Expand(row) if b.axis is None else Reshape(row)
-            scale, *zero = (self._add("row", move, each) for each in (scale, *zero))
+            scale, *zero = (self.parts.add(move, each) for each in (scale, *zero))
         own = self._numbers(replace(b, scale=scale))
         return self._and_bias(DequantizedMatMul(min(b.block or inner, inner)), (self.node.inputs[0], *own, *zero), bias)
 
@@ -196,28 +201,28 @@ class _Rewriting:
         """Each factor and its scale, in the type of the product's numbers."""
         dtype, found = self.graph.types[self.node.outputs[0]].dtype, list[str]()
         for x in factors:
-            found += x.value, x.scale if x.number is dtype else self._add("scale", Cast(str(dtype)), x.scale)
+            found += x.value, x.scale if x.number is dtype else self.parts.add(Cast(str(dtype)), x.scale)
         return found
 
     def _and_bias(self, op: Op, operands: Sequence[str], bias: str | None) -> dict[str, list[Node]]:
         """The product with a bias after it, if there is one."""
         made = replace(self.node, op=op, inputs=tuple(operands))
         if bias is not None:
-            made = replace(self.node, op=Add(), inputs=(self._add("product", op, *operands), bias))
-        return {self.node.name: [*self.before, made]}
+            made = replace(self.node, op=Add(), inputs=(self.parts.add(op, *operands), bias))
+        return {self.node.name: [*self.parts.nodes, made]}
 
     def _scaled(self, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> dict[str, list[Node]]:
         """The sums, times both scales (``axis`` is that of several), with the bias."""
         zeros = [] if self._is_zero(w.zero) else [self._zero(x.zero, x.dtype), self._zero(w.zero, w.dtype)]
         zeros = zeros or ([] if self._is_zero(x.zero) else [self._zero(x.zero, x.dtype)])
-        operands = self._add("sums", op, x.value, w.value, *zeros), self._add("scales", Mul(), x.scale, w.scale)
+        operands = self.parts.add(op, x.value, w.value, *zeros), self.parts.add(Mul(), x.scale, w.scale)
         made: Op = Dequantize(1 if w.axis is None else axis)
         if bias is not None:
-            operands, made = (self._add("scaled", made, *operands), bias), Add()
+            operands, made = (self.parts.add(made, *operands), bias), Add()
             if isinstance(self.node.op, Conv):
                 shape = (self.graph.types[bias].elements, *[1] * len(self.node.op.strides))
-                operands = operands[0], self._add("bias of each", Reshape(shape), bias)
-        return {self.node.name: [*self.before, replace(self.node, op=made, inputs=operands)]}
+                operands = operands[0], self.parts.add(Reshape(shape), bias)
+        return {self.node.name: [*self.parts.nodes, replace(self.node, op=made, inputs=operands)]}
 
     def _scaled_twice(self) -> dict[str, list[Node]]:
         """Sums times the product of two scales, one known at run time: times this one, then times the other."""
@@ -244,7 +249,7 @@ class _Rewriting:
             end.quantised.inputs[1],
         )
         product = replace(self.node, op=op, inputs=(*operands, end.zero, *biases), outputs=end.quantised.outputs)
-        made = [*self.before, product]
+        made = [*self.parts.nodes, product]
         if end.activation is not None:
             value = free_name(f"{self.node.name}.quantised", self.graph.types)
             made[-1] = replace(product, outputs=(value,))
@@ -297,33 +302,22 @@ class _Rewriting:
 
     def _transposed(self, whole: _Whole) -> _Whole:
         def turned(value: str) -> str:
-            return self._add("turned", Transpose((1, 0)), value)
+            return self.parts.add(Transpose((1, 0)), value)
 
         made = replace(whole, value=turned(whole.value), axis=None if whole.axis is None else 1 - whole.axis)
         if whole.block:
             made = replace(made, scale=turned(whole.scale), zero=whole.zero and turned(whole.zero))
         return made
 
+    def _zero(self, given: str | None, dtype: DType) -> str:
+        """The name of a zero point, which a network may omit if it is 0."""
+        return given or self.parts.constant(ArrayConstant(np.zeros((), dtype.numpy)))
+
     def _is_zero(self, value: str | None) -> bool:
         if value is None:
             return True
         held = self.graph.constants.get(value)
         return held is not None and not held.is_absent and not held.load().any()
-
-    # Added nodes
-
-    def _zero(self, given: str | None, dtype: DType) -> str:
-        """The name of a zero point, which a network may omit if it is 0."""
-        name = given or free_name(f"zero of {dtype}", self.graph.types)
-        if not given:
-            self.constants[name] = ArrayConstant(np.zeros((), dtype.numpy))
-        return name
-
-    def _add(self, what: str, op: Op, *inputs: str) -> str:
-        """Add an op before the product; returns the name of its output, which is the op's own."""
-        name = free_name(f"{self.node.name}.{what}", {*self.graph.types, *(node.name for node in self.before)})
-        self.before.append(Node(name, op, inputs, (name,)))
-        return name
 
 
 def _rounds(op: Op) -> bool:

@@ -10,10 +10,8 @@ from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin, needed_part
 from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import batch_norm_folding, layer_scale_folding, pad_folding
-from iossim.models.passes.function_recognition import FUNCTIONS, function_recognition
 from iossim.models.passes.graph_pass import GraphPass, Pass
 from iossim.models.passes.integer_products import integer_products
-from iossim.models.passes.norm_recognition import group_norm_recognition, norm_recognition
 from iossim.models.passes.quantised_movement import advanced_quantisation, delayed_dequantisation
 from iossim.models.passes.simplification import (
     common_subexpression_elimination,
@@ -38,6 +36,12 @@ from iossim.models.passes.spelt_layers import (
     rotation_recognition,
 )
 from iossim.models.passes.transpose_sinking import reduction_hoisting, split_hoisting, transpose_sinking
+from iossim.models.passes.value_recognition import (
+    FUNCTIONS,
+    function_recognition,
+    group_norm_recognition,
+    norm_recognition,
+)
 
 
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:

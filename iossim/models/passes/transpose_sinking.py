@@ -188,7 +188,6 @@ def reduction_hoisting(graph: Graph, reduction: Node, constants: dict[str, Const
     if rest != sorted(rest):
         return {}
     before = tuple(sorted(turn.op.permutation[axis] for axis in axes))
-    made = free_name(f"{reduction.name}.reduced", graph.types)
-    op = replace(reduction.op, axes=before, keepdims=True)
-    view = Reshape(graph.types[reduction.outputs[0]].shape)
-    return {reduction.name: [Node(made, op, turn.inputs, (made,)), replace(reduction, op=view, inputs=(made,))]}
+    made = Derived(graph.types, constants, f"{reduction.name}.reduced")
+    reduced = made.add(replace(reduction.op, axes=before, keepdims=True), *turn.inputs)
+    return {reduction.name: made.reshaped(reduced, reduction)}

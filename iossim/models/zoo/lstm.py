@@ -1,6 +1,6 @@
 """A recurrent network (Hochreiter and Schmidhuber, 1997): two layers of 512, a hundred steps, each with its own ops.
 
-The part of a layer that does not depend on the previous step is one product over all steps. A step is the four gates,
+The inputs' contribution to a gate, for all steps, is one product. A step is the four gates,
 the new cell state, and its output, one unit each.
 """
 
@@ -13,6 +13,7 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Sigmoid
 from iossim.models.catalogue import ZooModel
+from iossim.models.transformer_layers import linear
 
 _LAYERS = 2
 _GATES = ("input", "forget", "candidate", "output")
@@ -27,7 +28,7 @@ def build(b: GraphBuilder, x: str) -> str:
 def _layer(b: GraphBuilder, name: str, x: str) -> str:
     _, steps, width = b.types[x].shape
     with b.block(f"{name}.inputs"):
-        seen = {gate: _inputs(b, f"{name}.{gate}", x, width) for gate in _GATES}
+        seen = {gate: linear(b, f"{name}.{gate}.inputs", x, width) for gate in _GATES}
     weights = {gate: b.constant(f"{name}.{gate}.recurrent", (width, width)) for gate in _GATES}
     hidden = cell = ""  # both begin as zeros
     shown: list[str] = []
@@ -51,13 +52,6 @@ def _layer(b: GraphBuilder, name: str, x: str) -> str:
             shown.append(hidden)
     with b.block(f"{name}.sequence"), b.unit(f"{name}.sequence", "Concat"):
         return b.add(Concat(1), *shown, name=f"{name}.sequence.join")
-
-
-def _inputs(b: GraphBuilder, name: str, x: str, width: int) -> str:
-    """The inputs' contribution to a gate, for all steps."""
-    with b.unit(f"{name}.inputs", "Matmul-Bias"):
-        weight, bias = b.constant(f"{name}.weight", (width, width)), b.constant(f"{name}.bias", (width,))
-        return b.add(Add(), b.add(MatMul(), x, weight, name=f"{name}.matmul"), bias, name=f"{name}.sum")
 
 
 def _gate(b: GraphBuilder, name: str, squashes: bool, seen: str, weight: str, hidden: str, step: int) -> str:

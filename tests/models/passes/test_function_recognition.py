@@ -14,8 +14,8 @@ from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.unary import Clip, Sigmoid
 from iossim.ir.types import DType
 from iossim.models.partition import retype
-from iossim.models.passes.function_recognition import function_recognition
 from iossim.models.passes.pipeline import canonicalise
+from iossim.models.passes.value_recognition import function_recognition
 
 ROWS = (2, 3, 8)
 

@@ -18,9 +18,9 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType
-from iossim.models.passes.norm_recognition import norm_recognition
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.simplification import dead_op_elimination
+from iossim.models.passes.value_recognition import norm_recognition
 
 SHAPE = (2, 3, 4, 8)
 
