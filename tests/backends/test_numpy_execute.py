@@ -66,18 +66,6 @@ def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choi
     return Choice(f"algorithm of {units[0]}", 300 * (len(units[0]) % 3))
 
 
-def test_the_random_schedules_hold_merged_stages_of_different_kernels() -> None:
-    found = 0
-    for seed in range(60):
-        network = random_network(seed)
-        for stage in random_schedule(network, seed).stages:
-            if stage.strategy == "merge":
-                units = [network.units[network.unit_index[name]] for name in stage.units]
-                weights = {network.graph.types[network.unit_nodes(unit)[0].inputs[1]].shape[2:] for unit in units}
-                found += len(weights) > 1
-    assert found >= 10
-
-
 def convolutions(*parts: tuple[tuple[int, int], Conv]) -> tuple[Network, list[str]]:
     """Convolutions of one 8x8 input in one block, each of 2 filters (or as many as it has groups)."""
     b = GraphBuilder("parts")
