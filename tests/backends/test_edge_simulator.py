@@ -82,24 +82,18 @@ def sequence_network(seed: int) -> Network:
     return b.network([y])
 
 
-def runs_as_planned(seed: int, variants: Iterable[Variant]) -> None:
+FEW = [(seed, [Variant.FULL]) for seed in range(6)]
+MANY = [pytest.param(seed, Variant, marks=pytest.mark.slow) for seed in range(6, 42)]
+
+
+@pytest.mark.parametrize(("seed", "variants"), [*FEW, *MANY])
+def test_random_networks_run_as_planned(seed: int, variants: Iterable[Variant]) -> None:
     network = (image_network if seed % 3 else sequence_network)(seed)
     units, private, shared, cache = SIZES[seed % 4]
     device = made(units=units, private_bytes=private, shared__bytes=shared, cache_bytes=cache)
     policy = sorted(POLICIES)[seed % 2]
     for variant in variants:
         outputs_equal(plan(network, device, variant, policy))
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_random_networks_run_as_planned(seed: int) -> None:
-    runs_as_planned(seed, [Variant.FULL])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6, 42))
-def test_many_more_of_every_variant(seed: int) -> None:
-    runs_as_planned(seed, Variant)
 
 
 def one_conv(channels: int = 16, size: int = 16, kernel: int = 1) -> Network:

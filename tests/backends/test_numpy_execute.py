@@ -9,15 +9,7 @@ import pytest
 from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import (
-    make_stage,
-    merged_stages,
-    one_block,
-    random_inputs,
-    random_network,
-    random_schedule,
-    sequential_schedule,
-)
+from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
@@ -35,7 +27,6 @@ from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Split
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import TensorType
-from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
@@ -73,18 +64,6 @@ def test_any_schedule_computes_what_the_graph_does(
 def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
     """Some launches need one, of some size."""
     return Choice(f"algorithm of {units[0]}", 300 * (len(units[0]) % 3))
-
-
-def test_the_random_schedules_hold_merged_stages_of_different_kernels() -> None:
-    found = 0
-    for seed in range(60):
-        network = random_network(seed)
-        for stage in random_schedule(network, seed).stages:
-            if stage.strategy == "merge":
-                units = [network.units[network.unit_index[name]] for name in stage.units]
-                weights = {network.graph.types[network.unit_nodes(unit)[0].inputs[1]].shape[2:] for unit in units}
-                found += len(weights) > 1
-    assert found >= 10
 
 
 def convolutions(*parts: tuple[tuple[int, int], Conv]) -> tuple[Network, list[str]]:
@@ -140,31 +119,6 @@ def test_an_input_that_is_an_output_and_a_weight_that_is_an_output() -> None:
     y = b.conv(x, 2, name="conv")
     network = b.network([x, "conv.bias", y])
     assert_equal_outputs(network, sequential_schedule(network))
-
-
-@pytest.mark.parametrize(
-    ("model", "merges"),
-    [
-        ("squeezenet", True),
-        ("inception_v3", True),
-        ("resnet18", False),
-        pytest.param("nasnet_a", False, marks=pytest.mark.slow),
-        pytest.param("randwire", False, marks=pytest.mark.slow),
-    ],
-)
-def test_a_network_under_a_random_schedule(model: str, merges: bool) -> None:
-    network = load(model, batch=1)
-    schedule = random_schedule(network, seed=1)
-    assert bool(merged_stages(schedule)) == merges
-    inputs = random_inputs(network)
-    expected = evaluate_graph(network.graph, inputs)
-    for engine in ("paper", "graph"):
-        plan = lower_schedule(schedule, network, engine)
-        check_happens_before(plan)
-        outputs = execute(plan, network, inputs, 2)
-        for name, array in expected.items():
-            assert np.abs(array).max() > 0
-            np.testing.assert_allclose(outputs[name], array, rtol=1e-4, atol=1e-5 * np.abs(array).max())
 
 
 X = np.array([[-1.0, 2.0, -3.0, 4.0]], dtype=np.float32)

@@ -165,22 +165,6 @@ def test_no_kernel_moves_more_than_memory_delivers(precision: Precision, issue: 
         assert rates.l2_bytes_per_us <= 64.0 * clocks, profile.name
 
 
-@pytest.mark.parametrize("libraries", Libraries)
-@pytest.mark.parametrize("name", DEVICES)
-def test_more_of_the_same_never_takes_less(name: str, libraries: Libraries) -> None:
-    model = KernelModel(device(name), libraries=libraries)
-    for record in ({"op": "add", "cols": 777}, {"op": "softmax", "cols": 777}, {"op": "layer_norm", "cols": 777}):
-        rows = [_price_us(read_record(record | {"rows": 3**power}), model) for power in range(17)]
-        assert all(more >= 0.999 * less for less, more in pairwise(rows)), record
-    for kind in ("max_pool", "average_pool", "conv"):
-        groups = {"in_channels": 96, "out_channels": 96, "groups": 96} if kind == "conv" else {"channels": 96}
-        batches = [
-            _price_us(read_record({"op": kind, "batch": 2**power, "in_size": 28} | _WINDOW | groups), model)
-            for power in range(14)
-        ]
-        assert all(more >= 0.97 * less for less, more in pairwise(batches)), kind
-
-
 NETWORKS = ("ios_sample", "resnet18")
 #: Ratio of two boards' times that only comes of parameters fitted apart, or borrowed from other sources.
 NOISE = 1.03

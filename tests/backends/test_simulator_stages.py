@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from cpus import cpu
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
 from iossim.backends.simulator.stage_runs import kernel_spans, run_stage
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.load import device
 from iossim.hardware.lowering.residence import residences
 from iossim.hardware.profile import DeviceProfile
@@ -248,27 +245,6 @@ def test_what_does_not_merge_cannot_run_merged() -> None:
     merged, concurrent = simulator().price_stages(StageBatch(chain, masks, merge))
     assert merged == np.inf
     assert np.isfinite(concurrent)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("scheduler", ["sequential", "greedy", "ios-both"])
-@pytest.mark.parametrize("name", ["inception_v3", "squeezenet"])
-def test_a_timeline_ends_at_the_latency_and_streams_do_not_overlap(engine: str, scheduler: str, name: str) -> None:
-    network = load(name)
-    model = simulator(engine)
-    found = schedule(network, model, scheduler)
-    spans = model.timeline(network, found)
-    assert max(span.end_us for span in spans) == pytest.approx(found.latency_us, rel=1e-6)
-    moved = {network.units[unit].name for unit in in_place_buffers(network).moves}
-    launched = set(network.unit_index) - (moved if engine == "graph" else set())
-    assert {unit for span in spans for unit in span.unit.split("+")} == launched
-    for stream in {span.stream for span in spans}:
-        own = [span for span in spans if span.stream == stream]
-        assert all(a.end_us <= b.start_us + 1e-9 for a, b in pairwise(own))
-    assert all(span.start_us < span.end_us for span in spans)
-    stages = sorted({span.stage for span in spans})
-    starts = [min(span.start_us for span in spans if span.stage == stage) for stage in stages]
-    assert starts == sorted(starts)
 
 
 def test_equal_units_are_lowered_once() -> None:

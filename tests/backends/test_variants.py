@@ -100,7 +100,7 @@ def test_the_fastest_by_its_name_costs_what_it_does_without() -> None:
 
 
 @settings(max_examples=25)
-@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]))
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph", "partition"]))
 def test_stages_of_variants_cost_together_what_they_do_one_by_one(network: int, seed: int, engine: str) -> None:
     problem = problem_of(random_network(network))
     batch = random_batch(problem, SimulatorCostModel(V100, Precision.FP32, engine), seed, 12)

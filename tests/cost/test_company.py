@@ -158,26 +158,6 @@ def branches() -> Network:
     return b.network([last, *others])
 
 
-@pytest.mark.parametrize("engine", ["paper", "graph", "partition"])
-@pytest.mark.parametrize("board", ["v100-sxm2", "t4"])
-def test_many_variants_at_a_time_have_the_prices_of_each_by_itself(board: str, engine: str) -> None:
-    """Also where the stages are of other units, in groups of more than one."""
-    network = branches()
-    prices = api.cost_model(device=board, engine=engine)
-    assert isinstance(prices, VariantCostModel)
-    problem = ScheduleProblem.of_block(network, network.blocks[0])
-    drawn = np.random.default_rng(0)
-    names = [[one.name for one in own] for own in prices.variants(problem)]
-    stages = []
-    for _ in range(40):
-        mask = int(drawn.integers(1, problem.full + 1))
-        held = [unit for unit in bits(mask) if drawn.random() < 0.7]
-        variants = tuple((unit, names[unit][drawn.integers(1, len(names[unit]))]) for unit in held)
-        stages.append(PlannedStage(mask, Strategy.CONCURRENT, variants))
-    together = prices.price_stages(batch_of(problem, stages))
-    assert together.tolist() == [prices.price_stages(batch_of(problem, [stage])).item() for stage in stages]
-
-
 @pytest.mark.parametrize("engine", ["paper", "graph"])
 def test_a_simulated_stage_has_the_best_of_all_choices(engine: str) -> None:
     network = branches()

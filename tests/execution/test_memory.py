@@ -10,7 +10,7 @@ import pytest
 from checked_execution import execute
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import make_stage, one_block, random_network, random_schedule, sequential_schedule
+from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import ScheduleError
@@ -94,25 +94,6 @@ def test_a_network_beyond_the_memory_of_a_device_is_told() -> None:
     prices = SimulatorCostModel(device("t4"), Precision.FP32)
     told = [any(" GiB " in one for one in prices.remarks(load("ios_sample", batch=batch))) for batch in (1, 1 << 15)]
     assert told == [False, True]
-
-
-def test_side_by_side_nothing_is_shared_that_one_by_one_is() -> None:
-    b = GraphBuilder("two chains")
-    x = b.input("x", (1, 1, 8, 8))
-    with b.block("only"):
-        a1, b1 = b.conv(x, 4, name="a0"), b.conv(x, 4, name="b0")
-        outputs = [b.conv(a1, 1, name="a1"), b.conv(b1, 1, name="b1")]
-    network = b.network(outputs)
-    one_by_one = one_block(network, make_stage([["a0", "a1"]]), make_stage([["b0", "b1"]]))
-    side_by_side = one_block(network, make_stage([["a0", "a1"], ["b0", "b1"]]))
-    plane = 8 * 8 * 4
-    for engine in ("paper", "graph"):
-        apart = plan_memory(lower_schedule(one_by_one, network, engine))
-        together = plan_memory(lower_schedule(side_by_side, network, engine))
-        assert apart.arena_bytes == (1 + 4 + 1 + 1) * plane  # a0 and b0 in the same place
-        assert together.arena_bytes == (1 + 4 + 4 + 1 + 1) * plane
-        assert ("a0", "b0") in overlapping(apart)
-        assert not overlapping(together)
 
 
 def test_workspaces_share_memory_with_what_is_not_alive_meanwhile() -> None:

@@ -210,25 +210,6 @@ def test_a_wrong_beta_is_caught(seed: int) -> None:
             check_happens_before(empty)
 
 
-def test_what_a_wrong_beta_makes() -> None:
-    """The published code passes the caller's beta, 0, to every part: the gradient of the last is all that is left."""
-    op = ConvBackwardFilter(kernel_size=(3, 3))
-    kernel = ConvKernel(op, (TensorType((6, 2, 7, 7)), TensorType((6, 4, 5, 5))))
-    network, plan = divided(kernel, (2, 2, 2), lambda units, strategy, variant="": Choice())
-    inputs = random_inputs(network)
-    x, grad_output = inputs.values()
-    forgetful: Array = np.full((4, 2, 3, 3), np.nan, np.float32)
-    for begin in (0, 2, 4):
-        (forgetful,) = op.evaluate((x[begin : begin + 2], grad_output[begin : begin + 2]))
-    expected = whole(kernel, inputs)
-    np.testing.assert_array_equal(only(execute(plan, network, inputs)), expected)
-    np.testing.assert_array_equal(forgetful, op.evaluate((x[4:], grad_output[4:]))[0])
-    assert np.abs(forgetful - expected).max() > 0.1 * np.abs(expected).max()
-    # And 1 for the first of a buffer that holds nothing: whatever lay there is part of the sum.
-    (dirty,) = op.evaluate((x, grad_output, np.full((4, 2, 3, 3), np.nan, np.float32)))
-    assert np.isnan(dirty).all()
-
-
 def nested() -> Network:
     """Two micro-batches, each of them two convolutions whose channels are joined; their join; two convolutions of that."""
     b = GraphBuilder("nested")

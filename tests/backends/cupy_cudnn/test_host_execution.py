@@ -13,10 +13,10 @@ from host_device import HostDriver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, save
+from op_cases import CASES
 from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule
 from small_networks import OPS, UNITS, of_op
-from torch_op_cases import MORE_CASES
 
 from iossim.backends.cupy_cudnn.backend import fallbacks
 from iossim.backends.cupy_cudnn.convolution import FusedAttention
@@ -138,19 +138,19 @@ ON_HOST = {
 }
 
 
-def of_case(op: Op, operands: Sequence[tuple[int, ...] | Array]) -> Network:
-    """Shapes of operands are inputs, arrays are constants."""
+def of_case(op: Op, arrays: Sequence[Array]) -> Network:
+    """The first operand is the input if it is of numbers in fp32; all else is constant."""
     b = GraphBuilder("case")
     given = [
-        b.numbers(f"c{place}", each) if isinstance(each, np.ndarray) else b.input(f"x{place}", each)
-        for place, each in enumerate(operands)
+        b.input("x", each.shape) if each.dtype == np.float32 and not place else b.numbers(f"c{place}", each)
+        for place, each in enumerate(arrays)
     ]
     return b.network(list(b.add_all(op, *given)))
 
 
 def test_no_kind_of_op_is_refused(tmp_path: Path) -> None:
     """Each is computed on the device, or on the host inside the run, as ``iossim doctor MODEL`` lists it."""
-    cases = [of_case(op, operands) for op, operands in MORE_CASES]
+    cases = [of_case(op, arrays) for op, arrays in CASES]
     device: set[str] = set()
     host: dict[str, Network] = {}
     x, y = (

@@ -191,44 +191,29 @@ def test_a_block_goes_where_most_room_is() -> None:
     assert seen[:3] == [[16, 16, 16, 0], [17, 16, 16, 2], [17, 17, 16, 2]]
 
 
-@pytest.mark.parametrize(("blocks", "starts_us"), [(8, 10.0), (4, 0.0)])
-def test_later_kernels_get_room_once_no_block_of_earlier_ones_waits(blocks: int, starts_us: float) -> None:
-    profile = small_device(2)
-    # Two blocks of the first leave threads of an SM for the small one; beside eight it waits until their last wave begins.
-    first = work("first", blocks=blocks, least_us=10.0, threads_per_block=768)
-    small = work("small", blocks=2, least_us=3.0, threads_per_block=32)
-    kernels = [issue(first, profile, 0), issue(small, profile, 1)]
-    spans = {span.name: span for span in execute(kernels, profile).spans}
-    assert spans["first"].end_us == pytest.approx(10.0 * blocks / 4)
-    assert (spans["small"].start_us, spans["small"].end_us) == pytest.approx((starts_us, starts_us + 3.0))
-    check_like_reference(list(kernels), profile)
+SMALL = {"blocks": 6, "threads_per_block": 256, "registers_per_thread": 64, "issue_us": 9.0, "least_us": 10.0}
 
 
-def test_small_kernels_behind_one_that_fills_the_device_are_spread_over_sms_as_these_end() -> None:
-    # Two SMs end earlier, as they hold 15 of the 16 blocks that fit: room for four blocks of each small kernel at once.
-    profile = small_device(16)
-    fills = work("fills", blocks=16 * 16 - 2, threads_per_block=128, issue_us=1.0, least_us=1.0)
-    small = [
-        work(f"small {stream}", blocks=6, threads_per_block=256, registers_per_thread=64, issue_us=9.0, least_us=10.0)
-        for stream in range(2)
-    ]
-    kernels = [issue(kernel, profile, stream) for stream, kernel in enumerate([fills, *small])]
-    spans = {span.name: span for span in execute(kernels, profile).spans}
-    assert spans["fills"].end_us == pytest.approx(16.0)
-    # Twelve blocks on twelve SMs of their own, no later than the last SM of those that were full.
-    for kernel in small:
-        assert spans[kernel.name].end_us <= 16.0 + 10.0 + 1e-6
-    check_like_reference(list(kernels), profile)
-
-
-def test_small_kernels_share_an_sm_only_where_all_others_have_one() -> None:
-    # Two SMs hold one block of the first kernel, the others two. Beside that and a block of the first small one is most room.
-    profile = small_device(16)
-    large = work("large", blocks=30, threads_per_block=256, issue_us=0.1, least_us=30.0)
-    small = [
-        work(f"small {stream}", blocks=2, threads_per_block=128, issue_us=9.0, least_us=10.0) for stream in range(8)
-    ]
-    kernels = [issue(kernel, profile, stream) for stream, kernel in enumerate([large, *small])]
-    spans = {span.name: span for span in execute(kernels, profile).spans}
-    assert max(spans[kernel.name].end_us for kernel in small) < 12.0
-    check_like_reference(list(kernels), profile)
+@pytest.mark.parametrize(
+    ("sms", "kernels", "ends_us"),
+    [
+        # Two blocks of the first leave threads of an SM for the small one; beside eight it waits for their last wave.
+        (2, [{"blocks": 8, "least_us": 10.0, "threads_per_block": 768}, {"blocks": 2, "least_us": 3.0}], 13.0),
+        (2, [{"blocks": 4, "least_us": 10.0, "threads_per_block": 768}, {"blocks": 2, "least_us": 3.0}], 3.0),
+        # Two SMs end earlier, as they hold 15 of the 16 blocks that fit: room for four blocks of each small kernel at
+        # once. Twelve blocks on twelve SMs of their own end no later than on the last SM of those that were full.
+        (16, [{"blocks": 254, "threads_per_block": 128, "issue_us": 1.0, "least_us": 1.0}, SMALL, SMALL], 26.0),
+        # Two SMs hold one block of the first kernel, the others two. Beside that and a small block is most room.
+        (
+            16,
+            [{"blocks": 30, "threads_per_block": 256, "issue_us": 0.1, "least_us": 30.0}]
+            + [{"blocks": 2, "threads_per_block": 128, "issue_us": 9.0, "least_us": 10.0}] * 8,
+            12.0,
+        ),
+    ],
+)
+def test_later_kernels_get_room_beside_earlier_ones(sms: int, kernels: list[dict[str, float]], ends_us: float) -> None:
+    profile = small_device(sms)
+    issued = [issue(work(f"kernel {stream}", **own), profile, stream) for stream, own in enumerate(kernels)]
+    assert max(span.end_us for span in execute(issued, profile).spans if span.stream) <= ends_us + 1e-6
+    check_like_reference(list(issued), profile)

@@ -188,21 +188,6 @@ def test_a_sequential_network_is_its_kernels_behind_its_host(name: str, engine: 
     assert execution.latency_us <= found.latency_us * 1.02 + clock - sum(kernel.host_us for kernel in kernels[1:])
 
 
-def test_a_schedule_that_is_faster_analytically_is_faster_block_by_block() -> None:
-    network = load("inception_v3")
-    model = SimulatorCostModel(V100, Precision.FP32)
-    latencies = [
-        run_schedule(network, schedule(network, model, name), V100).latency_us
-        for name in ("ios-both", "greedy", "sequential")
-    ]
-    assert latencies == sorted(latencies)
-    warps = [
-        run_schedule(network, schedule(network, model, name), V100).mean_active_warps
-        for name in ("sequential", "ios-parallel")
-    ]
-    assert warps[1] > warps[0]
-
-
 def test_plans_that_are_refused() -> None:
     network, other = four_units(), load("ios_sample")
     plan = lower_schedule(sequential_schedule(network), network)

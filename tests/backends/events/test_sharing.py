@@ -6,10 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from other_plans import plan_from_json
-from small_devices import issue, programs, small_cpu, small_device, work
+from small_devices import issue, small_cpu, small_device, work
 
 import iossim
 from iossim import api
@@ -40,32 +38,11 @@ def ends_us(profile: DeviceProfile, *kernels: KernelWork) -> list[float]:
     return [span.end_us for span in sorted(spans, key=lambda span: span.stream)]
 
 
-@pytest.mark.parametrize("resource", ["issue_us", "l2_us"])
-def test_two_kernels_on_an_sm(resource: str) -> None:
-    kernel = work(least_us=10.0, **{resource: 8.0})
-    assert ends_us(small_device(1), kernel, kernel) == pytest.approx([16.0] * 2)
-    # One that asks for nothing of it, as a sleeping kernel, is not slowed.
-    assert ends_us(small_device(1), kernel, kernel, work(least_us=12.0))[2] == pytest.approx(12.0)
-
-
-def test_kernels_of_other_pipes_share_issue_only() -> None:
-    fp64, fp32 = (work(least_us=10.0, issue_us=2.0, pipe=pipe, pipe_us=9.0) for pipe in ("fp64", "fp32"))
-    assert ends_us(small_device(1), fp64, fp64) == pytest.approx([18.0, 18.0])
-    assert ends_us(small_device(1), fp64, fp32) == pytest.approx([10.0, 10.0])
-
-
 def test_blocks_of_one_kernel_do_not_disturb_each_other() -> None:
     cpu = small_cpu(2, interference=1.0)
     assert ends_us(
         cpu, work(blocks=2, issue_us=8.0, dram_us=9.0, least_us=10.0, registers_per_thread=0)
     ) == pytest.approx([10.0])
-
-
-@pytest.mark.parametrize("resource", ["dram_us", "power_us", "l2_device_us"])
-def test_only_those_who_use_what_the_device_shares_wait_for_it(resource: str) -> None:
-    user = work(issue_us=1.0, least_us=10.0, **{resource: 6.0})
-    other = work(issue_us=1.0, least_us=10.0)
-    assert ends_us(small_device(3), user, user, other) == pytest.approx([12.0, 12.0, 10.0])
 
 
 def test_what_l2_has_no_room_for_goes_to_dram() -> None:
@@ -112,15 +89,6 @@ def test_what_a_gpus_parameters_say_of_interference_is_not_used() -> None:
     kernel = work(least_us=10.0, dram_us=4.5)
     crowded = with_values(small_device(2), {"interference": 0.5})
     assert ends_us(crowded, kernel, kernel) == pytest.approx([10.0, 10.0])
-
-
-@settings(max_examples=20)
-@given(st.data(), st.integers(1, 8))
-def test_what_is_used_is_never_more_than_there_is(data: st.DataObject, sms: int) -> None:
-    profile = small_device(sms)
-    execution = execute(data.draw(programs(profile)), profile)
-    for values in (execution.issue, execution.l2, execution.dram, execution.power):
-        assert np.all((values >= 0.0) & (values <= 1.0 + 1e-9))
 
 
 V100 = device("v100-sxm2")

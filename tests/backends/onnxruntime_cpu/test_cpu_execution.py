@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
@@ -92,29 +90,6 @@ def test_a_network_under_a_random_schedule(model: str, engine: str, tmp_path: Pa
         choices: Choices = lambda *_, by=algorithm: Choice(by)  # noqa: E731
         plan = lower_schedule(random_schedule(network, seed=1), network, engine, in_place=in_place, choices=choices)
         assert_outputs(network, plan, inputs, expected, backend(engine, threads))
-
-
-def test_a_zoo_network_of_two_images() -> None:
-    network = load("squeezenet", batch=2, shapes={"image": (2, 3, 65, 65)})
-    inputs = random_inputs(network)
-    expected = evaluate_graph(network.graph, inputs)
-    plan = lower_schedule(random_schedule(network, seed=3), network, "graph", in_place=True)
-    assert_outputs(network, plan, inputs, expected, backend("graph"))
-
-
-def test_a_stage_alone() -> None:
-    """The inputs of a stage's plan are what it reads from outside."""
-    b = GraphBuilder("stage")
-    x = b.input("x", (1, 3, 6, 6))
-    y = b.conv(x, 4, name="first")
-    left, right = b.conv(y, 2, name="left"), b.conv(y, 3, name="right")
-    network = b.network([b.add(Concat(1), left, right, name="both")])
-    inputs = random_inputs(network)
-    known = evaluate_graph(replace(network.graph, outputs=("first", "left", "right", "both")), inputs)
-    units = [network.unit_index[name] for name in ("left", "right")]
-    plan = lower_stage(network, [[units[0]], [units[1]]], Strategy.CONCURRENT, in_place=True)
-    assert plan.inputs == ("first",)
-    assert_outputs(network, plan, {"first": known["first"]}, known, backend())
 
 
 def test_no_thread_is_left_and_the_host_has_its_cores_back() -> None:
