@@ -127,19 +127,18 @@ class SimulatorCostModel:
 
     def remarks(self, network: Network) -> list[str]:
         """Products of fp8 on a device without it, layout in TF32 and place of concats and splits that may differ."""
-        is_of_fp8 = {"scaled_matmul", "scaled_conv"} & network.graph.of_kind.keys()
-        lacks = is_of_fp8 and not self.profile.reduced_precision_tflops(Precision.FP8)
-        told = [f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation"] * bool(lacks)
-        is_compiled = self.precision is Precision.TF32 and self.units.whole.libraries is Libraries.COMPILED
-        remark = f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
-        told += [remark] * (is_compiled and "conv" in network.graph.of_kind)
-        if not (self.in_place or self.engine.facts.in_place):
-            return told
-        place = in_place_buffers(network)
-        copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
-        placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
-        said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
-        return told + [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] * bool(place.moves)
+        told, kinds = list[str](), network.graph.of_kind.keys()
+        if {"scaled_matmul", "scaled_conv"} & kinds and not self.profile.reduced_precision_tflops(Precision.FP8):
+            told.append(f"{self.profile.name} has no fp8: products are of {self.precision}, after dequantisation")
+        if self.precision is Precision.TF32 and self.units.whole.libraries is Libraries.COMPILED and "conv" in kinds:
+            other = f"channels first, as in backends: `cost_model` simulator:{BACKEND}"
+            told.append(f"Images in tf32 lie channels last; {other}")
+        if (self.in_place or self.engine.facts.in_place) and (place := in_place_buffers(network)).moves:
+            copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
+            placed = "lie in place" + (f", but for {copies} copied parts" if copies else "")
+            said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
+            told.append(f"Concats and splits {said}; other prices: `cost_model` simulator:{other}")
+        return told
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         """Key of each unit's work, including the effects of its placement, alone and merged with others."""

@@ -87,10 +87,10 @@ _PLACES = Places[Scheduler](
 def _adapted(plugin: Plugin, function: Scheduler) -> Scheduler:
     """The scheduler of a plugin, raising its error for what is no schedule of the network."""
 
-    def scheduled(network: Network, *given: Any) -> AnySchedule:
+    def scheduled(network: Network, *given: Any, **named: Any) -> AnySchedule:
         from iossim.schedule.fit import fit  # most schedulers are of no plugin
 
-        found = plugin.guarded(function)(network, *given)
+        found = plugin.guarded(function)(network, *given, **named)
         try:
             fit(found, network)
         except (AttributeError, ScheduleError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
@@ -42,13 +42,11 @@ from iossim.search.scheduler import (
     stage_scheduler,
     without_search,
 )
-from iossim.tasks.comparison import Comparison, Entry, OtherEngine
+from iossim.tasks.comparison import Comparison, Entry, Found_co, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Setting, Transform, change
 
 if TYPE_CHECKING:
     from iossim.search.measured import Budget
-
-Found_co = TypeVar("Found_co", bound=AnySchedule, covariant=True)
 
 #: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
 #: a limit in seconds is a quarter.
