@@ -21,7 +21,7 @@ from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_part
-from iossim.cost.capabilities import StreamCostModel, VariantCostModel
+from iossim.cost.capabilities import VariantCostModel, pricing_streams
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.models.passes.joins import joins_of
@@ -151,11 +151,8 @@ class JointSearch:
         if scheduler not in STRATEGIES:
             raise OptionError(f"`search` joint needs a `scheduler` that searches; give one of {', '.join(STRATEGIES)}")
         refuse_measuring(prices, "`search` joint")
-        if self.streams and not isinstance(prices, StreamCostModel):
-            raise OptionError(
-                f"`scheduler` {self.streams} orders streams, and `cost_model` {prices.identity.name} prices stages "
-                "alone; give simulator"
-            )
+        if self.streams:
+            pricing_streams(prices, f"`scheduler` {self.streams} orders streams")
 
     def apply(self, network: Network, setting: Setting) -> JointlyFound:
         self.check(setting.prices, setting.scheduler)

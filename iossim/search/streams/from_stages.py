@@ -14,7 +14,7 @@ from time import perf_counter
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.capabilities import StreamCostModel, pricing_streams
 from iossim.cost.model import CostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
@@ -42,11 +42,7 @@ def ios_streams(
     network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
 ) -> AnySchedule:
     """The scheduler; raises OptionError for a cost model that does not price streams, and for a limit on workspace."""
-    if not isinstance(cost_model, StreamCostModel):
-        raise OptionError(
-            f"scheduler {NAME!r} orders streams, and cost model {cost_model.identity.name!r} prices stages alone; give "
-            "`cost_model` simulator, or another scheduler"
-        )
+    cost_model = pricing_streams(cost_model, f"scheduler {NAME!r} orders streams", ", or another scheduler")
     if options.workspace_limit_bytes is not None:
         raise OptionError(f"`workspace_limit` is for stages, and scheduler {NAME!r} has none; give another scheduler")
     started_s, steps = working_s(), Steps(Clock(options.seconds))
