@@ -65,7 +65,7 @@ def _streams_from(
     judge = _Judge(network, cost_model, stages, steps)
     problem = problem_of(network, launches)
     clock = Clock(steps.clock.part_s(_PART))
-    bound_us = steps.take(lambda: stream_bound_us(problem, cost_model.launch_work(problem), check=clock.check), None)
+    bound_us = steps.take(None, lambda: stream_bound_us(problem, cost_model.launch_work(problem), check=clock.check))
     left_s = steps.clock.part_s()
     if left_s is not None:
         began = perf_counter()
@@ -96,7 +96,7 @@ class _Judge:
 
     def _run(self, plan: Plan, clock: Clock) -> float | None:
         clock = clock if clock.is_limited else self.steps.clock
-        return self.steps.take(lambda: self.cost_model.simulated_plan_us(self.network, plan, clock.check), None)
+        return self.steps.take(None, self.cost_model.simulated_plan_us, self.network, plan, clock.check)
 
     def chosen(self, candidates: Sequence[StreamSchedule], bound_us: float | None, started_s: float) -> AnySchedule:
         """The first candidate that is no slower than the stages in the fluid and event by event; else the stages."""
