@@ -128,22 +128,24 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
         duration_us += latency_us
         shared_us = operands / rates.l2_bytes_per_us
         duration_us = max(duration_us, shared_us)
-        times[index, 0] = rates.gap_us + rates.ramp_us[kernel["work_class"]] + duration_us
-        times[index, 1] = arithmetic_us
-        times[index, 2] = l2_us
-        times[index, 3] = dram_us
-        times[index, 4] = max(issue_us, l2_us * spread / busiest)
+        times[index, ALONE] = rates.gap_us + rates.ramp_us[kernel["work_class"]] + duration_us
+        times[index, ARITHMETIC] = arithmetic_us
+        times[index, L2] = l2_us
+        times[index, DRAM] = dram_us
+        times[index, ISSUE] = max(issue_us, l2_us * spread / busiest)
         if kernel["contention"] > 0.0:
             held = min(1.0, kernel["contention"] * min(busiest, kernel["resident"]))
-            times[index, 4] = max(times[index, 4], held * (times[index, 0] - rates.gap_us) * spread / busiest)
+            times[index, ISSUE] = max(
+                times[index, ISSUE], held * (times[index, ALONE] - rates.gap_us) * spread / busiest
+            )
         if _IS_CORE[kernel["work_class"]]:
             # A thread has its core for itself as long as it runs, also while it waits for memory.
-            times[index, 4] = times[index, 0] * spread / busiest
-        times[index, 5] = power_us
-        times[index, 6] = _footprint_bytes(kernel, rates)
-        times[index, 7] = kept_us
-        times[index, 8] = shared_us
-        times[index, 9] = latency_us + longest_us - max(arithmetic_us, drawn_us)
+            times[index, ISSUE] = times[index, ALONE] * spread / busiest
+        times[index, POWER] = power_us
+        times[index, FOOTPRINT] = _footprint_bytes(kernel, rates)
+        times[index, KEPT] = kept_us
+        times[index, L2_SHARED] = shared_us
+        times[index, WAITED] = latency_us + longest_us - max(arithmetic_us, drawn_us)
 
 
 @jit

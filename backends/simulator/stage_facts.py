@@ -83,7 +83,6 @@ def _kernels(
     if not kernels:
         return []
     profile = models[0].profile
-    most_warps = min(profile.limits.max_warps, profile.limits.max_threads // WARP_THREADS)
     labels = [label for label, unit in zip(run.labels, run.prepared.units, strict=True) for _ in unit.kernels]
     alone_us = [price.alone_us for unit in run.prepared.units for price in unit.prices]
     found = []
@@ -103,7 +102,7 @@ def _kernels(
                 count,
                 resident,
                 count / (sms * resident) if resident else float("inf"),
-                min(1.0, spread * warps / most_warps) * (sms / profile.sm_count),
+                min(1.0, spread * warps / profile.limits.resident_warps) * (sms / profile.sm_count),
                 _alone(kernel, own_us, row, model, len(run.groups) > 1),
             )
         )

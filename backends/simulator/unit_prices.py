@@ -119,16 +119,14 @@ class UnitPrices:
         ):
             told.append(f"{self._profile.name} has no fp8: products are of {self._precision}, after dequantisation")
         if self._precision is Precision.TF32 and self.whole.libraries is Libraries.COMPILED and "conv" in kinds:
-            told.append(
-                f"Images in tf32 lie channels last; channels first, as in backends: `cost_model` simulator:{BACKEND}"
-            )
-        if not (self.in_place or self._is_usual_in_place):
-            return told
-        place = in_place_buffers(network)
-        copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
-        placed = "lie in place" + f", but for {copies} copied parts" * bool(copies)
-        said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
-        return told + [f"Concats and splits {said}; other prices: `cost_model` simulator:{other}"] * bool(place.moves)
+            other = f"channels first, as in backends: `cost_model` simulator:{BACKEND}"
+            told.append(f"Images in tf32 lie channels last; {other}")
+        if (self.in_place or self._is_usual_in_place) and (place := in_place_buffers(network)).moves:
+            copies = sum(len(place.copies([unit])) for unit in range(len(network.units)))
+            placed = "lie in place" + (f", but for {copies} copied parts" if copies else "")
+            said, other = (placed, COPIES) if self.in_place else ("launch a kernel a term", IN_PLACE)
+            told.append(f"Concats and splits {said}; other prices: `cost_model` simulator:{other}")
+        return told
 
     def keys_of(self, network: Network) -> tuple[UnitKey, ...]:
         """For each unit its work, and what its placement changes of that: equal for equal candidates."""

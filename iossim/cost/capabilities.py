@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from iossim.base.errors import OptionError
 from iossim.cost.model import CostModel, CostModelIdentity, Prices
 from iossim.schedule.batch import StageBatch, UnitVariant
 from iossim.schedule.problem import ScheduleProblem
@@ -158,3 +159,11 @@ class StreamCostModel(CostModel, Protocol):
     def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] = ...) -> float:
         """Time of a plan by event-driven simulation, us; slow. ``check`` is called throughout, and may raise."""
         ...
+
+
+def pricing_streams(cost_model: CostModel, why: str, otherwise: str = "") -> StreamCostModel:
+    """The cost model, one that prices streams; raises OptionError, which says ``why``, for one of stages alone."""
+    if not isinstance(cost_model, StreamCostModel):
+        name, remedy = cost_model.identity.name, f"give `cost_model` simulator{otherwise}"
+        raise OptionError(f"{why}, and cost model {name!r} prices stages alone; {remedy}")
+    return cost_model

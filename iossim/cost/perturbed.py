@@ -38,6 +38,7 @@ STRUCTURED = "structured"
 class PerturbedCostModel(WrappedCostModel):
     """``inner`` with an error: ``sigma`` is the standard deviation of the logarithm of each signature's error."""
 
+    measured_by = MeasuredBy.STAND_IN
     sigma: float
     seed: int = 0
     _inner_us: dict[int, float] = field(default_factory=dict, repr=False)
@@ -47,10 +48,6 @@ class PerturbedCostModel(WrappedCostModel):
         inner = self.inner.identity
         version = f"sigma={self.sigma:g},seed={self.seed}+{inner.name}:{inner.version}"
         return CostModelIdentity("perturbed", inner.device, inner.precision, inner.engine, version)
-
-    @property
-    def measured_by(self) -> MeasuredBy:
-        return MeasuredBy.STAND_IN
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
         """One number per stage, equal for stages that cost the same."""

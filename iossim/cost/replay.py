@@ -35,6 +35,7 @@ _SHOWN = 8
 class ReplayCostModel:
     """Measurements in ``context``: the records of its stages by signature, and the time of a boundary."""
 
+    measured_by = MeasuredBy.STORE
     context: Context
     records: dict[str, MeasurementRecord]
     between_us: float
@@ -48,10 +49,6 @@ class ReplayCostModel:
     def identity(self) -> CostModelIdentity:
         """The identity of the measurements, since the prices are the same."""
         return identity_of(self.context)
-
-    @property
-    def measured_by(self) -> MeasuredBy:
-        return MeasuredBy.STORE
 
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         return self._signatures.price_keys(problem)

@@ -172,7 +172,7 @@ class WorkspaceLimited(VariantChoosing):
             next(one.workspace_bytes for one in variants if one.name == name)
             for variants, name in zip(self.inner.variants(problem), names, strict=True)
         ]
-        needed: Integers = batch.held @ np.array(of_unit, dtype=np.int64)
+        needed: Integers = batch.held.astype(np.int64) @ np.array(of_unit, dtype=np.int64)
         for index in np.flatnonzero(batch.merged).tolist():
             needed[index] = self.inner.merged_workspace_bytes(problem, int(batch.masks[index]))
         # Units of a group run sequentially.

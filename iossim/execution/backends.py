@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import DeviceError, IossimError, OptionError, first_line
@@ -52,7 +53,7 @@ def _own(name: str) -> BackendModule | None:
     return _module(module, lambda function: function)
 
 
-def _module(module: Any, guarded: Callable[[Any], Any]) -> BackendModule:
+def _module(module: ModuleType, guarded: Callable[[Any], Any]) -> BackendModule:
     engines, takes_device = tuple(getattr(module, "ENGINES", UNDIVIDED)), getattr(module, "TAKES_DEVICE", False)
     create, missing, offers = map(guarded, (module.create, module.missing, getattr(module, "offers", list)))
     return BackendModule(create, missing, engines, offers, takes_device, getattr(module, "fallbacks", None))

@@ -79,6 +79,11 @@ class MultiprocessorLimits:
     max_registers_per_thread: int = 255
     registers_per_block: int = 65_536
 
+    @property
+    def resident_warps(self) -> int:
+        """Warps that one SM holds at most."""
+        return min(self.max_warps, self.max_threads // WARP_THREADS)
+
 
 #: Streaming multiprocessors by compute capability, as ``compute_capabilities.yaml`` has them.
 CAPABILITIES: dict[str, dict[str, Any]] = shipped("iossim.hardware", "compute_capabilities.yaml")

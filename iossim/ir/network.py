@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from iossim.base.display import Displayed, counted
 from iossim.base.errors import GraphError
@@ -188,7 +188,7 @@ class Network(Displayed):
             remarks.append(f"These run matrix products or convolutions, and take far longer than priced: {names}.")
         return tuple(remarks)
 
-    def statistics(self) -> dict[str, int]:
+    def statistics(self) -> dict[str, Any]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""
         graph = self.graph
         origins = [constant.origin for constant in graph.constants.values()]

@@ -116,7 +116,8 @@ def in_streams(network: Network, order: Sequence[IssuedLaunch]) -> dict[str, lis
     for stream, launch, awaited in zip(issue, order, reduced_waits(issue, reads), strict=True):
         after = sorted((order[one].units[-1] for one in awaited), key=lambda unit: issue[launch_of[unit]])
         streams[stream].append(StreamLaunch(units=list(launch.units), after=after, variant=launch.variant))
-    return {"streams": streams, "issue": [] if issue == _issued_by_default(streams) else issue}
+    by_default = [stream for stream, _ in ready_order(streams)]
+    return {"streams": streams, "issue": [] if issue == by_default else issue}
 
 
 def reduced_waits(stream_of: Sequence[int], reads: Sequence[Iterable[int]]) -> list[list[int]]:
@@ -199,10 +200,6 @@ def find_waits(order: Integers, streams: Integers, found: Waits) -> None:
             places[GOES_ON, last] = 1
         clocks[launch, stream] = places[_POSITION, launch] + 1
         places[_LAST, stream] = launch
-
-
-def _issued_by_default(streams: Sequence[Sequence[StreamLaunch]]) -> list[int]:
-    return [stream for stream, _ in ready_order(streams)]
 
 
 def _multiply_adds(network: Network, group: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from iossim.search.options import SearchOptions
 
@@ -67,6 +67,7 @@ class Clock:
         return told
 
 
+P = ParamSpec("P")
 S = TypeVar("S")
 
 
@@ -77,13 +78,13 @@ class Steps:
     clock: Clock = field(default_factory=Clock)
     interrupted: bool = False
 
-    def take(self, step: Callable[[], S], otherwise: S) -> S:
+    def take(self, otherwise: S, step: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> S:
         """The result of a step; ``otherwise`` where the time ran out or an interrupt came before its end."""
         if self.interrupted:
             return otherwise
         try:
             self.clock.check()
-            return step()
+            return step(*args, **kwargs)
         except TimeIsUp:
             return otherwise
         except KeyboardInterrupt:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
-from iossim.base.errors import OptionError, PlanError, ScheduleError
-from iossim.cost.capabilities import RemarkingCostModel, StreamCostModel
+from iossim.base.errors import PlanError, ScheduleError
+from iossim.cost.capabilities import RemarkingCostModel, StreamCostModel, pricing_streams
 from iossim.cost.model import START, CostModel, VariantChoosing, price_path, problems_of, total_us
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -109,12 +109,8 @@ def reprice_streams(schedule: StreamSchedule, network: Network, cost_model: Cost
 
     Raises ScheduleError where the schedule does not fit, OptionError for a cost model or an engine without streams.
     """
-    if not isinstance(cost_model, StreamCostModel):
-        raise OptionError(
-            f"cost model {cost_model.identity.name!r} prices stages alone, and this schedule has streams; give "
-            "`cost_model` simulator, or a schedule of stages"
-        )
-    latency_us = plan_us(schedule, network, cost_model)
+    streaming = pricing_streams(cost_model, "this schedule has streams", ", or a schedule of stages")
+    latency_us = plan_us(schedule, network, streaming)
     kept = {"streams", "issue", "scheduler", "options", "notes", "format_version"}
     fields = {name: getattr(schedule, name) for name in kept}
     return StreamSchedule(latency_us=latency_us, **_of_network(network, cost_model), **fields)

@@ -38,6 +38,9 @@ PRICED_TOGETHER = 2048
 _PRICED_AT_A_TIME = 1 << 16
 _RELAXED_AT_A_TIME = 20_000_000
 
+#: Told how many units of a block are done, in the states that are settled now.
+UnitProgress = Callable[[int], None]
+
 
 @dataclass(frozen=True, slots=True)
 class BlockPath:
@@ -66,13 +69,12 @@ def solve_block(
     *,
     entry: int,
     bounds: StageBounds | None,
-    progress: Callable[[int], None] = lambda units: None,
+    progress: UnitProgress = lambda units: None,
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``bounds``: those of concurrent stages, None to price every stage.
-    ``progress`` is told the number of units done in the current states. A KeyboardInterrupt ends the
-    search: paths are whole only when all states are settled.
+    ``bounds``: those of concurrent stages, None to price every stage. A KeyboardInterrupt ends the search: paths are
+    whole only when all states are settled.
     """
     search = _Search(part, cost_model, entry, bounds)
     search.run(progress)
@@ -98,9 +100,8 @@ class _Search:
         self.endings = Endings.room(1 << 17)
         self.looked_at = 0
 
-    def run(self, progress: Callable[[int], None]) -> None:
-        bit = 1 if self.entry == 1 else 0
-        self.labels.cost[0, bit] = 0.0
+    def run(self, progress: UnitProgress) -> None:
+        self.labels.cost[0, self.entry % START] = 0.0
         # Nothing stands before the first stage of a network.
         leave(0, 1, np.zeros((2, 2)) if self.entry == START else self.boundary, self.labels)
         units = StageBatch.alone(self.problem).masks

@@ -44,7 +44,7 @@ def with_company(
     steps = Steps(Clock(options.seconds))
     chosen = chosen_for_company(cost_model)
     found = search(cost_model, replace(options, seconds=steps.clock.part_s(1 / 3)))
-    first = steps.take(lambda: found.model_copy(update={"blocks": reprice(found, network, chosen).blocks}), None)
+    first = steps.take(None, lambda: found.model_copy(update={"blocks": reprice(found, network, chosen).blocks}))
     offers = [] if first is None else [first]
     bound_us, search_s = None, found.search_s
     if found.complete and not steps.ended:
@@ -67,14 +67,14 @@ def with_company(
     def seen_us(schedule: Schedule) -> float:
         return seen.schedule_us(schedule) if seen else 0.0
 
-    best, best_seen_us = found, steps.take(lambda: seen_us(found), None)
+    best, best_seen_us = found, steps.take(None, seen_us, found)
     judged = best_seen_us is not None
     for offer in offers:
         if best_seen_us is None:
             break
-        better = steps.take(lambda offer=offer: with_kept_choices(offer), None)  # type: ignore[misc]
+        better = steps.take(None, with_kept_choices, offer)
         if better is not None and better.complete and better.latency_us < best.latency_us:
-            better_us = steps.take(lambda better=better: seen_us(better), None)  # type: ignore[misc]
+            better_us = steps.take(None, seen_us, better)
             if better_us is None:
                 judged = False
             elif better_us <= best_seen_us:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from iossim.base.compiled import Floats, Integers, jit
-from iossim.cost.model import LateWork, StageBounds
+from iossim.cost.model import SAFE, LateWork, StageBounds
 from iossim.schedule.masks import FloatTable, count_bits, find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import Downwards, Lattice, without
@@ -78,8 +78,6 @@ def _undominated(work_us: Floats) -> Floats:
     return np.stack(kept, axis=1) if kept else work_us
 
 
-#: Factor that keeps a lower bound below what it bounds, however sums are rounded.
-_ROUNDED = 1.0 - 1e-9
 #: The last columns of ``BoundArrays.of_unit``.
 _SINGLE, _SERIAL, _ISSUE = -3, -2, -1
 
@@ -266,7 +264,7 @@ def _unless_known(
         price_us = prices_us[find_slot(stages[index], known_keys)]
         bit = reached[index] & 1
         known_us = leaving[sources[index], bit] + max(price_us, -price_us)
-        least[left] = max(least[index], known_us * _ROUNDED)
+        least[left] = max(least[index], known_us * SAFE)
         stages[left] = stages[index]
         sources[left] = sources[index]
         reached[left] = reached[index]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
 from iossim.base.errors import OptionError, ScheduleError
@@ -87,10 +86,10 @@ _PLACES = Places[Scheduler](
 def _adapted(plugin: Plugin, function: Scheduler) -> Scheduler:
     """The scheduler of a plugin, raising its error for what is no schedule of the network."""
 
-    def scheduled(network: Network, *given: Any) -> AnySchedule:
+    def scheduled(network: Network, *given: Any, **named: Any) -> AnySchedule:
         from iossim.schedule.fit import fit  # most schedulers are of no plugin
 
-        found = plugin.guarded(function)(network, *given)
+        found = plugin.guarded(function)(network, *given, **named)
         try:
             fit(found, network)
         except (AttributeError, ScheduleError) as error:
@@ -150,9 +149,10 @@ def schedule_any(
 
     KeyboardInterrupt ends it as it does :func:`schedule`.
     """
-    scheduler = SCHEDULERS.find(name) if name == STREAM_SCHEDULER else partial(_scheduled, name)
+    if name != STREAM_SCHEDULER:
+        return schedule(network, cost_model, name, options, progress, memo)
     try:
-        return scheduler(network, cost_model, options or SearchOptions(), progress, memo)
+        return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
     except KeyboardInterrupt:
         return without_search(network, cost_model, name, options)
 
@@ -171,21 +171,22 @@ def schedule(
     KeyboardInterrupt ends a search with the best schedule so far (:mod:`iossim.search.anytime`), which then is
     not ``complete``.
     """
-    stage_scheduler(name)
-    found = schedule_any(network, cost_model, name, options, progress, memo)
-    assert isinstance(found, Schedule), "the scheduler is one of stages"
-    return found
+    scheduler = stage_scheduler(name)
+    try:
+        return _scheduled(name, scheduler, network, cost_model, options or SearchOptions(), progress, memo)
+    except KeyboardInterrupt:
+        return without_search(network, cost_model, name, options)
 
 
 def _scheduled(
     name: str,
+    scheduler: Scheduler,
     network: Network,
     cost_model: CostModel,
     options: SearchOptions,
     progress: Progress,
     memo: SearchMemo | None,
 ) -> Schedule:
-    scheduler = stage_scheduler(name)
     cost_model = within_workspace(cost_model, network, options.workspace_limit_bytes)
     if options.company:
         from iossim.search.company import with_company

@@ -18,14 +18,11 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.anytime import TimeIsUp
 from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
 from iossim.search.block_parts import WINDOWS, BlockNote, Part, prepare_block
-from iossim.search.block_search import BlockSolution, solve_block
+from iossim.search.block_search import BlockSolution, UnitProgress, solve_block
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.unsearched import greedy_stages, sequential_stages
-
-#: Told how many units of a block are done.
-UnitProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +66,9 @@ class Prefix:
         return Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
 
 
-def _part_progress(report: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
+def _part_progress(progress: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
     """Progress of units that follow ``before`` others, if all are processed ``rounds`` times."""
-    return lambda units: report((before + units) // rounds)
+    return lambda units: progress((before + units) // rounds)
 
 
 class Solver:
@@ -142,16 +139,16 @@ class Solver:
         return best
 
     def _extend(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress = lambda units: None
+        self, best: dict[int, Prefix], problem: ScheduleProblem, progress: UnitProgress = lambda units: None
     ) -> dict[int, Prefix]:
         """Append a block to the best schedules of all that comes before it."""
-        found = self._extend_by_search(best, problem, report)
+        found = self._extend_by_search(best, problem, progress)
         if problem.key not in self._before:
             return found
         return _cheapest(found, self._append(_begun(best), problem, range(len(problem)), self._before[problem.key]))
 
     def _extend_by_search(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress
+        self, best: dict[int, Prefix], problem: ScheduleProblem, progress: UnitProgress
     ) -> dict[int, Prefix]:
         begun = _begun(best)
         if problem.key not in self._parts and not self.complete:
@@ -172,11 +169,11 @@ class Solver:
         parts, notes = self._parts[problem.key]
         self.notes += [(problem.name, note) for note in notes]
         if len(parts) == 1:
-            return self._extend_part(begun, parts[0], report)
-        return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, report) for entry in best))
+            return self._extend_part(begun, parts[0], progress)
+        return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, progress) for entry in best))
 
     def _extend_wide(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
+        self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], progress: UnitProgress
     ) -> dict[int, Prefix]:
         """Append a block that is too wide to be solved as a whole, after one prefix."""
         from iossim.search.windows import improve  # few blocks are so wide
@@ -189,7 +186,7 @@ class Solver:
             reached = _cheapest(*(self._append(begun, problem, units, each.searched[problem.key]) for each in found))
         else:
             for part in parts:
-                reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(WINDOWS)))
+                reached = self._extend_part(reached, part, _part_progress(progress, done, 1 + len(WINDOWS)))
                 done += len(part.problem)
             if self.space.concurrent:
                 reached = _cheapest(reached, self._append(begun, problem, units, self._greedy(problem)))
@@ -198,7 +195,7 @@ class Solver:
         stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
         try:
             for number, limits in enumerate(WINDOWS if self.complete else (), 1):
-                told = _part_progress(report, number * len(problem), 1 + len(WINDOWS))
+                told = _part_progress(progress, number * len(problem), 1 + len(WINDOWS))
                 options = replace(self.options, limits=limits.least(self.options.limits))
                 prepare = partial(self._window, problem, options)
                 improve(problem, stages, self.cost_model, entry, prepare, self._solve, told)
@@ -246,22 +243,22 @@ class Solver:
         """The solutions of all distinct blocks."""
         return self._solutions.values()
 
-    def _extend_part(self, best: dict[int, Prefix], part: Part, report: UnitProgress) -> dict[int, Prefix]:
+    def _extend_part(self, best: dict[int, Prefix], part: Part, progress: UnitProgress) -> dict[int, Prefix]:
         ways = []
         for index, (entry, prefix) in enumerate(best.items()):
-            solution = self._solve(part, entry, _part_progress(report, index * len(part.problem), len(best)))
+            solution = self._solve(part, entry, _part_progress(progress, index * len(part.problem), len(best)))
             ways.append(_followed(prefix, solution, part.units))
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
 
-    def _solve(self, part: Part, entry: int, report: UnitProgress = lambda units: None) -> BlockSolution | None:
+    def _solve(self, part: Part, entry: int, progress: UnitProgress = lambda units: None) -> BlockSolution | None:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
             question = BlockQuestion.of(part.problem, entry, part.space, self.options.bounded, part.merges)
 
             def solve() -> BlockSolution:
                 bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
-                return solve_block(part, self.cost_model, entry=entry, bounds=bounds, progress=report)
+                return solve_block(part, self.cost_model, entry=entry, bounds=bounds, progress=progress)
 
             self._solutions[key] = self._memo.found(question, solve)
         return self._solutions.get(key)

@@ -22,7 +22,7 @@ from iossim.cost.model import CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import Part
-from iossim.search.block_search import BlockPath, BlockSolution
+from iossim.search.block_search import BlockPath, BlockSolution, UnitProgress
 from iossim.search.lattice import MergedStages, bounds_with_merges
 
 #: Some units of the block as a problem that can be solved, None if they are too many.
@@ -41,11 +41,11 @@ def improve(
     entry: int,
     prepare: Prepare,
     solve: Solve,
-    report: Callable[[int], None],
+    progress: UnitProgress,
 ) -> None:
     """Replace stages of a block, which runs after a stage of bit ``entry`` (or START), by cheaper ones.
 
-    ``stages`` is a schedule of the block at any time, also when an interrupt ends this. ``report`` is told the number
+    ``stages`` is a schedule of the block at any time, also when an interrupt ends this. ``progress`` is told the number
     of units that were processed in each pass.
     """
     tried: set[tuple[tuple[int, ...], int, int | None]] = set()
@@ -73,7 +73,7 @@ def improve(
                 passed += stages[first].mask.bit_count()
                 first += 1
             done += passed
-            report(done)
+            progress(done)
 
 
 def _largest_window(

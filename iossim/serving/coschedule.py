@@ -184,11 +184,11 @@ def _coscheduled(
             return sum(weight * _bound_us(whole, prices, launches[label], check) for label, weight in weights.items())
         return _bound_us(whole, prices, starts[0], check)
 
-    least_us = steps.take(bound_us, None)
+    least_us = steps.take(None, bound_us)
     ways = [in_turn, time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices, steps)]
-    divided = steps.take(lambda: [_partitions(whole, prices, steps)], None)
-    ways += filter(None, divided or [])
-    stages = steps.take(lambda: _stages_beside(whole, networks, prices, options, steps), None)
+    divided = steps.take(None, _partitions, whole, prices, steps)
+    ways += [] if divided is None else [divided]
+    stages = steps.take(None, _stages_beside, whole, networks, prices, options, steps)
     if stages is not None:
         ways.append(_way(STAGES_BESIDE, stages, whole, prices, steps))
     candidates: list[Way] = []
@@ -308,7 +308,7 @@ def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel,
 
 def _run_us(network: Network, plan: Plan, prices: StreamCostModel, steps: Steps) -> float | None:
     """Latency of a plan event by event, us; None where there was no time for it."""
-    return steps.take(lambda: prices.simulated_plan_us(network, plan, steps.clock.check), None)
+    return steps.take(None, prices.simulated_plan_us, network, plan, steps.clock.check)
 
 
 def _ends_us(whole: Network, spans: Sequence[Span]) -> dict[str, float]:

@@ -89,7 +89,7 @@ def coschedule(
 
         steps = Steps(interrupted=not found.complete)
         if arrivals is not None:
-            steps.take(lambda: serve(arrivals), None)
+            steps.take(None, serve, arrivals)
     complete = not steps.interrupted
     document = {**found.to_json(), "complete": complete, "served": [one.to_json() for one in served]}
     files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}

@@ -25,7 +25,7 @@ from iossim.transforms.transform import Outcome
 TIE = "≈"
 
 T = TypeVar("T")
-Kind = TypeVar("Kind", bound=AnySchedule)
+Found_co = TypeVar("Found_co", bound=AnySchedule, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry(Generic[Kind]):
+class Entry(Generic[Found_co]):
     """A schedule and its network, as given or as a ``transform`` changed it; ``how`` says that in a word or two."""
 
     network: Network
-    schedule: Kind
+    schedule: Found_co
     transform: str = ""
     how: str = ""
 
@@ -211,11 +211,11 @@ class Comparison(Printed):
         return f"{where}{engine}, priced by {self.cost_model['name']}"
 
     @property
-    def entries(self) -> list[Entry[Any]]:
+    def entries(self) -> list[Entry[AnySchedule]]:
         """The schedules with their networks, in the order of the rows; those of changed networks last."""
         return [*self._of_given(self.schedules), *self._of_given(self.streams), *self.changed]
 
-    def _of_given(self, schedules: Sequence[Kind]) -> list[Entry[Kind]]:
+    def _of_given(self, schedules: Sequence[Found_co]) -> list[Entry[Found_co]]:
         return [Entry(self.network, found) for found in schedules]
 
     @property
@@ -223,7 +223,7 @@ class Comparison(Printed):
         """A row for each entry, with speed-ups; those of stages of the network as given with published latencies."""
         return list(map(self._row, self.entries))
 
-    def _row(self, entry: Entry[Any]) -> ComparisonRow:
+    def _row(self, entry: Entry[AnySchedule]) -> ComparisonRow:
         known: dict[str, Any] = {"scheduler": entry.label}
         name = entry.label
         if any(entry.schedule is found for found in self.schedules):
@@ -233,7 +233,7 @@ class Comparison(Printed):
             known |= dict.fromkeys(("lower_bound_us", "interval_us", "left_out_us"))
         return ComparisonRow.of_schedule(entry.schedule, self.baseline_us, **known)
 
-    def latency_us(self, entry: Entry[Any]) -> float:
+    def latency_us(self, entry: Entry[AnySchedule]) -> float:
         """Latency of an entry as the table defines it, us."""
         return self.plans_us.get(entry.label, entry.schedule.latency_us)
 
@@ -259,9 +259,9 @@ class Comparison(Printed):
         return [each for each in found if each.network is found[0].network]
 
     @property
-    def best_of_all(self) -> Entry[Any]:
+    def best_of_all(self) -> Entry[AnySchedule]:
         """The fastest entry: streams only if faster than all stages."""
-        entries: list[Entry[Any]] = [self.best_of_stages, *self._of_given(self.streams)]
+        entries: list[Entry[AnySchedule]] = [self.best_of_stages, *self._of_given(self.streams)]
         return fastest(entries, self.latency_us)[0]
 
     @property

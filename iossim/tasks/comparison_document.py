@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from iossim.schedule.schedule import AnySchedule
 from iossim.tasks.comparison import Comparison, ComparisonRow, Entry
 
 
@@ -39,7 +40,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _row(comparison: Comparison, entry: Entry[Any], row: ComparisonRow, **more: Any) -> dict[str, Any]:
+def _row(comparison: Comparison, entry: Entry[AnySchedule], row: ComparisonRow, **more: Any) -> dict[str, Any]:
     """A row, ``more`` of it, and what the search says of its schedule; bounds and proofs are of sums of stages."""
     found, in_sums = entry.schedule, row.scheduler not in comparison.plans_us
     return {
@@ -58,12 +59,12 @@ def _row(comparison: Comparison, entry: Entry[Any], row: ComparisonRow, **more: 
     }
 
 
-def _of_given(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -> dict[str, Any]:
+def _of_given(comparison: Comparison, entry: Entry[AnySchedule], row: ComparisonRow) -> dict[str, Any]:
     known = {"published_us": row.published_us, "in_sample": comparison.is_in_sample(entry.schedule.scheduler)}
     return _row(comparison, entry, row, **known, left_out_us=row.left_out_us)
 
 
-def _of_changed(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -> dict[str, Any]:
+def _of_changed(comparison: Comparison, entry: Entry[AnySchedule], row: ComparisonRow) -> dict[str, Any]:
     rules: dict[str, int] = {}
     if "rewriting" in dict(entry.network.source.options):
         from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
@@ -73,7 +74,7 @@ def _of_changed(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -
     return {name: value for name, value in values.items() if name != "ties"}
 
 
-def _of_streams(comparison: Comparison, entry: Entry[Any], row: ComparisonRow) -> dict[str, Any]:
+def _of_streams(comparison: Comparison, entry: Entry[AnySchedule], row: ComparisonRow) -> dict[str, Any]:
     values = {**entry.schedule.model_dump(mode="json"), "speedup": row.speedup}
     if row.scheduler in comparison.plans_us:
         values |= dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us"))

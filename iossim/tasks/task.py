@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
@@ -43,13 +43,11 @@ from iossim.search.scheduler import (
     within_workspace,
     without_search,
 )
-from iossim.tasks.comparison import Comparison, Entry, OtherEngine
+from iossim.tasks.comparison import Comparison, Entry, Found_co, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Setting, Transform, change
 
 if TYPE_CHECKING:
     from iossim.search.measured import Budget
-
-Found_co = TypeVar("Found_co", bound=AnySchedule, covariant=True)
 
 #: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
 #: a limit in seconds is a quarter.
@@ -161,7 +159,7 @@ class Task:
             )
 
     def _run(self, progress: StartProgress, measuring: MeasuredProgress, steps: Steps) -> Scheduled[Schedule]:
-        steps.take(lambda: _warm_up(self.network, self.prices), None)
+        steps.take(None, _warm_up, self.network, self.prices)
         memo = SearchMemo(self.prices)
         clock = Clock(self.options.seconds)
         changed = self.change(progress, memo)
@@ -169,14 +167,14 @@ class Task:
         task = replace(self, network=changed.network, transforms=(), options=options)
         if changed.interrupted and self.budget is None:
             task = replace(task, options=soon(options))
-        made = steps.take(lambda: task.search(progress(self.scheduler), measuring, memo), None)
+        made = steps.take(None, lambda: task.search(progress(self.scheduler), measuring, memo))
         if made is None:
             made = without_search(changed.network, self.prices, self.scheduler, self.options)
         alone = [made.model_copy(update={"complete": False, "proven": False} if changed.interrupted else {})]
         beside = "sequential" if alone[0].complete and self.scheduler != "sequential" else ""
         if not self._is_measured:
             limit = SearchOptions(workspace_limit_bytes=task.options.workspace_limit_bytes)
-            alone = steps.take(lambda: judged(task.network, alone, task.prices, beside, options=limit), alone)
+            alone = steps.take(alone, judged, task.network, alone, task.prices, beside, options=limit)
         found = changed.remarked(alone[0])
         ended = not found.complete or steps.interrupted
         there = None if ended else under_other_engine(changed.network, found, self.prices, self.options)
@@ -228,14 +226,17 @@ def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = sil
 
 
 def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, steps: Steps) -> Comparison:
-    steps.take(lambda: _warm_up(task.network, task.prices), None)
+    steps.take(None, _warm_up, task.network, task.prices)
     given = replace(task, transforms=())
     memo, errors = SearchMemo(task.prices), schedule_errors(task.network, task.prices)
     found: list[Schedule] = []
+
+    def searched(scheduler: str) -> Schedule:
+        return replace(given, scheduler=scheduler).search(progress(scheduler), memo=memo)
+
     for name in schedulers:
         try:
-            search = replace(given, scheduler=name).search
-            made = steps.take(lambda search=search, name=name: search(progress(name), memo=memo), None)  # type: ignore[misc]
+            made = steps.take(None, searched, name)
         except IossimError as error:
             broken = isinstance(error, PluginError) or name in SCHEDULERS.plugins()
             if not broken or (not found and name == schedulers[-1]):
@@ -250,13 +251,13 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
             break
     identity = task.prices.identity
     bounded = bounded_by_searches(found, task.options.space)
-    schedules = steps.take(lambda: judged(task.network, bounded, task.prices, errors=errors), bounded)
+    schedules = steps.take(bounded, judged, task.network, bounded, task.prices, errors=errors)
     comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), tuple(schedules))
-    comparison = replace(comparison, left_out_us=steps.take(lambda: _left_out_us(comparison, task), {}))
+    comparison = replace(comparison, left_out_us=steps.take({}, _left_out_us, comparison, task))
     if task.transforms:
-        comparison = steps.take(lambda: _with_changed(comparison, task, progress, memo), comparison)
+        comparison = steps.take(comparison, _with_changed, comparison, task, progress, memo)
         if errors is not None:
-            comparison = steps.take(lambda: _judged_beside(comparison, bounded, errors), comparison)
+            comparison = steps.take(comparison, _judged_beside, comparison, bounded, errors)
     return replace(comparison, complete=comparison.complete and not steps.interrupted)
 
 

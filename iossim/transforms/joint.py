@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import combinations, product
 from math import inf
 from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.base.registry import guest_part
-from iossim.cost.capabilities import StreamCostModel, VariantCostModel
+from iossim.cost.capabilities import VariantCostModel, pricing_streams
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.models.passes.joins import joins_of
@@ -151,11 +150,8 @@ class JointSearch:
         if scheduler not in STRATEGIES:
             raise OptionError(f"`search` joint needs a `scheduler` that searches; give one of {', '.join(STRATEGIES)}")
         refuse_measuring(prices, "`search` joint")
-        if self.streams and not isinstance(prices, StreamCostModel):
-            raise OptionError(
-                f"`scheduler` {self.streams} orders streams, and `cost_model` {prices.identity.name} prices stages "
-                "alone; give simulator"
-            )
+        if self.streams:
+            pricing_streams(prices, f"`scheduler` {self.streams} orders streams")
 
     def apply(self, network: Network, setting: Setting) -> JointlyFound:
         self.check(setting.prices, setting.scheduler)
@@ -228,7 +224,7 @@ class _Search:
         for place, own in enumerate(todo):
             # Each has an equal part of the time that is left, and what it has found by then counts.
             self.now = Clock(self.steps.clock.part_s(1 / (left - place)))
-            if (found := self.steps.take(lambda own=own: self._searched(own), None)) is not None:  # type: ignore[misc]
+            if (found := self.steps.take(None, self._searched, own)) is not None:
                 self.tried[own] = found
             self.cut |= self.now.is_up
         self.now = self.steps.clock
@@ -273,7 +269,7 @@ class _Search:
         """Price the graphs that were found without some ingredients with all of them."""
         cost = self.costs[every - {REWRITING}]
         for graph in self._seeds():
-            if self.steps.take(lambda graph=graph: cost.us(graph.network), inf) < self.tried[every].us:  # type: ignore[misc]
+            if self.steps.take(inf, cost.us, graph.network) < self.tried[every].us:
                 self.tried[every] = self._made(graph, cost)
 
     def _made(self, graph: Candidate, cost: GraphCost) -> Tried:
@@ -302,14 +298,11 @@ class _Search:
             key = each.network.graph.hash, *(unit.nodes for unit in each.network.units), *names
             if key not in known:
                 asked = replace(self.options, seconds=self.steps.clock.part_s(), company=COMPANY in names)
-                by = self.finishes[names[-1]]
-                search = partial(
-                    schedule_any, each.network, self.prices, by, asked, self.steps.clock.telling(ignore), self.memo
-                )
-                made = self.steps.take(search, None)
+                by, told = self.finishes[names[-1]], self.steps.clock.telling(ignore)
+                made = self.steps.take(None, schedule_any, each.network, self.prices, by, asked, told, self.memo)
                 if made is None or not made.complete:
                     break
                 known[key] = made
             made = known[key]
-            better = {"us": made.latency_us, "schedule": made} if made.latency_us < each.us else {}
-            self.tried[own | {*names}] = replace(each, **better)  # type: ignore[arg-type]
+            better = made.latency_us < each.us
+            self.tried[own | {*names}] = replace(each, us=made.latency_us, schedule=made) if better else each

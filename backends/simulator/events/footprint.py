@@ -50,8 +50,7 @@ class Footprint(NamedTuple):
 @cache
 def empty_multiprocessor(limits: MultiprocessorLimits) -> Footprint:
     """All that an SM has."""
-    warps = min(limits.max_warps, limits.max_threads // WARP_THREADS)
-    return Footprint(warps, limits.max_blocks, _register_units(limits), limits.shared_bytes)
+    return Footprint(limits.resident_warps, limits.max_blocks, _register_units(limits), limits.shared_bytes)
 
 
 @cache
@@ -61,11 +60,9 @@ def block_footprint(
     """Footprint of one block; None if not even one fits."""
     if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
         return None
-    warps, shared_bytes = (
-        ceil_div(threads_per_block, WARP_THREADS),
-        allocated_shared_bytes(limits, shared_bytes_per_block),
-    )
-    return Footprint(warps, 1, _registers(limits, warps, registers_per_thread), shared_bytes)
+    warps = ceil_div(threads_per_block, WARP_THREADS)
+    registers = _registers(limits, warps, registers_per_thread)
+    return Footprint(warps, 1, registers, allocated_shared_bytes(limits, shared_bytes_per_block))
 
 
 def _registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:

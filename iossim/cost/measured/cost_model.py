@@ -78,6 +78,7 @@ class MeasuredCostModel:
     ``target_us`` or more. With ``again`` the store is not read, and all is measured anew. ``progress`` counts chunks.
     """
 
+    measured_by = MeasuredBy.DEVICE
     backend: Backend
     store: MeasurementStore
     timing: Timing = field(default_factory=Timing)
@@ -98,10 +99,6 @@ class MeasuredCostModel:
     def __post_init__(self) -> None:
         self._choices_of: Callable[[Network], Choices] = cache(self.backend.choices)
         self._context_of: Callable[[Network], Context] = cache(partial(context_of, self.backend))
-
-    @property
-    def measured_by(self) -> MeasuredBy:
-        return MeasuredBy.DEVICE
 
     @property
     def context(self) -> Context:

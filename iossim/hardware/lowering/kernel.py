@@ -184,7 +184,7 @@ def resident_blocks(
     if threads_per_block > limits.max_threads_per_block or registers_per_thread > limits.max_registers_per_thread:
         return 0
     warps = ceil_div(threads_per_block, WARP_THREADS)
-    by_warps = min(limits.max_warps, limits.max_threads // WARP_THREADS) // warps
+    by_warps = limits.resident_warps // warps
     return min(
         by_warps,
         limits.max_blocks,
@@ -203,7 +203,7 @@ def block_slots(
     warps = ceil_div(threads_per_block, WARP_THREADS)
     files = limits.registers // limits.registers_per_block if registers_per_thread else 0
     return (
-        warps / min(limits.max_warps, limits.max_threads // WARP_THREADS),
+        warps / limits.resident_warps,
         1 / limits.max_blocks,
         warps / (files * warps_by_registers(limits, registers_per_thread)) if files else 0.0,
         allocated_shared_bytes(limits, shared_bytes_per_block) / limits.shared_bytes if limits.shared_bytes else 0.0,

@@ -91,16 +91,9 @@ def main_kind(network: Network, unit: Unit) -> str:
 
 def unit_bytes(network: Network, unit: Unit) -> int:
     """Compulsory traffic of a unit: each external input once, weights included, and each external output."""
-    graph, nodes = network.graph, network.unit_nodes(unit)
-    made = {name for node in nodes for name in node.outputs}
-    read = {name for node in nodes for name in node.inputs if name and name not in made}
-    inside = {node.name for node in nodes}
-    written = {
-        name
-        for name in made
-        if name in graph.returned or any(reader.name not in inside for reader in graph.consumers[name])
-    }
-    return sum(graph.types[name].bytes for name in read | written)
+    graph = network.graph
+    weights = {name for node in network.unit_nodes(unit) for name in node.inputs if name in graph.constants}
+    return sum(graph.types[name].bytes for name in {*unit.inputs, *unit.outputs, *weights})
 
 
 #: A kernel of element-wise ops: its last op, and the value that it computes for another op.

@@ -14,7 +14,7 @@ from time import perf_counter
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.capabilities import StreamCostModel, pricing_streams
 from iossim.cost.model import CostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
@@ -42,11 +42,7 @@ def ios_streams(
     network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
 ) -> AnySchedule:
     """The scheduler; raises OptionError for a cost model that does not price streams, and for a limit on workspace."""
-    if not isinstance(cost_model, StreamCostModel):
-        raise OptionError(
-            f"scheduler {NAME!r} orders streams, and cost model {cost_model.identity.name!r} prices stages alone; give "
-            "`cost_model` simulator, or another scheduler"
-        )
+    cost_model = pricing_streams(cost_model, f"scheduler {NAME!r} orders streams", ", or another scheduler")
     if options.workspace_limit_bytes is not None:
         raise OptionError(f"`workspace_limit` is for stages, and scheduler {NAME!r} has none; give another scheduler")
     started_s, steps = working_s(), Steps(Clock(options.seconds))
@@ -69,7 +65,7 @@ def _streams_from(
     judge = _Judge(network, cost_model, stages, steps)
     problem = problem_of(network, launches)
     clock = Clock(steps.clock.part_s(_PART))
-    bound_us = steps.take(lambda: stream_bound_us(problem, cost_model.launch_work(problem), check=clock.check), None)
+    bound_us = steps.take(None, lambda: stream_bound_us(problem, cost_model.launch_work(problem), check=clock.check))
     left_s = steps.clock.part_s()
     if left_s is not None:
         began = perf_counter()
@@ -100,7 +96,7 @@ class _Judge:
 
     def _run(self, plan: Plan, clock: Clock) -> float | None:
         clock = clock if clock.is_limited else self.steps.clock
-        return self.steps.take(lambda: self.cost_model.simulated_plan_us(self.network, plan, clock.check), None)
+        return self.steps.take(None, self.cost_model.simulated_plan_us, self.network, plan, clock.check)
 
     def chosen(self, candidates: Sequence[StreamSchedule], bound_us: float | None, started_s: float) -> AnySchedule:
         """The first candidate that is no slower than the stages in the fluid and event by event; else the stages."""

@@ -88,7 +88,7 @@ def search_launches(
         streams[issued] = [launch.stream for launch in start]
         ordered.append(Ordered(issued, streams))
     search = _Search(problem, cost_model, seed, seconds, values_of)
-    steps.take(lambda: search.run(*ordered), None)
+    steps.take(None, search.run, *ordered)
     steps.interrupted |= search.interrupted
     found = [one for _, one in sorted(search.kept, key=lambda one: one[0])[:_MOST_KEPT]]
     return [problem.issued(one.order.tolist(), one.streams.tolist()) for one in (*found, *ordered)]
