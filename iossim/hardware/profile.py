@@ -246,8 +246,7 @@ class DeviceProfile(Device):
     def require(self, precision: Precision) -> None:
         """Raise DeviceError, listing the supported ones, if a GPU has no instructions for this precision.
 
-        Notices on standard error say if libraries compute fp16 data in fp32, and if the rate of tensor cores is not
-        known. Processors support every precision.
+        Notices say if libraries compute fp16 data in fp32, or a rate is not known. Processors have every precision.
         """
         capability = self.compute_capability
         if not has_precision(capability, precision):
@@ -255,10 +254,7 @@ class DeviceProfile(Device):
             name = f"device {self.name!r} (compute capability {capability})"
             raise DeviceError(f"{name} has no {precision}; it has {has}")
         if precision is Precision.FP16 and capability in FP16_IN_FP32:
-            note_once(
-                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which "
-                "is what is priced"
-            )
+            note_once(f"{self.name} has no fast fp16: libraries keep tensors in fp16 and compute in fp32, as is priced")
         if self.architecture in TENSOR_CORES.get(precision, ()) and not self.reduced_precision_tflops(precision):
             told = f"{self.name} names no rate of {precision}, so that its products are priced at the rate of fp32"
             note_once(f"{told}; give it in the profile's reduced_precision_tflops")

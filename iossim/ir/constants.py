@@ -38,6 +38,11 @@ class Constant(ABC):
         """The constant that this one rearranges or rounds; itself if there is none."""
         return self
 
+    @property
+    def loadable(self) -> Constant:
+        """The constant as it was before it took a type that it cannot be loaded in; itself if it can."""
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class ArrayConstant(Constant):

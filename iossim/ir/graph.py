@@ -100,7 +100,7 @@ class Graph:
         """The number that a constant of one element holds, if that is at hand; None for any other value."""
         held = self.constants.get(value)
         is_known = held is not None and held.type.elements == 1 and held.is_at_hand and not held.is_absent
-        return float(held.load().item()) if held is not None and is_known else None
+        return float(held.loadable.load().item()) if held is not None and is_known else None
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:

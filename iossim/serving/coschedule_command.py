@@ -143,8 +143,6 @@ def _by_label(option_name: str, given: list[str], labels: Mapping[str, str]) -> 
             value = -1.0
         if not label or not 0.0 < value < float("inf"):
             raise OptionError(f"{option_name} {text!r} is not possible; give MODEL=NUMBER, a number above 0")
-        own = [label] if label in labels else [one for one, model in labels.items() if Path(model).stem == label]
-        if not own:
-            raise OptionError(f"{option_name}: {label!r} is not one of the models; models: {', '.join(labels)}")
-        found |= dict.fromkeys(own, value)
+        copies = [one for one, model in labels.items() if label in (one, Path(model).stem)]
+        found |= dict.fromkeys(copies or [label], value)
     return found

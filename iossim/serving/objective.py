@@ -34,7 +34,7 @@ class Objective:
         """Raise OptionError for an unknown model."""
         for label in (*self.weights, *self.limits_us):
             if label not in labels:
-                raise OptionError(f"`objective`: {label!r} is not one of the models; models: {', '.join(labels)}")
+                raise OptionError(f"weight or limit of {label!r}, no such model; models: {', '.join(labels)}")
 
     @property
     def name(self) -> str:

@@ -46,12 +46,12 @@ def scenario_path(name_or_path: str | Path) -> Path:
     path, name = Path(name_or_path), str(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         return path
+    if name in scenario_names():  # first: results are often in a folder of this name
+        return Path(str(resources.files(_FOLDER) / f"{name}.yaml"))
     if path.suffix or path.exists() or len(path.parts) != 1:
         kind = "a folder" if path.is_dir() else "no .yaml file" if path.exists() else "neither a name nor a .yaml file"
         raise ScenarioError(f"scenario {name!r} is {kind}; {_REMEDY}")
-    if name not in scenario_names():
-        raise ScenarioError(f"unknown scenario {name!r}; {did_you_mean(name, scenario_names())}; or give a .yaml file")
-    return Path(str(resources.files(_FOLDER) / f"{name_or_path}.yaml"))
+    raise ScenarioError(f"unknown scenario {name!r}; {did_you_mean(name, scenario_names())}; or give a .yaml file")
 
 
 def read_scenario(name_or_path: str | Path) -> Scenario:

@@ -265,3 +265,15 @@ def test_a_network_without_scales_is_priced_in_fp8_and_not_written(tmp_path: Pat
         cost_model("simulator", "a100-sxm-40gb", "fp8")
     with pytest.raises(OptionError, match="fp8 is for pricing"):
         check_exportable(load("ios_sample", dtype="fp8"), tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "fp8"])
+def test_attentions_are_priced_in_8_bits(dtype: str, tmp_path: Path) -> None:
+    """The scale of the scores is a number without scales of its own, and the op of ONNX took floating-point numbers."""
+    network = load("bert_s")
+    write_network(network.graph, tmp_path / "m.onnx", name="m")
+    for model in (str(tmp_path / "m.onnx"), "gpt2"):
+        found, half = load(model, dtype=dtype), load(model, dtype="fp16")
+        assert len(found.units) == len(half.units)
+        ours_us, halfs_us = (optimize(each, "h100-sxm", scheduler="sequential").latency_us for each in (found, half))
+        assert 0.5 * halfs_us < ours_us < halfs_us

@@ -233,6 +233,16 @@ def test_names_of_scenarios_that_ship_and_near_them() -> None:
         read_scenario("batch_spec")
 
 
+def test_a_folder_of_results_hides_no_scenario_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/howto/choosing_a_gpu.md writes which_gpu to which_gpu; no study was listed beside that folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "which_gpu").mkdir()
+    (tmp_path / "mine").mkdir()
+    assert read_scenario("which_gpu").name == "which_gpu"
+    with pytest.raises(ScenarioError, match="scenario 'mine' is a folder"):
+        read_scenario("mine")
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets" / "tiny.onnx").write_bytes(b"anything: it is not loaded")

@@ -52,7 +52,7 @@ class Attention(
     def output(self, q: TensorType, k: TensorType, v: TensorType, mask: TensorType | None = None) -> TensorType:
         shape = self.shape([q, k, v])
         require(q.dtype == k.dtype == v.dtype, f"its inputs {q}, {k} and {v} differ in element type")
-        require(q.dtype.is_floating, f"takes floating-point numbers, not {q.dtype}")
+        require(q.dtype.is_floating or q.dtype.bytes == 1, f"takes floating-point numbers, not {q.dtype}")
         if mask is not None:
             require(mask.dtype in (DType.BOOL, q.dtype), f"its mask {mask} is neither of truth values nor {q.dtype}")
             whole = broadcast_shapes([TensorType(shape.scores), mask])

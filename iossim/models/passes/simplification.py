@@ -92,6 +92,10 @@ class RetypedConstant(Constant):
     def origin(self) -> Constant:
         return self.source.origin
 
+    @property
+    def loadable(self) -> Constant:
+        return self if self.type.dtype.is_floating else self.source
+
 
 def folded(op: Op, *constants: Constant) -> FoldedConstant:
     """The output of an op with one output."""

@@ -153,12 +153,10 @@ def _devices_finding(run: StudyRun, bests: Sequence[Row]) -> str:
         within = [row for row in rows if (row.latency_ms or 0.0) <= limit]
         surely = sum(row.high_ms is not None and row.high_ms <= limit for row in within)
         count = f"{len(within)} of {len(rows)} devices, {surely} with their whole interval"
-        counted.setdefault(count, []).append(f"at {where}")
-    few = {
-        count: " and ".join(points) if len(points) < 3 else f"at {len(points)} points"
-        for count, points in counted.items()
-    }
-    return f"Within {limit:g} ms are {'; '.join(f'{count}, {points}' for count, points in few.items())}."
+        counted.setdefault(count, []).append(where)
+    few = {count: points if len(points) < 3 else [f"{len(points)} points"] for count, points in counted.items()}
+    said = (f"{count}, at {' and at '.join(points)}" for count, points in few.items())
+    return f"Within {limit:g} ms are {'; '.join(said)}."
 
 
 def _is_no_line(run: StudyRun) -> bool:
