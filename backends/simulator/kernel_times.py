@@ -95,7 +95,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             times[index] = np.inf
             continue
         spread = kernel["blocks"] / rates.sms
-        busiest = math.ceil(spread)
+        busiest = math.ceil(kernel["blocks"] / _walked_sms(kernel, rates))
         arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
         power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"], kernel["precision"]]
         arithmetic_us = max(arithmetic_us, power_us)
@@ -152,9 +152,16 @@ def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
         blocks = min(blocks, rates.sms * math.ceil(AVERAGE_SLOTS * kernel["resident"]))
-    if rates.tile_persistent[kernel["tile"]] > 0.0:
-        blocks = min(blocks, rates.sms)
+    if rates.tile_walked_sms[kernel["tile"]] > 0.0:
+        blocks = min(blocks, _walked_sms(kernel, rates))
     return blocks
+
+
+@jit
+def _walked_sms(kernel: KernelRow, rates: DeviceRates) -> float:
+    """The SMs on which a kernel's blocks start."""
+    walked: float = rates.tile_walked_sms[kernel["tile"]]
+    return min(walked, rates.sms) if walked > 0.0 else rates.sms
 
 
 @jit
@@ -167,7 +174,7 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         softmax_us = kernel["exponentials"] / kernel["blocks"] / rates.exponentials_per_us_per_sm
         norm = rates.attention_overlap_norm
         block_us = (block_us**norm + softmax_us**norm) ** (1.0 / norm)
-    is_persistent = rates.tile_persistent[kernel["tile"]] > 0.0
+    is_persistent = rates.tile_walked_sms[kernel["tile"]] > 0.0
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     if is_persistent:
         # A block walks over whole tiles: the SM with one more takes that much longer.

@@ -53,7 +53,7 @@ from iossim.ir.types import Precision
 #: for recorded windows. ``nvjet`` is among the ten for 1x1 convolutions of many pixels, channels and filters: above the
 #: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
 #: recordings on an H100; ``python -m evidence hopper`` counts predicted families and those that ran.
-PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.1, 7.5e11, 128
+PASSED_OVER_US, OFFERED, MOST_FILTERS = 0.6, 7.5e11, 128
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16
 
@@ -169,7 +169,7 @@ def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
     inner = groups * channels * math.prod(shape.kernel)
     product = replace(implicit_product(replace(shape, groups=1)), inner=inner, weight_bytes=shape.weight_bytes)
     of_family, extra_flops = (product, [GROUPED_MMA_SM80], WorkClass.TENSOR_CONVOLUTION), shape.epilogue_flops
-    yield from on_tensor_cores(*of_family, extra_flops=extra_flops, splits=UNSPLIT, name="grouped_")
+    yield from on_tensor_cores(*of_family, extra_flops=extra_flops, splits=UNSPLIT)
 
 
 #: Arithmetic per padded element: cuDNN's kernel places each separately, some 25 billion per second on an H100 (a first
@@ -192,7 +192,8 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
-    piece = (S884.step_bytes if family in (S884, XMMA_SM90) else _LOAD_BYTES) // shape.element_bytes
+    is_loaded_as_padded = family is None or (is_first_layer(shape) and family is not S884)
+    piece = (_LOAD_BYTES if is_loaded_as_padded else family.piece_bytes) // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
 

@@ -51,6 +51,8 @@ class Family:
     least_blocks: int = 1
     is_chosen_by_cost: bool = False
     least_part_bytes: int = 256
+    walking_cluster: int = 1
+    piece_bytes: int = 16
 
     @property
     def is_persistent(self) -> bool:
@@ -76,7 +78,7 @@ _MOST_SHARED_BYTES = 231_424
 
 #: Fraction of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to
 #: eight concurrent convolutions on an H100 (``evidence hopper``).
-CONTENTION = 0.85
+CONTENTION = 0.7
 
 _SHAPES = (
     (256, 128, 256, 230),
@@ -101,16 +103,26 @@ _NVJET = tuple(
     if (rows % 64 == 0 or columns % 64 == 0) and rows * columns <= 256 * 128
 )
 _XMMA = tuple((rows, columns, 384, 168) for rows, columns in ((64, 64), (128, 64), (64, 128), (128, 128), (256, 64)))
-_MMA = ((64, 64, 128, 118), (64, 128, 128, 154), (128, 64, 128, 168), (256, 64, 128, 246))
+_MMA = ((64, 64, 128, 118), (64, 32, 128, 88))
+_MMA_K32 = (
+    *((64, 64, 128, 104), (64, 128, 128, 154), (128, 32, 128, 118)),
+    *((128, 128, 128, 242), (256, 32, 128, 168), (256, 64, 128, 246)),
+)
 
-S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
+S884 = Family(
+    "s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS, piece_bytes=64
+)
 SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
 NVJET = Family(
     *("nvjet", SINCE_HOPPER, 128, 16, _NVJET),
     most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
-XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
-MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.1, contention=CONTENTION)
+XMMA_SM90 = Family(
+    *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 1.0, _MOST_SHARED_BYTES, CONTENTION, 20),
+    walking_cluster=4, piece_bytes=64,
+)  # fmt: skip
+MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 1.9, 0.3, 0.3, contention=CONTENTION, piece_bytes=128)
+MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.3, piece_bytes=64)
 
 #: The same for channels that do not fill a load of 16 bytes.
 PIECEWISE_MMA_SM80 = replace(
@@ -118,11 +130,13 @@ PIECEWISE_MMA_SM80 = replace(
 )
 
 #: The family of grouped convolutions, with its only tile.
-GROUPED_MMA_SM80 = replace(MMA_SM80, shapes=((64, 64, 128, 118),))
+GROUPED_MMA_SM80 = replace(
+    MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), latency=2.2, rate=0.39, prologue=0.1
+)
 
 #: The families for matrix products, and those for convolutions.
 PRODUCTS = (S884, SM80, NVJET)
-CONVOLUTIONS = (S884, SM80, XMMA_SM90, MMA_SM80)
+CONVOLUTIONS = (S884, SM80, XMMA_SM90, MMA_SM80, MMA_SM80_K32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +150,7 @@ class TensorTile:
     reuse: float
     rate: float
     prologue: float
-    is_persistent: bool
+    walking_cluster: int
 
 
 #: Every tile by its name in kernels.
@@ -145,9 +159,9 @@ TENSOR_TILES = {
         tile.rows * tile.columns / (tile.rows + tile.columns),
         family.rate * family.latency,
         family.prologue + tile.rows * tile.columns / (128 * 128),
-        family.is_persistent,
+        family.walking_cluster * family.is_persistent,
     )
-    for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80)
+    for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80, GROUPED_MMA_SM80)
     for tile in (family.tile(*shape) for shape in family.shapes)
 }
 #: Queries of the tiles of fused attention, over 192, by the tile's name.
