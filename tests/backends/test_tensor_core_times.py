@@ -120,6 +120,24 @@ def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
     assert times[1] >= smallest.steps * slow.parameters.tensor_step_clocks / profile.boost_clock_ghz / 1e3
 
 
+def test_blocks_in_clusters_of_four_walk_over_120_of_132_sms() -> None:
+    """As 9 of 10 recorded grids of ``xmma_sm90`` do: the 121st tile is a second one of its SM; products use all."""
+    model = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED)
+
+    def rises(name: str, *tiles: int) -> list[bool]:
+        sizes = {"in_channels": 256, "out_channels": 64, "in_size": 8, "kernel": 1, "stride": 1, "padding": 0}
+        found = [read_record({"op": "conv", "batch": each, **sizes}, Precision.BF16).step() for each in tiles]
+        kernels = [model.named(step_candidates(one, model.profile), name)[0].kernels[0] for one in found]
+        return [more > 1.1 * less for less, more in pairwise(model.alone_us(kernels).tolist())]
+
+    assert rises("implicit_gemm_xmma_sm90_64x64", 60, 120, 121, 132, 240, 241) == [False, True, False, False, True]
+    few = model.profile.model_copy(
+        update={"datasheet": model.profile.datasheet.model_copy(update={"sms_per_gpc": None})}
+    )
+    model = KernelModel(few, Issue.GRAPH, Libraries.COMPILED)
+    assert rises("implicit_gemm_xmma_sm90_64x64", 121, 132, 133) == [False, True]
+
+
 def test_unaligned_operands_cost_time() -> None:
     profile = device("a100-sxm-40gb")
     assert linear_us(profile, 4096, 4096, 4095) > 1.2 * linear_us(profile, 4096, 4096, 4096)

@@ -11,8 +11,9 @@ on an H200's tensor cores 11 ran as Ampere's, split like cuBLAS's, and two as Ho
 bits are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
-to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load; those of
-``xmma_sm90`` also stay within a position, with steps of 64 or 128 bytes (``tilesize256x64x32`` for 16 and 32 channels).
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Ampere's kernels there pad to one load.
+On Hopper steps stay within a position as well, those of ``xmma_sm90`` with 64 or 128 bytes (``tilesize256x64x32`` for
+16 and 32 channels), those of ``mma_sm80`` with either: 3x3 windows of 48 channels take longer than those of 64 there.
 
 A transform between layouts transposes tiles of positions by channels in shared memory, one block each.
 """
@@ -32,8 +33,8 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     GROUPED_MMA_SM80,
     MMA_SM80,
     NVJET,
+    OF_AMPERE,
     PIECEWISE_MMA_SM80,
-    S884,
     SM80,
     XMMA_SM90,
     Family,
@@ -88,7 +89,7 @@ def tensor_core_convolution(
         if has_epilogue or not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
         product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
-        if family is MMA_SM80 and is_first_layer(shape):
+        if family in OF_AMPERE and is_first_layer(shape):
             before = padding_kernels(shape, _channels(shape, family))
             product = replace(product, activation_bytes=before[0].bytes_written)
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
@@ -116,10 +117,11 @@ def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Famil
         for channels in (shape.channels, shape.filters)
     )
     for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
-        if (reads_whole and writes_whole) or not family.architectures <= SINCE_HOPPER:
+        is_padded = is_first_layer(shape) and family in OF_AMPERE
+        if (reads_whole and writes_whole) or is_padded or not family.architectures <= SINCE_HOPPER:
             yield family
         elif family is MMA_SM80:
-            yield MMA_SM80 if reads_whole or is_first_layer(shape) else PIECEWISE_MMA_SM80
+            yield MMA_SM80 if reads_whole else PIECEWISE_MMA_SM80
 
 
 def _is_ranked(shape: ConvolutionShape) -> bool:
@@ -172,9 +174,9 @@ def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
     yield from on_tensor_cores(*of_family, extra_flops=extra_flops, splits=UNSPLIT)
 
 
-#: Arithmetic per padded element: cuDNN's kernel places each separately, some 25 billion per second on an H100 (a first
+#: Arithmetic per padded element: cuDNN's kernel places each separately, some 22 billion per second on an H100 (a first
 #: layer of 8 and of 32 images, called repeatedly; right after L2 was emptied it took half as long, unexplained).
-_PADDING_FLOPS = 1_300
+_PADDING_FLOPS = 1_500
 
 
 def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
@@ -192,8 +194,10 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
-    is_loaded_as_padded = family is None or (is_first_layer(shape) and family is not S884)
-    piece = (_LOAD_BYTES if is_loaded_as_padded else family.piece_bytes) // shape.element_bytes
+    piece_bytes = family.piece_bytes if family else _LOAD_BYTES
+    if family in OF_AMPERE and shape.channels * shape.element_bytes <= _LOAD_BYTES:
+        piece_bytes = _LOAD_BYTES  # CUTLASS has kernels for channels of one load, whose steps cover several positions
+    piece = piece_bytes // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
 

@@ -6,13 +6,16 @@ Hopper's libraries have three, as the names and launch records of cuBLAS's and c
 - ``nvjet``: products, and 1x1 convolutions. A block of three warp groups occupies an SM alone, with as many steps in
   shared memory as fit, and processes several tiles in turn (it is *persistent*). Tiles are small if there are few rows
   or columns: a multiple of 64 by one of 8. Grids of few blocks are in clusters of four or eight.
-- ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
+- ``xmma_sm90``: convolutions of any window, persistent as well, in clusters of four: 120 of the 132 SMs walk over the
+  tiles of a large grid (nine of ten recorded ones have at most 120 blocks). They take long to begin and end.
 - ``mma_sm80``: Ampere's kernels, of which several blocks share an SM. They begin sooner and compute at a third of the
-  speed: they run convolutions with a short inner dimension.
+  speed: they run convolutions with a short inner dimension. A step covers 64 channels, or 32 (``mma_sm80_k32``), of one
+  position of the window (CUTLASS, implicit GEMM): channels are padded to a multiple of that. Tiles, registers and steps
+  are those of the names and launch records (``64x32x64_stage5``, ``64x128_32x6``).
 
 Latency, rate and prologue of the three relative to each other are rounded from a fit to 152 of these convolutions, each
-with kernels of the family that ran. ``python -m evidence hopper`` reports their errors, and the cases
-in which another family ran than is predicted.
+with kernels of the family that ran. ``python -m evidence hopper`` reports their errors, also with each network left
+out of the fit, and the cases in which another family ran than is predicted.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ class Family:
     ``rate`` times the reachable rate, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides the part
     that grows with its area. A grid has at least ``least_blocks``, some of which only occupy their SM. A part of a
     split inner dimension has at least ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the
-    tile, and small grids are in clusters.
+    tile, and small grids are in clusters. Blocks that walk over tiles are in clusters of ``walking_cluster``. Channels
+    of a convolution are padded to a multiple of ``piece_bytes``.
     """
 
     name: str
@@ -123,20 +127,22 @@ XMMA_SM90 = Family(
 )  # fmt: skip
 MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 1.9, 0.3, 0.3, contention=CONTENTION, piece_bytes=128)
 MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.3, piece_bytes=64)
+#: Ampere's kernels in Hopper's libraries, where channels fill loads of 16 bytes.
+OF_AMPERE = (MMA_SM80, MMA_SM80_K32)
 
 #: The same for channels that do not fill a load of 16 bytes.
 PIECEWISE_MMA_SM80 = replace(
     MMA_SM80, name="piecewise_mma_sm80", latency=1.3 * MMA_SM80.latency, rate=MMA_SM80.rate / 1.3
 )
 
-#: The family of grouped convolutions, with its only tile.
+#: The family of grouped convolutions, with its only tile and with numbers of its own, by 13 recordings.
 GROUPED_MMA_SM80 = replace(
     MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), latency=2.2, rate=0.39, prologue=0.1
 )
 
 #: The families for matrix products, and those for convolutions.
 PRODUCTS = (S884, SM80, NVJET)
-CONVOLUTIONS = (S884, SM80, XMMA_SM90, MMA_SM80, MMA_SM80_K32)
+CONVOLUTIONS = (S884, SM80, XMMA_SM90, *OF_AMPERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,8 @@ class TensorTile:
     """Performance of a tile relative to other tiles.
 
     ``reuse`` is the number of multiply-adds per loaded element, ``rate`` that of arithmetic (relative to the latency,
-    which counts separately), ``prologue`` the time before the first step and after the last one.
+    which counts separately), ``prologue`` the time before the first step and after the last one. Blocks that walk over
+    tiles are in clusters of ``walking_cluster``, which is 0 where each block computes one tile.
     """
 
     reuse: float
