@@ -40,7 +40,7 @@ from iossim.prediction.candidate_table import CandidateTable
 #: Latencies, rates and prologues that a family may have.
 _RATES = (
     (MMA_SM80, (1.6, 1.9, 2.2, 2.5), (0.25, 0.3, 0.39, 0.5), (0.1, 0.2, 0.3, 0.4)),
-    (XMMA_SM90, (0.8, 0.9, 1.0, 1.15), (0.7, 1.0), (0.6, 0.86, 1.1, 1.4)),
+    (XMMA_SM90, (0.8, 0.9, 1.0, 1.15), (0.7, 1.0), (0.4, 0.6, 0.86, 1.1)),
 )
 #: Filters that count at most in the rule for ``nvjet``, and the parts of its time that a block may keep its SM busy.
 _MOST, _BUSY = (64, 128, 256, 512, 4096), (0.5, 0.7, 0.85, 1.0)

@@ -54,7 +54,7 @@ from iossim.ir.types import Precision
 #: for recorded windows. ``nvjet`` is among the ten for 1x1 convolutions of many pixels, channels and filters: above the
 #: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
 #: recordings on an H100; ``python -m evidence hopper`` counts predicted families and those that ran.
-PASSED_OVER_US, OFFERED, MOST_FILTERS = 0.6, 7.5e11, 128
+PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.0, 7.5e11, 128
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16
 

@@ -39,7 +39,8 @@ class Family:
     that grows with its area. A grid has at least ``least_blocks``, some of which only occupy their SM. A part of a
     split inner dimension has at least ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the
     tile, and small grids are in clusters. Blocks that walk over tiles are in clusters of ``walking_cluster``. Channels
-    of a convolution are padded to a multiple of ``piece_bytes``.
+    of a convolution are padded to a multiple of ``piece_bytes``. ``filled_bytes`` are those of a block's first steps
+    for which its prologue waits: all blocks load theirs at once, as fast as the whole of L2.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Family:
     least_part_bytes: int = 256
     walking_cluster: int = 1
     piece_bytes: int = 16
+    filled_bytes: float = 0.0
 
     @property
     def is_persistent(self) -> bool:
@@ -122,8 +124,8 @@ NVJET = Family(
     most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
 XMMA_SM90 = Family(
-    *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 1.0, _MOST_SHARED_BYTES, CONTENTION, 20),
-    walking_cluster=4, piece_bytes=64,
+    *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 0.6, _MOST_SHARED_BYTES, CONTENTION, 20),
+    walking_cluster=4, piece_bytes=64, filled_bytes=0.6 * _MOST_SHARED_BYTES,
 )  # fmt: skip
 MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 1.9, 0.3, 0.3, contention=CONTENTION, piece_bytes=128)
 MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.3, piece_bytes=64)
@@ -151,13 +153,15 @@ class TensorTile:
 
     ``reuse`` is the number of multiply-adds per loaded element, ``rate`` that of arithmetic (relative to the latency,
     which counts separately), ``prologue`` the time before the first step and after the last one. Blocks that walk over
-    tiles are in clusters of ``walking_cluster``, which is 0 where each block computes one tile.
+    tiles are in clusters of ``walking_cluster``, which is 0 where each block computes one tile; for ``filled_bytes``
+    of each the prologue waits.
     """
 
     reuse: float
     rate: float
     prologue: float
     walking_cluster: int
+    filled_bytes: float
 
 
 #: Every tile by its name in kernels.
@@ -167,6 +171,7 @@ TENSOR_TILES = {
         family.rate * family.latency,
         family.prologue + tile.rows * tile.columns / (128 * 128),
         family.walking_cluster * family.is_persistent,
+        family.filled_bytes,
     )
     for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80, GROUPED_MMA_SM80)
     for tile in (family.tile(*shape) for shape in family.shapes)
