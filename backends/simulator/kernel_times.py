@@ -198,7 +198,8 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         waves = 1.0 + _WALKED_PROLOGUE * (waves - 1.0)
     arithmetic_us += rates.prologue_us[kernel["work_class"]] * rates.tile_prologue[kernel["tile"]] * waves
     filled_bytes = min(rates.tile_filled_bytes[kernel["tile"]], kernel["l2_bytes"] / kernel["blocks"])
-    arithmetic_us += filled_bytes * min(kernel["blocks"], _walked_sms(kernel, rates)) / rates.l2_bytes_per_us
+    together = min(kernel["blocks"], kernel["resident"] * _walked_sms(kernel, rates))
+    arithmetic_us += filled_bytes * together / rates.l2_bytes_per_us
     issue_us = spread * block_us
     return arithmetic_us, issue_us
 

@@ -55,6 +55,8 @@ from iossim.ir.types import Precision
 #: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
 #: recordings on an H100; ``python -m evidence hopper`` counts predicted families and those that ran.
 PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.0, 7.5e11, 128
+#: The lead below which Ampere's wider tiles then ran rather than the narrowest, and that.
+NARROW_US, NARROW = 0.6, "mma_sm80_64x32"
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16
 
@@ -104,8 +106,9 @@ def tensor_core_convolution(
         for place, kernels in enumerate(ways):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
-            is_ranked_below = family is XMMA_SM90 and _is_ranked(shape)
-            lead_us = PASSED_OVER_US if is_ranked_below else passed_over_us(family, place)
+            lead_us = passed_over_us(family, place)
+            if _is_ranked(shape):
+                lead_us += PASSED_OVER_US * (family is XMMA_SM90) + NARROW_US * (kernels[0].tile == NARROW)
             yield Candidate(name, around, workspace, architectures=architectures, passed_over_us=lead_us)
 
 

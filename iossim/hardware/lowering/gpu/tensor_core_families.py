@@ -81,6 +81,8 @@ class Family:
 #: Shared memory of a persistent block beside its stages: recorded for 54 tiles, within 0.2 KB.
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
+#: Shared memory of most of Ampere's blocks there; and the part of a block's that fills before it computes.
+_AMPERES_SHARED_BYTES, _FILLED = 81_920, 0.6
 
 #: Fraction of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to
 #: eight concurrent convolutions on an H100 (``evidence hopper``).
@@ -125,10 +127,13 @@ NVJET = Family(
 )  # fmt: skip
 XMMA_SM90 = Family(
     *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 0.6, _MOST_SHARED_BYTES, CONTENTION, 20),
-    walking_cluster=4, piece_bytes=64, filled_bytes=0.6 * _MOST_SHARED_BYTES,
+    walking_cluster=4, piece_bytes=64, filled_bytes=_FILLED * _MOST_SHARED_BYTES,
 )  # fmt: skip
-MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 1.9, 0.3, 0.3, contention=CONTENTION, piece_bytes=128)
-MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.3, piece_bytes=64)
+MMA_SM80 = Family(
+    *("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.0, 0.4, 0.0),
+    contention=CONTENTION, piece_bytes=128, filled_bytes=_FILLED * _AMPERES_SHARED_BYTES,
+)  # fmt: skip
+MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.4, piece_bytes=64)
 #: Ampere's kernels in Hopper's libraries, where channels fill loads of 16 bytes.
 OF_AMPERE = (MMA_SM80, MMA_SM80_K32)
 
@@ -139,7 +144,13 @@ PIECEWISE_MMA_SM80 = replace(
 
 #: The family of grouped convolutions, with its only tile and with numbers of its own, by 13 recordings.
 GROUPED_MMA_SM80 = replace(
-    MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), latency=2.2, rate=0.39, prologue=0.1
+    MMA_SM80,
+    name="grouped_mma_sm80",
+    shapes=((64, 64, 128, 118),),
+    latency=2.2,
+    rate=0.39,
+    prologue=0.1,
+    filled_bytes=0.0,
 )
 
 #: The families for matrix products, and those for convolutions.
