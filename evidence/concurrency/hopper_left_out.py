@@ -32,7 +32,7 @@ from evidence.concurrency.hopper_sets import SideBySide, prices, sets_and_units,
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import TILE_NUMBER
 from iossim.hardware.lowering.gpu.tensor_core_convolution import MOST_FILTERS, OFFERED, PASSED_OVER_US
-from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION, MMA_SM80, NVJET, XMMA_SM90, Family
+from iossim.hardware.lowering.gpu.tensor_core_families import MMA_SM80, NVJET, XMMA_SM90, Family
 from iossim.hardware.lowering.kernel import Kernel
 from iossim.hardware.parameters import Floats
 from iossim.prediction.candidate_table import CandidateTable
@@ -61,7 +61,7 @@ def left_out() -> dict[str, dict[str, float]]:
         ways = [(family.latency, family.rate, family.prologue), *product(*values)]
         errors = [outside(own.least_us(family, *way), own.rows) for way in ways]
         found[f"convolutions that ran as `{family.name}`"] = chosen_without(errors, own.rows)
-    sets = [_with_busy(part) for part in (CONTENTION, *_BUSY)]
+    sets = [side_by_side(prices()), *map(_with_busy, _BUSY)]
     errors = [np.array([one.error for one in each]) for each in sets]
     return found | {"speed-up of sets": chosen_without(errors, sets[0])}
 

@@ -84,9 +84,10 @@ _MOST_SHARED_BYTES = 231_424
 #: Shared memory of most of Ampere's blocks there; and the part of a block's that fills before it computes.
 _AMPERES_SHARED_BYTES, _FILLED = 81_920, 0.6
 
-#: Fraction of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to
-#: eight concurrent convolutions on an H100 (``evidence hopper``).
-CONTENTION = 0.7
+#: Fraction of its time in which a block keeps its SM busy, of several that an SM holds and of one that has it alone:
+#: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to eight concurrent convolutions on an H100, and by 24 of
+#: products (``evidence hopper``).
+CONTENTION, ALONE_CONTENTION = 0.85, 0.7
 
 _SHAPES = (
     (256, 128, 256, 230),
@@ -123,10 +124,10 @@ S884 = Family(
 SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
 NVJET = Family(
     *("nvjet", SINCE_HOPPER, 128, 16, _NVJET),
-    most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
+    most_shared_bytes=_MOST_SHARED_BYTES, contention=ALONE_CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
 XMMA_SM90 = Family(
-    *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 0.6, _MOST_SHARED_BYTES, CONTENTION, 20),
+    *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 0.6, _MOST_SHARED_BYTES, ALONE_CONTENTION, 20),
     walking_cluster=4, piece_bytes=64, filled_bytes=_FILLED * _MOST_SHARED_BYTES,
 )  # fmt: skip
 MMA_SM80 = Family(
