@@ -80,7 +80,7 @@ class DeviceRates(NamedTuple):
     prologue_us: Floats  #: shape ``[classes]``
     tile_prologue: Floats  #: shape ``[tiles]``: of a tile, over that of one of 128x128
     tile_filled_bytes: Floats  #: shape ``[tiles]``: of a block, for whose loading all blocks wait together
-    tile_walked_sms: Floats  #: shape ``[tiles]``: SMs on which blocks walk over tiles, 0 where each computes one
+    tile_persistent: Floats  #: shape ``[tiles]``: 1 where a block walks over tiles, 0 where it computes one
     ramp_us: Floats  #: shape ``[classes]``
     gap_us: float
     wave_quantisation: float
@@ -242,8 +242,6 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
     l2_per_clock = [l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) for c in CLASSES]
     l2 = np.array([b * clocks_per_us * l2_factor.get(c, 1.0) for b, c in zip(l2_per_clock, CLASSES, strict=True)])
     prologues = {name: tile.prologue for name, tile in TENSOR_TILES.items()} | ATTENTION_ROWS
-    walked = ((name, tile.walking_cluster) for name, tile in TENSOR_TILES.items())
-    walked_sms = {name: float(profile.sms_for_clusters(blocks)) for name, blocks in walked if blocks}
     dram_drawn, l2_drawn = np.ones(len(CLASSES)), np.ones(len(CLASSES))
     dram_drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
     l2_drawn[NARROW_STREAM] = _narrow_part(profile, _HALF_BYTES / _NARROW_L2_US, l2[NARROW_STREAM])
@@ -269,7 +267,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         np.array([prologue_clocks.get(c, 0.0) / clocks_per_us for c in CLASSES]),
         np.array([prologues.get(name, 1.0) for name in TILE_NUMBER]),
         np.array([TENSOR_TILES[name].filled_bytes if name in TENSOR_TILES else 0.0 for name in TILE_NUMBER]),
-        np.array([walked_sms.get(name, 0.0) for name in TILE_NUMBER]),
+        np.array([name in TENSOR_TILES and TENSOR_TILES[name].is_persistent for name in TILE_NUMBER], dtype=float),
         np.array([_ramp_us(c, ramps_us.get(c, p.stream_ramp_us), p.kernel_gap_us, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,

@@ -26,7 +26,7 @@ layers of four GPUs show all three.
 
 Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the peak the
 larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, not
-hidden by warps; and of power.
+hidden by warps; and of power. Hopper's blocks fill their steps in shared memory together before they compute.
 
 A fused attention's products and the exponentials of its softmax wait for each other in part: their time is a norm of
 both (Dao, 2023, arXiv:2307.08691; Shah et al., 2024, arXiv:2407.08608: the special-function units of an H100 have 3.9
@@ -95,7 +95,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             times[index] = np.inf
             continue
         spread = kernel["blocks"] / rates.sms
-        busiest = math.ceil(kernel["blocks"] / _walked_sms(kernel, rates))
+        busiest = math.ceil(spread)
         arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
         power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"], kernel["precision"]]
         arithmetic_us = max(arithmetic_us, power_us)
@@ -152,16 +152,9 @@ def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
         blocks = min(blocks, rates.sms * math.ceil(AVERAGE_SLOTS * kernel["resident"]))
-    if rates.tile_walked_sms[kernel["tile"]] > 0.0:
-        blocks = min(blocks, _walked_sms(kernel, rates))
+    if rates.tile_persistent[kernel["tile"]] > 0.0:
+        blocks = min(blocks, rates.sms)
     return blocks
-
-
-@jit
-def _walked_sms(kernel: KernelRow, rates: DeviceRates) -> float:
-    """The SMs on which a kernel's blocks start."""
-    walked: float = rates.tile_walked_sms[kernel["tile"]]
-    return min(walked, rates.sms) if walked > 0.0 else rates.sms
 
 
 @jit
@@ -174,7 +167,7 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         softmax_us = kernel["exponentials"] / kernel["blocks"] / rates.exponentials_per_us_per_sm
         norm = rates.attention_overlap_norm
         block_us = (block_us**norm + softmax_us**norm) ** (1.0 / norm)
-    is_persistent = rates.tile_walked_sms[kernel["tile"]] > 0.0
+    is_persistent = rates.tile_persistent[kernel["tile"]] > 0.0
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     if is_persistent:
         # A block walks over whole tiles: the SM with one more takes that much longer.
@@ -198,8 +191,7 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         waves = 1.0 + _WALKED_PROLOGUE * (waves - 1.0)
     arithmetic_us += rates.prologue_us[kernel["work_class"]] * rates.tile_prologue[kernel["tile"]] * waves
     filled_bytes = min(rates.tile_filled_bytes[kernel["tile"]], kernel["l2_bytes"] / kernel["blocks"])
-    together = min(kernel["blocks"], kernel["resident"] * _walked_sms(kernel, rates))
-    arithmetic_us += filled_bytes * together / rates.l2_bytes_per_us
+    arithmetic_us += filled_bytes * min(kernel["blocks"], rates.sms * kernel["resident"]) / rates.l2_bytes_per_us
     issue_us = spread * block_us
     return arithmetic_us, issue_us
 

@@ -197,9 +197,9 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
-    piece_bytes = family.piece_bytes if family else _LOAD_BYTES
-    if family in OF_AMPERE and shape.channels * shape.element_bytes <= _LOAD_BYTES:
-        piece_bytes = _LOAD_BYTES  # CUTLASS has kernels for channels of one load, whose steps cover several positions
+    # CUTLASS has kernels for channels of one load, whose steps cover several positions.
+    is_one_load = family in OF_AMPERE and shape.channels * shape.element_bytes <= _LOAD_BYTES
+    piece_bytes = family.piece_bytes or family.step_bytes if family and not is_one_load else _LOAD_BYTES
     piece = piece_bytes // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 

@@ -6,8 +6,7 @@ Hopper's libraries have three, as the names and launch records of cuBLAS's and c
 - ``nvjet``: products, and 1x1 convolutions. A block of three warp groups occupies an SM alone, with as many steps in
   shared memory as fit, and processes several tiles in turn (it is *persistent*). Tiles are small if there are few rows
   or columns: a multiple of 64 by one of 8. Grids of few blocks are in clusters of four or eight.
-- ``xmma_sm90``: convolutions of any window, persistent as well, in clusters of four: 120 of the 132 SMs walk over the
-  tiles of a large grid (nine of ten recorded ones have at most 120 blocks). They take long to begin and end.
+- ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
 - ``mma_sm80``: Ampere's kernels, of which several blocks share an SM. They begin sooner and compute at a third of the
   speed: they run convolutions with a short inner dimension. A step covers 64 channels, or 32 (``mma_sm80_k32``), of one
   position of the window (CUTLASS, implicit GEMM): channels are padded to a multiple of that. Tiles, registers and steps
@@ -38,9 +37,8 @@ class Family:
     ``rate`` times the reachable rate, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides the part
     that grows with its area. A grid has at least ``least_blocks``, some of which only occupy their SM. A part of a
     split inner dimension has at least ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the
-    tile, and small grids are in clusters. Blocks that walk over tiles are in clusters of ``walking_cluster``. Channels
-    of a convolution are padded to a multiple of ``piece_bytes``. ``filled_bytes`` are those of a block's first steps
-    for which its prologue waits: all blocks load theirs at once, as fast as the whole of L2.
+    tile, and small grids are in clusters. Channels of a convolution are padded to ``piece_bytes``, or to a step. All
+    blocks load ``filled_bytes`` of their first steps at once, as fast as the whole of L2, before they compute.
     """
 
     name: str
@@ -56,8 +54,7 @@ class Family:
     least_blocks: int = 1
     is_chosen_by_cost: bool = False
     least_part_bytes: int = 256
-    walking_cluster: int = 1
-    piece_bytes: int = 16
+    piece_bytes: int = 0
     filled_bytes: float = 0.0
 
     @property
@@ -118,23 +115,21 @@ _MMA_K32 = (
     *((128, 128, 128, 242), (256, 32, 128, 168), (256, 64, 128, 246)),
 )
 
-S884 = Family(
-    "s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS, piece_bytes=64
-)
-SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
+S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
+SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES, piece_bytes=16)
 NVJET = Family(
     *("nvjet", SINCE_HOPPER, 128, 16, _NVJET),
     most_shared_bytes=_MOST_SHARED_BYTES, contention=ALONE_CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
 XMMA_SM90 = Family(
     *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 0.6, _MOST_SHARED_BYTES, ALONE_CONTENTION, 20),
-    walking_cluster=4, piece_bytes=64, filled_bytes=_FILLED * _MOST_SHARED_BYTES,
+    piece_bytes=64, filled_bytes=_FILLED * _MOST_SHARED_BYTES,
 )  # fmt: skip
 MMA_SM80 = Family(
     *("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.0, 0.4, 0.0),
-    contention=CONTENTION, piece_bytes=128, filled_bytes=_FILLED * _AMPERES_SHARED_BYTES,
+    contention=CONTENTION, filled_bytes=_FILLED * _AMPERES_SHARED_BYTES,
 )  # fmt: skip
-MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.4, piece_bytes=64)
+MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.4)
 #: Ampere's kernels in Hopper's libraries, where channels fill loads of 16 bytes.
 OF_AMPERE = (MMA_SM80, MMA_SM80_K32)
 
@@ -143,16 +138,8 @@ PIECEWISE_MMA_SM80 = replace(
     MMA_SM80, name="piecewise_mma_sm80", latency=1.3 * MMA_SM80.latency, rate=MMA_SM80.rate / 1.3
 )
 
-#: The family of grouped convolutions, with its only tile and with numbers of its own, by 13 recordings.
-GROUPED_MMA_SM80 = replace(
-    MMA_SM80,
-    name="grouped_mma_sm80",
-    shapes=((64, 64, 128, 118),),
-    latency=2.2,
-    rate=0.39,
-    prologue=0.1,
-    filled_bytes=0.0,
-)
+#: The family of grouped convolutions, with its only tile: a step loads few channels, and zeros for others.
+GROUPED_MMA_SM80 = replace(MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), filled_bytes=0.0)
 
 #: The families for matrix products, and those for convolutions.
 PRODUCTS = (S884, SM80, NVJET)
@@ -164,15 +151,14 @@ class TensorTile:
     """Performance of a tile relative to other tiles.
 
     ``reuse`` is the number of multiply-adds per loaded element, ``rate`` that of arithmetic (relative to the latency,
-    which counts separately), ``prologue`` the time before the first step and after the last one. Blocks that walk over
-    tiles are in clusters of ``walking_cluster``, which is 0 where each block computes one tile; for ``filled_bytes``
-    of each the prologue waits.
+    which counts separately), ``prologue`` the time before the first step and after the last one, besides that of
+    loading ``filled_bytes`` of all blocks.
     """
 
     reuse: float
     rate: float
     prologue: float
-    walking_cluster: int
+    is_persistent: bool
     filled_bytes: float
 
 
@@ -182,7 +168,7 @@ TENSOR_TILES = {
         tile.rows * tile.columns / (tile.rows + tile.columns),
         family.rate * family.latency,
         family.prologue + tile.rows * tile.columns / (128 * 128),
-        family.walking_cluster * family.is_persistent,
+        family.is_persistent,
         family.filled_bytes,
     )
     for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80, GROUPED_MMA_SM80)
