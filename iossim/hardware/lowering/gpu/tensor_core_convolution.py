@@ -114,17 +114,14 @@ def tensor_core_convolution(
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
     """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes."""
-    is_stored_whole = transforms_apart or is_quantised(shape)  # compilers store 8 bits with channels padded
-    reads_whole, writes_whole = (
-        is_stored_whole or channels * shape.element_bytes % _LOAD_BYTES == 0
-        for channels in (shape.channels, shape.filters)
-    )
+    is_whole = transforms_apart or is_quantised(shape)  # compilers store 8 bits with channels padded
+    is_whole |= all(channels * shape.element_bytes % _LOAD_BYTES == 0 for channels in (shape.channels, shape.filters))
     for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
         is_padded = is_first_layer(shape) and family in OF_AMPERE
-        if (reads_whole and writes_whole) or is_padded or not family.architectures <= SINCE_HOPPER:
+        if is_whole or is_padded or not family.architectures <= SINCE_HOPPER:
             yield family
         elif family is MMA_SM80:
-            yield MMA_SM80 if reads_whole else PIECEWISE_MMA_SM80
+            yield PIECEWISE_MMA_SM80
 
 
 def _is_ranked(shape: ConvolutionShape) -> bool:
