@@ -55,7 +55,7 @@ from iossim.ir.types import Precision
 #: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
 #: recordings on an H100; ``python -m evidence hopper`` counts predicted families and those that ran.
 PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.0, 7.5e11, 128
-#: The lead below which Ampere's wider tiles then ran rather than the narrowest, and that.
+#: The lead below which wider tiles of Ampere's then ran rather than the narrowest, and its name.
 NARROW_US, NARROW = 0.6, "mma_sm80_64x32"
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16

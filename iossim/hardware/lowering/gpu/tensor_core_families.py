@@ -78,7 +78,7 @@ class Family:
 #: Shared memory of a persistent block beside its stages: recorded for 54 tiles, within 0.2 KB.
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
-#: Shared memory of most of Ampere's blocks there; and the part of a block's that fills before it computes.
+#: Shared memory of most of Ampere's blocks on Hopper, and the part of a block's that it fills before it computes.
 _AMPERES_SHARED_BYTES, _FILLED = 81_920, 0.6
 
 #: Fraction of its time in which a block keeps its SM busy, of several that an SM holds and of one that has it alone:
@@ -87,15 +87,9 @@ _AMPERES_SHARED_BYTES, _FILLED = 81_920, 0.6
 CONTENTION, ALONE_CONTENTION = 0.85, 0.7
 
 _SHAPES = (
-    (256, 128, 256, 230),
-    (128, 256, 256, 230),
-    (256, 64, 128, 230),
-    (64, 256, 128, 230),
-    (128, 128, 128, 230),
-    (128, 64, 128, 150),
-    (64, 128, 128, 150),
-    (64, 64, 128, 100),
-)
+    (256, 128, 256, 230), (128, 256, 256, 230), (256, 64, 128, 230), (64, 256, 128, 230),
+    (128, 128, 128, 230), (128, 64, 128, 150), (64, 128, 128, 150), (64, 64, 128, 100),
+)  # fmt: skip
 #: On Volta and Turing, which load through registers, 8 warps share the largest tiles.
 _SHAPES_OF_TWO_BUFFERS = tuple(
     (rows, columns, 256 if rows * columns >= 128 * 128 else 128, 120 if rows * columns < 256 * 128 else 230)
@@ -111,9 +105,9 @@ _NVJET = tuple(
 _XMMA = tuple((rows, columns, 384, 168) for rows, columns in ((64, 64), (128, 64), (64, 128), (128, 128), (256, 64)))
 _MMA = ((64, 64, 128, 118), (64, 32, 128, 88))
 _MMA_K32 = (
-    *((64, 64, 128, 104), (64, 128, 128, 154), (128, 32, 128, 118)),
-    *((128, 128, 128, 242), (256, 32, 128, 168), (256, 64, 128, 246)),
-)
+    (64, 64, 128, 104), (64, 128, 128, 154), (128, 32, 128, 118),
+    (128, 128, 128, 242), (256, 32, 128, 168), (256, 64, 128, 246),
+)  # fmt: skip
 
 S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
 SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES, piece_bytes=16)
