@@ -77,6 +77,7 @@ class DeviceRates(NamedTuple):
     dram_latency_factor: float
     prologue_us: Floats  #: shape ``[classes]``
     tile_prologue: Floats  #: shape ``[tiles]``: of a tile, over that of one of 128x128
+    tile_filled_bytes: Floats  #: shape ``[tiles]``: of a block, for whose loading all blocks wait together
     tile_persistent: Floats  #: shape ``[tiles]``: 1 where a block walks over tiles, 0 where it computes one
     ramp_us: Floats  #: shape ``[classes]``
     gap_us: float
@@ -263,6 +264,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         p.dram_latency_factor,
         np.array([prologue_clocks.get(c, 0.0) / clocks_per_us for c in CLASSES]),
         np.array([prologues.get(name, 1.0) for name in TILE_NUMBER]),
+        np.array([TENSOR_TILES[name].filled_bytes if name in TENSOR_TILES else 0.0 for name in TILE_NUMBER]),
         np.array([name in TENSOR_TILES and TENSOR_TILES[name].is_persistent for name in TILE_NUMBER], dtype=float),
         np.array([_ramp_us(c, ramps_us.get(c, p.stream_ramp_us), p.kernel_gap_us, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),

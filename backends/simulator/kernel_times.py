@@ -26,7 +26,7 @@ layers of four GPUs show all three.
 
 Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the peak the
 larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, not
-hidden by warps; and of power.
+hidden by warps; and of power. Hopper's blocks fill their steps in shared memory together before they compute.
 
 A fused attention's products and the exponentials of its softmax wait for each other in part: their time is a norm of
 both (Dao, 2023, arXiv:2307.08691; Shah et al., 2024, arXiv:2407.08608: the special-function units of an H100 have 3.9
@@ -192,6 +192,8 @@ def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest
         # The next tile is loaded while the last one is written.
         waves = 1.0 + _WALKED_PROLOGUE * (waves - 1.0)
     arithmetic_us += rates.prologue_us[kernel["work_class"]] * rates.tile_prologue[kernel["tile"]] * waves
+    filled_bytes = min(rates.tile_filled_bytes[kernel["tile"]], kernel["l2_bytes"] / kernel["blocks"])
+    arithmetic_us += filled_bytes * min(kernel["blocks"], rates.sms * kernel["resident"]) / rates.l2_bytes_per_us
     issue_us = spread * block_us
     return arithmetic_us, issue_us
 

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.base.compiled import Floats
 from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
-from iossim.hardware.lowering.gpu.tensor_core_families import MMA_SM80
+from iossim.hardware.lowering.gpu.tensor_core_families import MMA_SM80, NVJET
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.step import ConvolutionShape
 from iossim.hardware.lowering.target import step_candidates
@@ -134,11 +135,15 @@ def percents(errors: Floats) -> dict[str, float]:
 
 
 def of_all_families(one: Recorded, profile: DeviceProfile) -> list[Candidate]:
-    """Kernels of all families for an operator, as for a convolution with a bias; those that heuristics return."""
+    """Kernels of all families for an operator; those that heuristics return, as products those for one with a bias."""
     if one.is_convolution:
-        known = tensor_core_convolution(replace(one.shape, epilogue_flops=1))
+        biased = tensor_core_convolution(replace(one.shape, epilogue_flops=1))
+        products = (each for each in biased if family_of(each.algorithm) == NVJET.name)
+        known = chain(
+            (each for each in tensor_core_convolution(one.shape) if NVJET.name not in each.algorithm), products
+        )
     else:
-        known = iter(step_candidates(one.operator.step(), profile))
+        known = chain(step_candidates(one.operator.step(), profile))
     return [each for each in known if each.runs_on(profile.architecture) and math.isfinite(each.passed_over_us)]
 
 

@@ -210,7 +210,7 @@ def test_blocks_are_placed_in_the_order_of_their_kernels() -> None:
     first, second, third, (_, start_us, _) = spans_side_by_side(PERSISTENT, PERSISTENT, PERSISTENT, SMALL)
     assert alone_us < first[2] < 1.3 * alone_us
     assert third[2] > 1.4 * alone_us
-    assert start_us >= min(first[2], second[2])
+    assert start_us >= 0.97 * min(first[2], second[2])  # the blocks of a kernel end one by one
 
 
 def test_branches_of_a_graph_start_apart() -> None:

@@ -120,6 +120,33 @@ def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
     assert times[1] >= smallest.steps * slow.parameters.tensor_step_clocks / profile.boost_clock_ghz / 1e3
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "recorded_us"),
+    [
+        ("xmma_sm90_64x64", (192, 192, 7, 1), {1: 7.0, 8: 9.1}),
+        ("mma_sm80_64x64", (256, 64, 1, 1), {8: 6.1}),
+        ("mma_sm80_k32_256x64", (128, 192, 7, 1), {32: 16.3}),
+    ],
+)
+def test_blocks_of_full_grids_fill_their_steps_together(
+    name: str, sizes: tuple[int, ...], recorded_us: dict[int, float]
+) -> None:
+    """Within 15% of an H100; of a device whose L2 is fast all but the largest take nearly as long as a few blocks."""
+    profile, names = device("h100-sxm"), ("in_channels", "out_channels", "kernel_h", "kernel_w")
+    record = {"op": "conv", "stride": 1, "pad_h": sizes[2] // 2, "pad_w": 0} | dict(zip(names, sizes, strict=True))
+    record |= {"in_h": 35 if sizes[2] == 1 else 17, "in_w": 35 if sizes[2] == 1 else 17}
+    fast = with_values(profile, {"l2_shared_bytes_per_clock_per_sm": 1e6})
+    for batch, us in recorded_us.items():
+        step = read_record(record | {"batch": batch}, Precision.BF16).step()
+        found_us, fast_us = (
+            sum(price.alone_us for price in KernelModel(one, Issue.GRAPH, Libraries.COMPILED).named(
+                step_candidates(step, one), f"implicit_gemm_{name}")[1])
+            for one in (profile, fast)
+        )  # fmt: skip
+        assert found_us == pytest.approx(us, rel=0.15)
+        assert (found_us - fast_us > 0.8) is (batch > 1)
+
+
 def test_unaligned_operands_cost_time() -> None:
     profile = device("a100-sxm-40gb")
     assert linear_us(profile, 4096, 4096, 4095) > 1.2 * linear_us(profile, 4096, 4096, 4096)

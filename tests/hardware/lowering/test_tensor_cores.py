@@ -12,8 +12,10 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering import cpu, gpu
 from iossim.hardware.lowering.gpu import TARGET
 from iossim.hardware.lowering.gpu.matrix_product import Product
+from iossim.hardware.lowering.gpu.tensor_core_convolution import PASSED_OVER_US
 from iossim.hardware.lowering.gpu.tensor_core_families import (
     MMA_SM80,
+    MMA_SM80_K32,
     NVJET,
     S884,
     SM80,
@@ -69,7 +71,11 @@ def test_a_split_walks_its_part_and_writes_fp32_sums() -> None:
     ("capability", "family"),
     [
         *(("7.0", S884), ("7.5", S884), ("8.0", SM80), ("8.6", SM80), ("8.9", SM80), ("12.0", SM80)),
-        *((capability, family) for capability in ("9.0", "10.0") for family in (NVJET, XMMA_SM90, MMA_SM80)),
+        *(
+            (capability, family)
+            for capability in ("9.0", "10.0")
+            for family in (NVJET, XMMA_SM90, MMA_SM80, MMA_SM80_K32)
+        ),
     ],
 )
 def test_most_tiles_fit_an_sm(capability: str, family: Family) -> None:
@@ -191,11 +197,11 @@ def names(candidate: Candidate) -> list[str]:
 @pytest.mark.parametrize(
     ("precision", "channels", "has_bias", "is_offered", "lead_us"),
     [
-        (Precision.BF16, 64, False, False, 1.1),
-        (Precision.BF16, 512, False, True, 1.1),
+        (Precision.BF16, 64, False, False, PASSED_OVER_US),
+        (Precision.BF16, 512, False, True, PASSED_OVER_US),
         (Precision.BF16, 64, True, True, 0.0),
         (Precision.FP16, 64, True, True, 0.0),
-        (Precision.TF32, 64, True, False, 1.1),
+        (Precision.TF32, 64, True, False, PASSED_OVER_US),
         (Precision.INT8, 64, False, True, 0.0),
     ],
 )
@@ -303,6 +309,15 @@ def test_groups_and_devices_without_tensor_cores_keep_their_kernels(
     assert found
     classes = {kernel.work_class for one in found for kernel in one.kernels}
     assert not classes & {WorkClass.TENSOR_CONVOLUTION, WorkClass.LAYOUT}
+
+
+@pytest.mark.parametrize(("channels", "long", "short"), [(32, 9, 9), (48, 9, 18), (64, 9, 18), (80, 18, 27)])
+def test_a_step_on_hopper_stays_within_a_position_of_the_window(channels: int, long: int, short: int) -> None:
+    steps = {
+        one.algorithm.removeprefix("implicit_gemm_"): one.kernels[-1].steps
+        for one in convolutions(Precision.BF16, Architecture.HOPPER, in_channels=channels)
+    }
+    assert (steps["mma_sm80_64x64"], steps["mma_sm80_k32_64x64"]) == (long, short)
 
 
 def test_a_tile_of_filters_costs_as_much_as_a_full_one() -> None:

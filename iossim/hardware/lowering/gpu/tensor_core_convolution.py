@@ -11,8 +11,9 @@ on an H200's tensor cores 11 ran as Ampere's, split like cuBLAS's, and two as Ho
 bits are assumed to be in NHWC already: fp16 convolutions on a V100 and a T4 take as long as their products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
-to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load; those of
-``xmma_sm90`` also stay within a position, with steps of 64 or 128 bytes (``tilesize256x64x32`` for 16 and 32 channels).
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Ampere's kernels there pad to one load.
+On Hopper steps stay within a position as well, those of ``xmma_sm90`` with 64 or 128 bytes (``tilesize256x64x32`` for
+16 and 32 channels), those of ``mma_sm80`` with either: 3x3 windows of 48 channels take longer than those of 64 there.
 
 A transform between layouts transposes tiles of positions by channels in shared memory, one block each.
 """
@@ -32,8 +33,8 @@ from iossim.hardware.lowering.gpu.tensor_core_families import (
     GROUPED_MMA_SM80,
     MMA_SM80,
     NVJET,
+    OF_AMPERE,
     PIECEWISE_MMA_SM80,
-    S884,
     SM80,
     XMMA_SM90,
     Family,
@@ -53,7 +54,9 @@ from iossim.ir.types import Precision
 #: for recorded windows. ``nvjet`` is among the ten for 1x1 convolutions of many pixels, channels and filters: above the
 #: second number for ``pixels * (channels * filters) ** 2``, with filters counted up to the third. Chosen by 151
 #: recordings on an H100; ``python -m evidence hopper`` counts predicted families and those that ran.
-PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.1, 7.5e11, 128
+PASSED_OVER_US, OFFERED, MOST_FILTERS = 1.0, 7.5e11, 128
+#: The lead below which wider tiles of Ampere's then ran rather than the narrowest, and its name.
+NARROW_US, NARROW = 0.6, "mma_sm80_64x32"
 #: Bytes of channels in one load.
 _LOAD_BYTES = 16
 
@@ -88,7 +91,7 @@ def tensor_core_convolution(
         if has_epilogue or not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
         product = replace(implicit_product(shape), inner=_channels(shape, family) * math.prod(shape.kernel))
-        if family is MMA_SM80 and is_first_layer(shape):
+        if family in OF_AMPERE and is_first_layer(shape):
             before = padding_kernels(shape, _channels(shape, family))
             product = replace(product, activation_bytes=before[0].bytes_written)
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
@@ -103,23 +106,22 @@ def tensor_core_convolution(
         for place, kernels in enumerate(ways):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
             name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
-            is_ranked_below = family is XMMA_SM90 and _is_ranked(shape)
-            lead_us = PASSED_OVER_US if is_ranked_below else passed_over_us(family, place)
+            lead_us = passed_over_us(family, place)
+            if _is_ranked(shape):
+                lead_us += PASSED_OVER_US * (family is XMMA_SM90) + NARROW_US * (kernels[0].tile == NARROW)
             yield Candidate(name, around, workspace, architectures=architectures, passed_over_us=lead_us)
 
 
 def _families(shape: ConvolutionShape, transforms_apart: bool) -> Iterator[Family]:
     """The families for a convolution: on Hopper only Ampere's kernels take channels that do not fill 16 bytes."""
-    is_stored_whole = transforms_apart or is_quantised(shape)  # compilers store 8 bits with channels padded
-    reads_whole, writes_whole = (
-        is_stored_whole or channels * shape.element_bytes % _LOAD_BYTES == 0
-        for channels in (shape.channels, shape.filters)
-    )
+    is_whole = transforms_apart or is_quantised(shape)  # compilers store 8 bits with channels padded
+    is_whole |= all(channels * shape.element_bytes % _LOAD_BYTES == 0 for channels in (shape.channels, shape.filters))
     for family in (*CONVOLUTIONS, NVJET) if _is_offered_as_product(shape) else CONVOLUTIONS:
-        if (reads_whole and writes_whole) or not family.architectures <= SINCE_HOPPER:
+        is_padded = is_first_layer(shape) and family in OF_AMPERE
+        if is_whole or is_padded or not family.architectures <= SINCE_HOPPER:
             yield family
         elif family is MMA_SM80:
-            yield MMA_SM80 if reads_whole or is_first_layer(shape) else PIECEWISE_MMA_SM80
+            yield PIECEWISE_MMA_SM80
 
 
 def _is_ranked(shape: ConvolutionShape) -> bool:
@@ -169,12 +171,12 @@ def grouped_on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
     inner = groups * channels * math.prod(shape.kernel)
     product = replace(implicit_product(replace(shape, groups=1)), inner=inner, weight_bytes=shape.weight_bytes)
     of_family, extra_flops = (product, [GROUPED_MMA_SM80], WorkClass.TENSOR_CONVOLUTION), shape.epilogue_flops
-    yield from on_tensor_cores(*of_family, extra_flops=extra_flops, splits=UNSPLIT, name="grouped_")
+    yield from on_tensor_cores(*of_family, extra_flops=extra_flops, splits=UNSPLIT)
 
 
-#: Arithmetic per padded element: cuDNN's kernel places each separately, some 25 billion per second on an H100 (a first
+#: Arithmetic per padded element: cuDNN's kernel places each separately, some 22 billion per second on an H100 (a first
 #: layer of 8 and of 32 images, called repeatedly; right after L2 was emptied it took half as long, unexplained).
-_PADDING_FLOPS = 1_300
+_PADDING_FLOPS = 1_500
 
 
 def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
@@ -192,7 +194,10 @@ def padding_kernels(shape: ConvolutionShape, padded: int) -> tuple[Kernel, ...]:
 
 def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
-    piece = (S884.step_bytes if family in (S884, XMMA_SM90) else _LOAD_BYTES) // shape.element_bytes
+    # CUTLASS has kernels for channels of one load, whose steps cover several positions.
+    is_one_load = family in OF_AMPERE and shape.channels * shape.element_bytes <= _LOAD_BYTES
+    piece_bytes = family.piece_bytes or family.step_bytes if family and not is_one_load else _LOAD_BYTES
+    piece = piece_bytes // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
 

@@ -8,11 +8,13 @@ Hopper's libraries have three, as the names and launch records of cuBLAS's and c
   or columns: a multiple of 64 by one of 8. Grids of few blocks are in clusters of four or eight.
 - ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
 - ``mma_sm80``: Ampere's kernels, of which several blocks share an SM. They begin sooner and compute at a third of the
-  speed: they run convolutions with a short inner dimension.
+  speed: they run convolutions with a short inner dimension. A step covers 64 channels, or 32 (``mma_sm80_k32``), of one
+  position of the window (CUTLASS, implicit GEMM): channels are padded to a multiple of that. Tiles, registers and steps
+  are those of the names and launch records (``64x32x64_stage5``, ``64x128_32x6``).
 
 Latency, rate and prologue of the three relative to each other are rounded from a fit to 152 of these convolutions, each
-with kernels of the family that ran. ``python -m evidence hopper`` reports their errors, and the cases
-in which another family ran than is predicted.
+with kernels of the family that ran. ``python -m evidence hopper`` reports their errors, also with each network left
+out of the fit, and the cases in which another family ran than is predicted.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Family:
     ``rate`` times the reachable rate, and a tile takes ``prologue`` times ``tensor_prologue_clocks`` besides the part
     that grows with its area. A grid has at least ``least_blocks``, some of which only occupy their SM. A part of a
     split inner dimension has at least ``least_part_bytes`` of a row. With ``is_chosen_by_cost`` heuristics choose the
-    tile, and small grids are in clusters.
+    tile, and small grids are in clusters. Channels of a convolution are padded to ``piece_bytes``, or to a step. All
+    blocks load ``filled_bytes`` of their first steps at once, as fast as the whole of L2, before they compute.
     """
 
     name: str
@@ -51,6 +54,8 @@ class Family:
     least_blocks: int = 1
     is_chosen_by_cost: bool = False
     least_part_bytes: int = 256
+    piece_bytes: int = 0
+    filled_bytes: float = 0.0
 
     @property
     def is_persistent(self) -> bool:
@@ -73,21 +78,18 @@ class Family:
 #: Shared memory of a persistent block beside its stages: recorded for 54 tiles, within 0.2 KB.
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
+#: Shared memory of most of Ampere's blocks on Hopper, and the part of a block's that it fills before it computes.
+_AMPERES_SHARED_BYTES, _FILLED = 81_920, 0.6
 
-#: Fraction of its time in which a block keeps its SM busy: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to
-#: eight concurrent convolutions on an H100 (``evidence hopper``).
-CONTENTION = 0.85
+#: Fraction of its time in which a block keeps its SM busy, of several that an SM holds and of one that has it alone:
+#: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to eight concurrent convolutions on an H100, and by 24 of
+#: products (``evidence hopper``).
+CONTENTION, ALONE_CONTENTION = 0.85, 0.7
 
 _SHAPES = (
-    (256, 128, 256, 230),
-    (128, 256, 256, 230),
-    (256, 64, 128, 230),
-    (64, 256, 128, 230),
-    (128, 128, 128, 230),
-    (128, 64, 128, 150),
-    (64, 128, 128, 150),
-    (64, 64, 128, 100),
-)
+    (256, 128, 256, 230), (128, 256, 256, 230), (256, 64, 128, 230), (64, 256, 128, 230),
+    (128, 128, 128, 230), (128, 64, 128, 150), (64, 128, 128, 150), (64, 64, 128, 100),
+)  # fmt: skip
 #: On Volta and Turing, which load through registers, 8 warps share the largest tiles.
 _SHAPES_OF_TWO_BUFFERS = tuple(
     (rows, columns, 256 if rows * columns >= 128 * 128 else 128, 120 if rows * columns < 256 * 128 else 230)
@@ -101,28 +103,41 @@ _NVJET = tuple(
     if (rows % 64 == 0 or columns % 64 == 0) and rows * columns <= 256 * 128
 )
 _XMMA = tuple((rows, columns, 384, 168) for rows, columns in ((64, 64), (128, 64), (64, 128), (128, 128), (256, 64)))
-_MMA = ((64, 64, 128, 118), (64, 128, 128, 154), (128, 64, 128, 168), (256, 64, 128, 246))
+_MMA = ((64, 64, 128, 118), (64, 32, 128, 88))
+_MMA_K32 = (
+    (64, 64, 128, 104), (64, 128, 128, 154), (128, 32, 128, 118),
+    (128, 128, 128, 242), (256, 32, 128, 168), (256, 64, 128, 246),
+)  # fmt: skip
 
 S884 = Family("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _SHAPES_OF_TWO_BUFFERS)
-SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES)
+SM80 = Family("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _SHAPES, piece_bytes=16)
 NVJET = Family(
     *("nvjet", SINCE_HOPPER, 128, 16, _NVJET),
-    most_shared_bytes=_MOST_SHARED_BYTES, contention=CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
+    most_shared_bytes=_MOST_SHARED_BYTES, contention=ALONE_CONTENTION, is_chosen_by_cost=True, least_part_bytes=2_560,
 )  # fmt: skip
-XMMA_SM90 = Family("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 1.0, 1.0, 0.86, _MOST_SHARED_BYTES, CONTENTION, 20)
-MMA_SM80 = Family("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.2, 0.39, 0.1, contention=CONTENTION)
+XMMA_SM90 = Family(
+    *("xmma_sm90", SINCE_HOPPER, 128, 16, _XMMA, 0.9, 1.0, 0.6, _MOST_SHARED_BYTES, ALONE_CONTENTION, 20),
+    piece_bytes=64, filled_bytes=_FILLED * _MOST_SHARED_BYTES,
+)  # fmt: skip
+MMA_SM80 = Family(
+    *("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.0, 0.4, 0.0),
+    contention=CONTENTION, filled_bytes=_FILLED * _AMPERES_SHARED_BYTES,
+)  # fmt: skip
+MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.4)
+#: Ampere's kernels in Hopper's libraries, where channels fill loads of 16 bytes.
+OF_AMPERE = (MMA_SM80, MMA_SM80_K32)
 
 #: The same for channels that do not fill a load of 16 bytes.
 PIECEWISE_MMA_SM80 = replace(
     MMA_SM80, name="piecewise_mma_sm80", latency=1.3 * MMA_SM80.latency, rate=MMA_SM80.rate / 1.3
 )
 
-#: The family of grouped convolutions, with its only tile.
-GROUPED_MMA_SM80 = replace(MMA_SM80, shapes=((64, 64, 128, 118),))
+#: The family of grouped convolutions, with its only tile: a step loads few channels, and zeros for others.
+GROUPED_MMA_SM80 = replace(MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), filled_bytes=0.0)
 
 #: The families for matrix products, and those for convolutions.
 PRODUCTS = (S884, SM80, NVJET)
-CONVOLUTIONS = (S884, SM80, XMMA_SM90, MMA_SM80)
+CONVOLUTIONS = (S884, SM80, XMMA_SM90, *OF_AMPERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +145,15 @@ class TensorTile:
     """Performance of a tile relative to other tiles.
 
     ``reuse`` is the number of multiply-adds per loaded element, ``rate`` that of arithmetic (relative to the latency,
-    which counts separately), ``prologue`` the time before the first step and after the last one.
+    which counts separately), ``prologue`` the time before the first step and after the last one, besides that of
+    loading ``filled_bytes`` of all blocks.
     """
 
     reuse: float
     rate: float
     prologue: float
     is_persistent: bool
+    filled_bytes: float
 
 
 #: Every tile by its name in kernels.
@@ -146,8 +163,9 @@ TENSOR_TILES = {
         family.rate * family.latency,
         family.prologue + tile.rows * tile.columns / (128 * 128),
         family.is_persistent,
+        family.filled_bytes,
     )
-    for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80)
+    for family in (*PRODUCTS, *CONVOLUTIONS[2:], PIECEWISE_MMA_SM80, GROUPED_MMA_SM80)
     for tile in (family.tile(*shape) for shape in family.shapes)
 }
 #: Queries of the tiles of fused attention, over 192, by the tile's name.

@@ -83,7 +83,7 @@ def _window_kernel(
 
 #: Outputs of a thread of cuDNN's kernel for NHWC; the cost of a tap relative to :func:`depthwise` (neighbouring
 #: channels are loaded together), and of finding an output's position, in taps. A stride leaves less reuse in registers.
-_OUTPUTS_A_THREAD, _TAPS_OF_NHWC, _INDEXING_OF_NHWC, _STRIDE_EXPONENT = 4, 0.27, 6, 1.2
+_OUTPUTS_A_THREAD, _TAPS_OF_NHWC, _INDEXING_OF_NHWC = 4, 0.32, 6
 #: Taps of windows that exceed the registers, and their relative cost.
 _SPILLED, _SPILLING = 49, 1.5
 #: Registers of a thread, and the latency of its loads in steps of tensor cores, by the side of the window, without a
@@ -101,7 +101,7 @@ _SMALL_IMAGE, _TAPS_OF_SMALL = 28 * 28, 120
 def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     """cuDNN 9's kernels for depthwise convolutions of halves in NHWC on Hopper, and those of compilers for 8 bits.
 
-    The numbers come from 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.11 us per tap for a million
+    The numbers come from 57 recordings on an H100 in bf16. ``conv2d_c1_k1_nhwc`` takes 0.13 us per tap for a million
     outputs, and twice as long with a stride of 2. One small image with 3x3 windows runs as
     ``conv2d_grouped_direct_kernel``, which takes three times as long.
     """
@@ -109,7 +109,7 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
         return
     window, side = math.prod(shape.kernel), min(7, max(3, *shape.kernel))
     side += side % 2 == 0
-    taps = _TAPS_OF_NHWC * (window * shape.strides[-1] ** _STRIDE_EXPONENT + _INDEXING_OF_NHWC)
+    taps = _TAPS_OF_NHWC * (window * shape.strides[-1] + _INDEXING_OF_NHWC)
     taps *= _SPILLING if window >= _SPILLED else 1.0
     registers, steps = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side][shape.strides[-1] > 1]
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
