@@ -92,11 +92,9 @@ class Network(Displayed):
             raise GraphError(f"network {self.name!r}: two units have the same name")
 
     def __repr__(self) -> str:
-        return (
-            f"<Network {self.name}: batch {self.source.batch}, {self.precision}, "
-            f"{counted(len(self.graph.nodes), 'op')}, {counted(len(self.units), 'unit')} in "
-            f"{counted(len(self.blocks), 'block')}>"
-        )
+        ops, units = counted(len(self.graph.nodes), "op"), counted(len(self.units), "unit")
+        held = f"{ops}, {units} in {counted(len(self.blocks), 'block')}"
+        return f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {held}>"
 
     @cached_property
     def unit_of_value(self) -> dict[str, int]:

@@ -150,9 +150,7 @@ class Schedule(SavedSchedule, Displayed):
     blocks: list[BlockSchedule]
 
     def __repr__(self) -> str:
-        return (
-            f"{self._shown('Schedule')} in {counted(len(self.stages), 'stage')}, {self.streams} side by side at most>"
-        )
+        return f"{self._shown('Schedule')} in {counted(len(self.stages), 'stage')}, up to {self.streams} side by side>"
 
     __str__ = __repr__
 
