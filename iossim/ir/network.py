@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from iossim.base.display import Displayed, counted
+from iossim.base.display import Displayed
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.types import Precision
@@ -92,9 +92,10 @@ class Network(Displayed):
             raise GraphError(f"network {self.name!r}: two units have the same name")
 
     def __repr__(self) -> str:
-        ops, units = counted(len(self.graph.nodes), "op"), counted(len(self.units), "unit")
-        held = f"{ops}, {units} in {counted(len(self.blocks), 'block')}"
-        return f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {held}>"
+        return (
+            f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {len(self.graph.nodes)} ops, "
+            f"{len(self.units)} units in {len(self.blocks)} blocks>"
+        )
 
     @cached_property
     def unit_of_value(self) -> dict[str, int]:
