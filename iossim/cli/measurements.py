@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.tables import counted
 from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
 
@@ -130,7 +130,7 @@ def import_measurements(stores: list[Path], store: Path | None = None, as_json: 
         for path, records in given:
             rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
     to = str(opened.path)
-    held = [f"{row['from']}: {counted(row['measurements'], 'measurement')}" for row in rows]
+    held = [f"{path}: {counted(len(records), 'measurement')}" for path, records in given]
     said = [f"{one}, {row['new']:,} of them new to {to}" for one, row in zip(held, rows, strict=True)]
     present({"store": to, "imported": rows}, said, as_json)
 

@@ -13,8 +13,8 @@ import typer
 from iossim import api
 from iossim.backends.simulator.event_costs import tell_unknown
 from iossim.backends.simulator.events import run_schedule
-from iossim.base.display import counted
 from iossim.base.errors import DeviceError, OptionError
+from iossim.base.tables import counted
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
 from iossim.cli.option_groups import PricingOptions, TimingOptions, make_ready
@@ -100,9 +100,10 @@ class Deploying:
                     network = as_optimised(network, provider, opened.shapes)
                 saved = self.searched(network, device)
                 complete = saved.complete
-            streams = as_streams(saved, network, self._most_streams(profile))
+            # The runtime chooses the kernels.
+            streams = as_streams(with_variants(saved), network, self._most_streams(profile))
             read = write_deployment(folder, provider, network, streams, dimensions)
-            runs = _predictions(network, with_variants(streams), profile)  # the runtime chooses the kernels
+            runs = _predictions(network, streams, profile)
             latencies = {name: run.latency_us for name, run in runs.items()}
             predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
             found: DeploymentCheck | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from iossim.base.display import Displayed, counted
+from iossim.base.display import Displayed
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.types import Precision
@@ -93,9 +93,8 @@ class Network(Displayed):
 
     def __repr__(self) -> str:
         return (
-            f"<Network {self.name}: batch {self.source.batch}, {self.precision}, "
-            f"{counted(len(self.graph.nodes), 'op')}, {counted(len(self.units), 'unit')} in "
-            f"{counted(len(self.blocks), 'block')}>"
+            f"<Network {self.name}: batch {self.source.batch}, {self.precision}, {len(self.graph.nodes)} ops, "
+            f"{len(self.units)} units in {len(self.blocks)} blocks>"
         )
 
     @cached_property

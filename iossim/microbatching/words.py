@@ -9,9 +9,8 @@ from typing import Any
 
 from rich.table import Table
 
-from iossim.base.display import counted
 from iossim.base.memory import size_text
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column, counted, records_table
 from iossim.microbatching.division import Configuration
 from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.base.display import counted
 from iossim.base.errors import OptionError
+from iossim.base.tables import counted
 from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, Writer, notes, present, table, tell_written, wrapped

@@ -59,8 +59,8 @@ _AFTER_INTERRUPT_S = 1.0
 def under_other_engine(
     network: Network, found: AnySchedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """Latencies under the other engine; None if prices support only one engine, or the workspace limit suffices under
-    one only, or after a KeyboardInterrupt.
+    """Latencies under the other engine; None if prices support only one, the workspace limit is too low for the other,
+    or after a KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both if that does not search stages), pruned to r = 3 and
     s = 8 at most, so that it takes a second or two for any network; a block that is too wide is split. Beside streams,
@@ -78,14 +78,11 @@ def under_other_engine(
     searching = found.scheduler if found.scheduler in STRATEGIES else "ios-both"
     try:
         there = within_workspace(prices.at(engine=engine), network, options.workspace_limit_bytes)
-    except OptionError:
-        return None
-    try:
         seconds = None if options.seconds is None else _PART * options.seconds
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS, seconds=seconds))
         same_us = reprice_as_known(found, network, there).latency_us
         sequential = schedule(network, there, "sequential")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OptionError):
         return None
     if not (best.complete and sequential.complete and sequential.latency_us):
         return None
@@ -173,8 +170,7 @@ class Task:
         alone = [made.model_copy(update={"complete": False, "proven": False} if changed.interrupted else {})]
         beside = "sequential" if alone[0].complete and self.scheduler != "sequential" else ""
         if not self._is_measured:
-            limit = SearchOptions(workspace_limit_bytes=task.options.workspace_limit_bytes)
-            alone = steps.take(alone, judged, task.network, alone, task.prices, beside, options=limit)
+            alone = steps.take(alone, judged, task.network, alone, task.prices, beside)
         found = changed.remarked(alone[0])
         ended = not found.complete or steps.interrupted
         there = None if ended else under_other_engine(changed.network, found, self.prices, self.options)
@@ -322,16 +318,19 @@ def judged(
     prices: CostModel,
     beside: str = "",
     errors: ScheduleErrors | None = None,
-    options: SearchOptions | None = None,
 ) -> list[Judged]:
-    """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them.
+    """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them under
+    the workspace limit of the first.
 
     Prices that predict no device have no noise.
     """
     errors = errors or schedule_errors(network, prices)
     if errors is None:
         return list(schedules)
-    return errors.judged(schedules, [_whole(schedule(network, prices, beside, options))] if beside else [])
+    if not beside:
+        return errors.judged(schedules, [])
+    limit = SearchOptions(workspace_limit_bytes=schedules[0].options.get("workspace_limit_bytes"))
+    return errors.judged(schedules, [_whole(schedule(network, prices, beside, limit))])
 
 
 def _whole(found: Schedule) -> Schedule:
