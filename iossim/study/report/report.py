@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -219,23 +219,42 @@ def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
     return [(count, reason, first[reason]) for reason, count in counts]
 
 
+#: Rows of the table on the terminal; results.csv and the report have all.
+_ROWS_SHOWN = 40
+
+
+def printed(run: StudyRun) -> Iterator[tuple[str | Table, str]]:
+    """A run as the terminal has it: sentences and tables, and the style of each."""
+    results = run.results
+    yield results.scenario.title or results.scenario.name, "bold"
+    if same := layout.fixed_in_words(results.rows):
+        yield same, ""
+    for answer in results.answers:
+        # A claim is its authors'; this study's finding is printed below it.
+        yield f"published: {answer.question} ({answer.source})" if answer.source else answer.question, "bold"
+        if len(answer.cases) > 1:
+            keys = list(dict.fromkeys(key for case in answer.cases for key in case))
+            told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
+            yield records_table("", told, [Column(key, key, wraps=True) for key in keys]), ""
+        else:
+            yield f"  {answer.answer}", ""
+    rows = [row for row in results.rows if row.status == "ok"]
+    if rows:
+        axes = [*(layout.varying(rows) or ["model"]), "scheduler"]
+        figures = [METRICS[name].column for name in ("latency_ms", "speedup", "stages", "published_ms")]
+        records = [record for record in row_records(run) if record["latency_ms"] is not None]
+        yield records_table("", records[:_ROWS_SHOWN], [*map(Column, axes), *filter(None, figures)]), ""
+    if sentence := layout.remarks_in_words(rows):
+        yield sentence, "dim"
+    if len(rows) > _ROWS_SHOWN:
+        yield f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv", ""
+    failed = Counter(row.reason for row in results.rows if row.status == "failed")
+    yield from ((f"failed, {count} rows: {reason}", "red") for reason, count in failed.items())
+
+
 @notebook.parts.register
 def _(run: StudyRun) -> list[str | Table]:
-    scenario, count = run.results.scenario, len(run.results.rows)
-    answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
-    shown = row_records(run)[: notebook.MOST_ROWS]
-    table = records_table("", shown, row_columns(run))
-    name = f"the first {len(shown)} of {count:,} rows ({notebook.TO_ALL})" if count > len(shown) else f"{count} rows"
-    return [scenario.title or scenario.name, *answers, name, table]
-
-
-@notebook.html.register
-def _(run: StudyRun) -> str:
-    title, *answers, name, table = notebook.parts(run)
-    assert isinstance(table, Table)
-    return notebook.whole(
-        str(title), notebook.lines(*map(str, answers)), notebook.folded(str(name), notebook.html_table(table))
-    )
+    return [part for part, _ in printed(run)]
 
 
 @notebook.picture.register
