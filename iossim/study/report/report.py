@@ -125,7 +125,7 @@ _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
 )
 #: These subjects of a study are at the top of its page even if they do not vary.
-_SUBJECT = ("model", "device", "dtype", "batch")
+_SUBJECT = ("model", "device", "dtype", "batch", "scheduler")
 #: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 
@@ -157,11 +157,6 @@ def report(run: StudyRun) -> str:
         name=scenario.name,
         description=scenario.description,
         axes=_axes(run),
-        facts=[
-            {"name": title_of(axis), "value": str(value).removesuffix(f" {axis}")}
-            for axis, value in layout.fixed(results.rows).items()
-            if axis not in _SUBJECT
-        ],
         headline=next((each for each in results.answers if not each.source and len(each.cases) <= 1), None),
         answers=[answer for answer in results.answers if not answer.source],
         published=_published(run),
@@ -186,19 +181,17 @@ def _file(name: str, folder: str = _FOLDER) -> str:
 
 
 def _axes(run: StudyRun) -> list[dict[str, str]]:
-    """Varying axes of the study, its fixed subject, and the resulting numbers of points and schedules."""
-    rows = run.results.rows
+    """Values of the study's subject and of each varying axis, and the resulting numbers of points and schedules."""
+    rows, varied = run.results.rows, layout.varying(run.results.rows)
     failed = sum(row.status == "failed" for row in rows)
     axes: list[dict[str, str]] = []
-    for axis in (*layout.varying(rows), "scheduler"):
-        values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
-        said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
-        title = title_of(axis)
-        plural = title if title.endswith("s") else f"{title}{'es' if title.endswith('ch') else 's'}"
-        axes.append({"name": plural if len(values) > 1 else title, "value": said})
-    axes += [
-        {"name": title_of(axis), "value": str(same)} for axis, same in layout.fixed(rows).items() if axis in _SUBJECT
-    ]
+    for axis in ROW_AXES:
+        if axis in varied or axis in _SUBJECT:
+            values = list(map(str, layout.values_of(rows, axis)))
+            said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
+            title = title_of(axis)
+            plural = title if title.endswith("s") else f"{title}{'es' if title.endswith('ch') else 's'}"
+            axes.append({"name": plural if len(values) > 1 else title, "value": said})
     made = f"{len(rows) - failed:,}" + (f" ({failed:,} failed)" if failed else "")
     return [*axes, {"name": "points", "value": f"{len(layout.points(run)):,}"}, {"name": "schedules", "value": made}]
 
