@@ -56,7 +56,9 @@ def _known(kind: str, known: Collection[str]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in known:
-            raise told(f"is {name!r}, which is no {kind}; {did_you_mean(name, known)}")
+            other = "a metric, as of 'having', and " if name in METRICS else ""
+            other = "an axis, as of 'where', and " if name in ROW_AXES else other
+            raise told(f"is {name!r}, which is {other}no {kind}; {did_you_mean(name, known)}")
         return name
 
     return AfterValidator(check)

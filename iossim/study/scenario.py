@@ -31,7 +31,7 @@ from iossim.study.axes import (
     Workspace,
     kind_among,
 )
-from iossim.study.question import LIST, MAPPING, VALUE, Question
+from iossim.study.question import BOUNDS, LIST, MAPPING, VALUE, Question
 from iossim.study.study_kind import Label, StudyKind, add_fields
 
 
@@ -150,6 +150,8 @@ def fault_of_field(problem: Mapping[str, Any]) -> Fault:
         if location[-1] in (gone := shipped(__package__, "remedies.yaml")["gone"]):
             return Fault(location, f"is no longer a field; {gone[location[-1]]}")
         return Fault(location, f"is not known; {did_you_mean(location[-1], _fields(location[:-1]))}")
+    if problem["type"] == "float_type" and isinstance(problem["input"], str | dict) and location[-1] in BOUNDS:
+        return Fault(location, f"is {_shown(problem['input'])}; write a number, and labels to compare with in 'over'")
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 

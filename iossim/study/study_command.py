@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,11 @@ import typer
 from iossim.base.errors import IossimError, OptionError, did_you_mean, first_line, warn_once
 from iossim.base.tables import counted
 from iossim.cli.options import command
-from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
+from iossim.cli.outputs import ExitCode, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.study.scenario import Scenario
-    from iossim.study.study_run import StudyRun
 
 
 @command
@@ -149,10 +147,6 @@ def report(folder: Path, figures: str | None = None, plot: list[str] | None = No
         typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)
 
 
-#: Rows of the table on the terminal; results.csv and the report have all.
-_ROWS_SHOWN = 40
-
-
 @command
 def run(
     scenario: str,
@@ -166,6 +160,9 @@ def run(
     as_json: bool = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
+    from rich.table import Table
+
+    from iossim.study.report.report import printed, write_report
     from iossim.study.run_directory import FILES, REPORT
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
@@ -188,8 +185,6 @@ def run(
         raise typer.Exit(ExitCode.INCOMPLETE) from None
     try:
         if report:  # a failure does not spoil the run: 'iossim study report' makes it later
-            from iossim.study.report.report import write_report
-
             write_report(found, found.folder / REPORT)
     except (ImportError, IossimError) as error:
         warn_once(f"no {REPORT} was written: {first_line(error)}")
@@ -203,43 +198,7 @@ def run(
         "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
         "files": written,
     }
-    present(document, _parts(found), as_json)
+    parts = (part if isinstance(part, Table) else wrapped(part, style) for part, style in printed(found))
+    present(document, parts, as_json)
     if not as_json:
         typer.echo(f"wrote {', '.join(written)} to {found.folder}", err=True)
-
-
-def _parts(found: StudyRun) -> Iterator[Part]:
-    from iossim.base.tables import Column, records_table
-    from iossim.study.report.layout import fixed_in_words, remarks_in_words, varying
-
-    results = found.results
-    yield wrapped(results.scenario.title or results.scenario.name, "bold")
-    if same := fixed_in_words(results.rows):
-        yield wrapped(same)
-    for answer in results.answers:
-        # A claim is its authors'; this study's finding is printed below it.
-        question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
-        yield wrapped(question, "bold")
-        if len(answer.cases) > 1:
-            keys = dict.fromkeys(key for case in answer.cases for key in case)
-            told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
-            yield from table("", told, titles={key: key for key in keys}, wraps=list(keys))
-        else:
-            yield wrapped(f"  {answer.answer}")
-    rows = [row for row in results.rows if row.status == "ok"]
-    failed = [row for row in results.rows if row.status == "failed"]
-    if rows:
-        columns = [
-            *map(Column, (*(varying(rows) or ["model"]), "scheduler")),
-            Column("latency_ms", digits=3),
-            Column("speedup_x", "speed-up"),
-            *(Column(name) for name in ("stages", "published_ms")),
-        ]
-        records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows[:_ROWS_SHOWN]]
-        yield records_table("", records, columns)
-    if sentence := remarks_in_words(rows):
-        yield wrapped(sentence, "dim")
-    if len(rows) > _ROWS_SHOWN:
-        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more in results.csv")
-    for reason, count in Counter(row.reason for row in failed).items():
-        yield wrapped(f"failed, {counted(count, 'row')}: {reason}", "red")

@@ -321,7 +321,10 @@ REFUSED = {
     "{metric: speedup, of: ios-both, at_least: 1, for_each: [model]}": ("'for_each' goes with an 'aggregate'",),
     "{best: device, where: {scheduler: {above: 1}}}": ("labels of 'scheduler' have no order",),
     "{best: device, where: {dvice: t4}}": ("is 'dvice', which is no axis", "did you mean"),
-    "{best: device, where: {latency_ms: {at_most: 5}}}": ("which is no axis",),
+    "{best: device, where: {latency_ms: {at_most: 5}}}": (
+        "is 'latency_ms', which is a metric, as of 'having', and no axis",
+    ),
+    "{best: device, having: {batch: {at_most: 5}}}": ("is 'batch', which is an axis, as of 'where', and no metric",),
     "{largest: batch, having: {latency_ms: {at_most: -1}}}": (
         "asks for at most -1, and figures are numbers of 0 or more",
         "correct the bounds",

@@ -115,6 +115,7 @@ MALFORMED: list[tuple[Any, ...]] = [
     (changed("workspace: [none]", "measures: [active_warps]"), 16, "measures", "is no longer a field", "{metric: active_warps}"),
     (changed("metric: latency_ms", "metric: latncy_ms"), 21, "questions[0].metric", "no metric", "did you mean 'latency_ms'?"),
     (changed("at_most: 10", "atmost: 10"), 21, "questions[0].atmost", "not known", "did you mean 'at_most'?"),
+    (changed("at_most: 10", "below: sequential"), 21, "questions[0].below", "is 'sequential'", "labels to compare with in 'over'"),
     (changed("at_most: 10", "at_most: []"), 21, "questions[0].at_most", "is a list", "write a number"),
     (changed("at_most: 5", "at_mst: 5"), 23, "questions[1].having.latency_ms.at_mst", "not known", "did you mean 'at_most'?"),
     (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[1]", "is 'smallest device under 5 ms'", "write a mapping of fields"),

@@ -97,10 +97,6 @@ def _theme(*values: str) -> dict[str, Any]:
     return config
 
 
-#: Distance between two markers at one place, relative to the distance between places.
-_DODGE = 0.07
-
-
 def described(package: str, name: str, **values: Any) -> dict[str, Any]:
     """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
     container. What has the value None is left out, as is a layer ``when`` it is false.
@@ -135,17 +131,11 @@ def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[Le
     return tuple(LegendEntry(name, colour, shape if lines else "bar") for name, (colour, shape) in marks)
 
 
-def dodged(names: Sequence[object], name: object, others: Sequence[object], other: object) -> float:
-    """Position of a marker on an axis of names: its name's number, shifted to stay clear of those of ``others``."""
-    return names.index(name) + _DODGE * (others.index(other) - (len(others) - 1) / 2)
-
-
-def names_axis(title: str, names: Sequence[object]) -> dict[str, Any]:
-    """Horizontal channel of the cell ``place``, positions by :func:`dodged`, evenly spaced."""
-    places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
-    axis = {"grid": False, "labelExpr": f"[{labels}][datum.value]", "tickCount": len(names), "values": places}
-    scale = {"domain": [-0.5, len(names) - 0.5], "nice": False, "zero": False}
-    return {"axis": axis, "field": "place", "scale": scale, "title": title, "type": "quantitative"}
+def names_axis(key: str, title: str, names: Sequence[object]) -> dict[str, Any]:
+    """Horizontal channel of a column of names, evenly spaced, with room to put markers of one name side by side."""
+    scale = {"paddingInner": 0.7, "paddingOuter": 0.3}
+    axis = {"grid": False, "labelAngle": 0}
+    return {"axis": axis, "field": key, "scale": scale, "sort": list(names), "title": title, "type": "ordinal"}
 
 
 def log_ticks(values: Iterable[float]) -> list[float]:

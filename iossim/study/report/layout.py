@@ -40,21 +40,16 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return [axis for axis in varied_axes(rows) if axis in AXES]
 
 
-def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
-    """Axes that have one value, and that value."""
-    found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
-    asked = {kind.axis.name: any(getattr(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
-    return {
-        axis: value
-        for axis, value in found.items()
-        if asked.get(axis, AXES[axis].of_all_kinds or not any(asked.values()))
-    }
-
-
 def fixed_in_words(rows: Sequence[Row]) -> str:
-    """Values that all rows share, in a sentence; empty without any."""
-    told = ", ".join(choice_words(axis, value) for axis, value in fixed(rows).items())
-    return f"All rows have {told}." if told else ""
+    """Values that all rows share, in a sentence; empty without any. Axes of other kinds of studies are left out."""
+    asked = {kind.axis.name: any(getattr(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
+    told = [
+        choice_words(axis, values[0])
+        for axis in AXES
+        if len(values := values_of(rows, axis)) == 1
+        and asked.get(axis, AXES[axis].of_all_kinds or not any(asked.values()))
+    ]
+    return f"All rows have {', '.join(told)}." if told else ""
 
 
 def remarks_in_words(rows: Sequence[Row]) -> str:

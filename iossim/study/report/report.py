@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
 )
 #: These subjects of a study are at the top of its page even if they do not vary.
-_SUBJECT = ("model", "device", "dtype", "batch")
+_SUBJECT = ("model", "device", "dtype", "batch", "scheduler")
 #: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 
@@ -157,11 +157,6 @@ def report(run: StudyRun) -> str:
         name=scenario.name,
         description=scenario.description,
         axes=_axes(run),
-        facts=[
-            {"name": title_of(axis), "value": str(value).removesuffix(f" {axis}")}
-            for axis, value in layout.fixed(results.rows).items()
-            if axis not in _SUBJECT
-        ],
         headline=next((each for each in results.answers if not each.source and len(each.cases) <= 1), None),
         answers=[answer for answer in results.answers if not answer.source],
         published=_published(run),
@@ -186,19 +181,17 @@ def _file(name: str, folder: str = _FOLDER) -> str:
 
 
 def _axes(run: StudyRun) -> list[dict[str, str]]:
-    """Varying axes of the study, its fixed subject, and the resulting numbers of points and schedules."""
-    rows = run.results.rows
+    """Values of the study's subject and of each varying axis, and the resulting numbers of points and schedules."""
+    rows, varied = run.results.rows, layout.varying(run.results.rows)
     failed = sum(row.status == "failed" for row in rows)
     axes: list[dict[str, str]] = []
-    for axis in (*layout.varying(rows), "scheduler"):
-        values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
-        said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
-        title = title_of(axis)
-        plural = title if title.endswith("s") else f"{title}{'es' if title.endswith('ch') else 's'}"
-        axes.append({"name": plural if len(values) > 1 else title, "value": said})
-    axes += [
-        {"name": title_of(axis), "value": str(same)} for axis, same in layout.fixed(rows).items() if axis in _SUBJECT
-    ]
+    for axis in ROW_AXES:
+        if axis in varied or axis in _SUBJECT:
+            values = list(map(str, layout.values_of(rows, axis)))
+            said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
+            title = title_of(axis)
+            plural = title if title.endswith("s") else f"{title}{'es' if title.endswith('ch') else 's'}"
+            axes.append({"name": plural if len(values) > 1 else title, "value": said})
     made = f"{len(rows) - failed:,}" + (f" ({failed:,} failed)" if failed else "")
     return [*axes, {"name": "points", "value": f"{len(layout.points(run)):,}"}, {"name": "schedules", "value": made}]
 
@@ -219,24 +212,42 @@ def _failures(run: StudyRun) -> list[tuple[int, str, str]]:
     return [(count, reason, first[reason]) for reason, count in counts]
 
 
+#: Rows of the table on the terminal; results.csv and the report have all.
+_ROWS_SHOWN = 40
+
+
+def printed(run: StudyRun) -> Iterator[tuple[str | Table, str]]:
+    """A run as the terminal has it: sentences and tables, and the style of each."""
+    results = run.results
+    yield results.scenario.title or results.scenario.name, "bold"
+    if same := layout.fixed_in_words(results.rows):
+        yield same, ""
+    for answer in results.answers:
+        # A claim is its authors'; this study's finding is printed below it.
+        yield f"published: {answer.question} ({answer.source})" if answer.source else answer.question, "bold"
+        if len(answer.cases) > 1:
+            keys = list(dict.fromkeys(key for case in answer.cases for key in case))
+            told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
+            yield records_table("", told, [Column(key, key, wraps=True) for key in keys]), ""
+        else:
+            yield f"  {answer.answer}", ""
+    rows = [row for row in results.rows if row.status == "ok"]
+    if rows:
+        axes = [*(layout.varying(rows) or ["model"]), "scheduler"]
+        figures = [METRICS[name].column for name in ("latency_ms", "speedup", "stages", "published_ms")]
+        records = [record for record in row_records(run) if record["latency_ms"] is not None]
+        yield records_table("", records[:_ROWS_SHOWN], [*map(Column, axes), *filter(None, figures)]), ""
+    if sentence := layout.remarks_in_words(rows):
+        yield sentence, "dim"
+    if len(rows) > _ROWS_SHOWN:
+        yield f"{len(rows) - _ROWS_SHOWN} more rows are in results.csv", ""
+    failed = Counter(row.reason for row in results.rows if row.status == "failed")
+    yield from ((f"failed, {counted(count, 'row')}: {reason}", "red") for reason, count in failed.items())
+
+
 @notebook.parts.register
 def _(run: StudyRun) -> list[str | Table]:
-    scenario, count = run.results.scenario, len(run.results.rows)
-    answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
-    shown = row_records(run)[: notebook.MOST_ROWS]
-    table = records_table("", shown, row_columns(run))
-    shows_all = count == len(shown)
-    name = counted(count, "row") if shows_all else f"the first {len(shown)} of {count:,} rows ({notebook.TO_ALL})"
-    return [scenario.title or scenario.name, *answers, name, table]
-
-
-@notebook.html.register
-def _(run: StudyRun) -> str:
-    title, *answers, name, table = notebook.parts(run)
-    assert isinstance(table, Table)
-    return notebook.whole(
-        str(title), notebook.lines(*map(str, answers)), notebook.folded(str(name), notebook.html_table(table))
-    )
+    return [part for part, _ in printed(run)]
 
 
 @notebook.picture.register

@@ -75,9 +75,9 @@ def test_the_top_of_the_page_names_what_is_the_same_for_all_rows(tmp_path: Path)
     top = text[: text.index('id="answers"')]
     for name, value in (("model", "squeezenet"), ("device", "v100-sxm2"), ("data type", "fp16"), ("batch size", "1")):
         assert f"<span>{name} <b>{value}</b></span>" in top
-    # What says nothing about the subject stands at the end.
+    # What says nothing about the subject stands at the table of the rows.
     assert "cost model" not in top
-    assert "<dt>cost model</dt>" in text[text.index('id="how"') :]
+    assert "cost model simulator, " in text[text.index('id="rows"') : text.index('id="how"')]
 
 
 def test_what_is_within_the_noise_is_no_fact(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import distinct_marks, scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry
-from iossim.report.figures.vega import PUBLISHED, described, dodged, log_ticks, names_axis, scheduler_legend
+from iossim.report.figures.vega import PUBLISHED, described, log_ticks, names_axis, scheduler_legend
 from iossim.study.axes import Rewrite
 from iossim.study.report import layout
 from iossim.study.report.plots import Plot, figure_of
@@ -52,7 +52,9 @@ def _lines(key: str, marks: Marks, tooltip: str, x: Any, y: Any, **layers: Any) 
         }
         for place in (0, 1)
     )
-    drawn = {"x": x, "y": y, "colour": colour, "shape": shape}
+    # Markers at one name are side by side.
+    beside = {"field": key, "sort": list(marks), "type": "nominal"} if x["type"] == "ordinal" else None
+    drawn = {"x": x, "y": y, "beside": beside, "colour": colour, "shape": shape}
     drawn["tooltip"] = shipped(__package__, "specs.yaml")["tooltips"][tooltip]
     return described(__package__, "lines", **drawn, **(_LAYERS | layers))
 
@@ -78,7 +80,6 @@ def _draw_batch(run: StudyRun) -> Figure | None:
             **layout.coordinates(row, axes),
             "batch": row.batch,
             "scheduler": row.scheduler,
-            "place": dodged(sizes, row.batch, schedulers, row.scheduler),
             "throughput": per_s["latency"],
             "low_throughput": per_s["high"],
             "high_throughput": per_s["low"],
@@ -91,7 +92,7 @@ def _draw_batch(run: StudyRun) -> Figure | None:
 
     def against_batch(y: Mapping[str, Any], unit: str) -> dict[str, Any]:
         beside = {"low": f"low_{unit}", "high": f"high_{unit}", "published": f"published_{unit}" if published else None}
-        x, marks = names_axis("batch size", sizes), scheduler_marks(schedulers)
+        x, marks = names_axis("batch", "batch size", sizes), scheduler_marks(schedulers)
         return _lines("scheduler", marks, unit, x, y, size=44, height=250, width=1.1, opacity=0.7, **beside)
 
     throughput = {**_scale("throughput", "throughput (samples/s)"), "scale": {"nice": True, "zero": True}}
@@ -198,10 +199,8 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
         )
         for name in ("r", "s")
     }  # from the tightest to unlimited
-    for record in records:
-        record["place"] = dodged(limits["s"], record["s"], limits["r"], record["r"])
     marks = distinct_marks(limits["r"], _COLOURS, _SHAPES)
-    against_s = names_axis("s: most groups of a stage", limits["s"])
+    against_s = names_axis("s", "s: most groups of a stage", limits["s"])
     latency = _scale("latency_ms", "latency (ms)")
 
     def lines(x: Any, y: Any, size: int = 46, **layers: Any) -> dict[str, Any]:
