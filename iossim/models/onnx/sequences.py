@@ -34,6 +34,11 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
     return op.kind in _MAY_MAKE_EMPTY or any(map(is_empty, inputs))
 
 
+def without_empty_terms(op: Op, data: tuple[str, ...], types: Mapping[str, TensorType]) -> tuple[str, ...]:
+    """The operands of an op: of a concat those with elements, if there are any."""
+    return tuple(value for value in data if op.kind != "concat" or not is_empty(types[value])) or data
+
+
 def without_empty_parts(node: NodeProto, known: Known) -> list[NodeProto]:
     """The nodes that replace a split into empty parts among others; none for any other node."""
     if node.op_type != "Split" or not is_standard(node.domain):

@@ -21,7 +21,6 @@ from iossim.ir.onnx_node import NONSENSE, nodes_within, operands
 from iossim.ir.onnx_spelling import NotCoveredError
 from iossim.ir.op import Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.slice import Concat
 from iossim.ir.types import TensorType
 from iossim.models.onnx import attentions, fused_operators, quantised_operators
 from iossim.models.onnx.bodies import OPSET, Written, written_by
@@ -32,7 +31,7 @@ from iossim.models.onnx.folding import OperatorSet, can_fold, declared_types, li
 from iossim.models.onnx.grouped_products import DOMAIN, is_own, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
-from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty_parts
+from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty_parts, without_empty_terms
 from iossim.models.onnx.shapes import runs_to_write_out, written_out
 
 #: The domain of ONNX Runtime's own operators.
@@ -319,8 +318,6 @@ class _Importer:
         else:
             op, data = op_class.from_onnx(node_view(node, name, self._known, opset))
         made = op.infer(self._known.types_of(data))
-        if isinstance(op, Concat):
-            data = tuple(value for value in data if not is_empty(self._types[value])) or data
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
                 f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
@@ -330,7 +327,7 @@ class _Importer:
                 raise NotCoveredError(
                     f"{node.op_type} {name!r}: its output {value!r} is read, which iossim does not compute"
                 )
-        return op, data, made
+        return op, without_empty_terms(op, data, self._types), made
 
     def _add_op(self, op: Op, data: tuple[str, ...], made: Sequence[TensorType], at: _Reading) -> None:
         if isinstance(op, Foreign):

@@ -107,10 +107,10 @@ def _is_step(graph: Graph, last: Node, node: Node) -> bool:
     return is_of_type and node.op.is_elementwise and all(numbers)
 
 
-def _numbers(graph: Graph, members: Sequence[Node]) -> dict[str, np.float32]:
+def _numbers(graph: Graph, members: Sequence[Node]) -> dict[str, Array]:
     """The constants of one element that ops read."""
     read = dict.fromkeys(value for node in members for value in node.inputs)
-    return {value: np.float32(number) for value in read if (number := graph.number(value)) is not None}
+    return {value: np.asarray(number, np.float32) for value in read if (number := graph.number(value)) is not None}
 
 
 def _function(graph: Graph, members: Sequence[Node], x: str) -> Unary | None:
@@ -183,9 +183,9 @@ def _norm(graph: Graph, x: str, members: Sequence[Node]) -> tuple[LayerNorm | Rm
             return None
     given_rows = {value: random.standard_normal(graph.types[value].shape).astype(np.float32) for value in rows}
     sample = random.standard_normal(((2, *[1] * (axis - 1)) if axis else ()) + shape).astype(np.float32) + 1
-    for epsilon in (number for number in numbers.values() if 0 < number < _LARGEST_EPSILON):
+    for epsilon in (float(number) for number in numbers.values() if 0 < number < _LARGEST_EPSILON):
         scaled = sample * np.float32(np.sqrt(epsilon))  # so that epsilon is as large as the mean square
-        arrays: dict[str, Array] = {**numbers, **given_rows, x: scaled}
+        arrays = {**numbers, **given_rows, x: scaled}
         computed = _computed_by(members, arrays)
         attribute = float(str(np.float32(epsilon)))  # as attributes are read, which are of fp32
         for op in (LayerNorm(axis, attribute), RmsNorm(axis, attribute)):
