@@ -1,18 +1,23 @@
-"""Files that are not what they should be: one line that names the file and what is wrong in it, and no file behind."""
+"""Files that are not what they should be, and disks that are full: one line that names the file and what is wrong, and no file behind."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
 import pytest
 from command_line import printed, refused
 from onnx_models import write_onnx
+
+from iossim.base import user_files
 
 Words = Sequence[str]
 
@@ -123,3 +128,90 @@ def test_damaged_external_data() -> None:
     Path("weights.bin").unlink()
     assert "weights.bin, which does not exist" in " ".join(printed("optimize model.onnx -d t4").split())
     assert "was read without its weights" in refused("models export model.onnx --out again.onnx")
+
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
+
+
+#: A small function, so as not to compile the search: any command's are compiled by the same decorator.
+TWICE = "from iossim.base.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n"
+STUDY = "name: small\nmodels: [ios_sample]\ndevices: [t4]\nschedulers: [sequential, greedy]\n"
+
+
+def run(arguments: str, stdout: IO[bytes]) -> subprocess.CompletedProcess[bytes]:
+    program = [sys.executable, "-m", "iossim", *arguments.split()]
+    return subprocess.run(program, stdout=stdout, stderr=subprocess.PIPE, check=False)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("arguments", ["models list --json", "devices list", "--help", "--version"])
+def test_standard_output_that_is_full(arguments: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = run(arguments, full)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: cannot write to standard output: No space left on device; ")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("arguments", ["models list --json", "devices list"])
+def test_a_reader_that_went_away_is_told_nothing(arguments: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as nobody:
+        done = run(arguments, nobody)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_compiled_code_that_cannot_be_kept(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TWICE)
+    limited = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); runpy.run_path({str(program)!r})"
+    store = tmp_path / "store"
+    environment = {**os.environ, "IOSSIM_CACHE_DIR": str(store)}
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", limited], env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stdout) == (0, b"42\n")
+        assert done.stderr.startswith(b"warning: compiled code is not kept")
+        assert b"File too large" in done.stderr
+        assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.slow
+def test_compiled_code_that_a_crash_tore_is_compiled_anew(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(TWICE)
+    environment = {**os.environ, "IOSSIM_CACHE_DIR": str(tmp_path / "store")}
+    for torn in ("*.nbi", "*.nbc", ""):
+        done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"42\n", b"")
+        for file in (tmp_path / "store").rglob(torn) if torn else ():
+            os.truncate(file, file.stat().st_size // 2)
+
+
+def test_a_study_whose_folder_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done is kept: with room again, --resume goes on."""
+    kept = user_files._write_beside
+
+    def full(path: Path, contents: bytes) -> None:
+        if path.name == "results.csv":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        kept(path, contents)
+
+    scenario, out = tmp_path / "small.yaml", tmp_path / "run"
+    scenario.write_text(STUDY)
+    monkeypatch.setattr(user_files, "_write_beside", full)
+    told = f"error: cannot write {out / 'results.csv'}: No space left on device; free some space, or write elsewhere\n"
+    assert refused(f"study run {scenario} --out {out} --workers 1") == told
+    assert not list(out.glob(".*"))
+
+
+def test_a_journal_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = tmp_path / "small.yaml"
+    scenario.write_text(STUDY)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("iossim.study.run_directory.os.fsync", full)
+    line = refused(f"study run {scenario} --out {tmp_path / 'run'} --workers 1")
+    assert line.startswith(f"error: cannot write {tmp_path / 'run' / 'journal.jsonl'}: No space left on device; ")
