@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from place_rules import RULE, RULES, SHIPPED
+from place_rules import RULE, RULES, SHIPPED, rule
 from random_places import random_graph, same_outputs
-from some_rules import rule
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node

@@ -7,9 +7,8 @@ from math import inf
 
 import numpy as np
 import pytest
-from place_rules import DEFAULT, FEW, NAMED, every_graph
+from place_rules import DEFAULT, FEW, NAMED, every_graph, rule
 from random_places import same_outputs
-from some_rules import rule
 
 import iossim
 from iossim import api
