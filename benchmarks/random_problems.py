@@ -34,8 +34,7 @@ from iossim.search.streams.exact import best_streams
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from brute_force import cheapest
-from random_networks import random_network
-from random_streams import random_stream_batch
+from random_networks import random_network, random_stream_batch
 
 MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
 #: Random schedules of streams for each problem, and the most that are priced exhaustively.

@@ -1,4 +1,4 @@
-"""The Python interface: values or names in, typed values out."""
+"""The Python interface: values or names in, typed values out; and bounds of comparisons, never above the latency that they bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
 
@@ -20,6 +20,7 @@ import iossim
 from iossim import api
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
+from iossim.models.load import load
 from iossim.report.schedule_tables import summary
 from iossim.report.search_words import comparison_lines, optimality
 from iossim.search.assemble import reprice
@@ -356,3 +357,18 @@ def test_a_budget_is_refused_before_rewriting_as_without(budget: str) -> None:
     with pytest.raises(OptionError) as rewritten:
         iossim.optimize("ios_sample", "t4", budget=budget, rewrite="default")
     assert str(plain.value) == str(rewritten.value)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["alexnet", "ios_sample"]),
+    st.integers(1, 256),
+    st.sampled_from(["h100-sxm", "a100-sxm-40gb", "l4"]),
+    st.sampled_from(["paper", "graph"]),
+)
+@example("alexnet", 256, "h100-sxm", "graph")
+def test_no_gap_is_negative(model: str, batch: int, name: str, engine: str) -> None:
+    compared = api.compare(load(model, batch=batch, dtype="tf32"), name, engine=engine)
+    for row in compared.rows:
+        assert row.gap_percent is not None
+        assert row.gap_percent >= 0.0, (row.scheduler, row.gap_percent)

@@ -1,25 +1,39 @@
-"""Behaviour common to all backends that compute values: any plan gives NumPy's outputs, and a misfit is refused."""
+"""Whatever the schedule, wherever values lie and however queues interleave, a plan gives NumPy's outputs on all backends that compute."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from checked_execution import execute
 from host_backend import HostBackend
 from host_device import HostDriver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_plans import boxed
-from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
+from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
-from iossim.execution.backend import Backend
+from iossim.execution.backend import Backend, Choice
 from iossim.execution.backends import create_backend
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.ir.types import Precision
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.merging import merge_keys
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Split
+from iossim.ir.ops.unary import Relu
+from iossim.ir.types import Precision, TensorType
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import Schedule
 from iossim.testing.backends import BackendConformance
 
 REQUIRED = {"onnxruntime_cpu": "onnxruntime", "torch_cuda": "torch"}
@@ -86,3 +100,117 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
         by.execute(network, plan, {"x": inputs["x"][..., :1]})
     with pytest.raises(ScheduleError, match="the plan is for another graph"):
         by.execute(other, plan, inputs)
+
+
+SEEDS = st.integers(0, 2**20)
+
+
+def assert_equal_outputs(network: Network, schedule: Schedule, engine: str = "paper", seed: int | None = None) -> None:
+    inputs = random_inputs(network)
+    plan = lower_schedule(schedule, network, engine)
+    check_happens_before(plan)
+    expected = evaluate_graph(network.graph, inputs)
+    outputs = execute(plan, network, inputs, seed)
+    assert list(outputs) == [name for name in network.graph.outputs if name not in network.graph.constants]
+    for name, array in outputs.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=40)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS), st.booleans())
+def test_any_schedule_computes_what_the_graph_does(
+    network: int, schedule: int, engine: str, seed: int | None, in_place: bool
+) -> None:
+    """Concats and splits that move nothing, memory that is shared, workspaces: the same outputs, whatever the order."""
+    drawn = random_network(network, movers=True)
+    inputs = random_inputs(drawn)
+    lowered = lower_schedule(random_schedule(drawn, schedule), drawn, engine, in_place=in_place, choices=workspaces)
+    plan = plan_memory(lowered)
+    check_happens_before(lowered)
+    check_happens_before(plan)
+    expected = evaluate_graph(drawn.graph, inputs)
+    for name, array in execute(plan, drawn, inputs, seed).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choice:
+    """Some launches need one, of some size."""
+    return Choice(f"algorithm of {units[0]}", 300 * (len(units[0]) % 3))
+
+
+def convolutions(*parts: tuple[tuple[int, int], Conv]) -> tuple[Network, list[str]]:
+    """Convolutions of one 8x8 input in one block, each of 2 filters (or as many as it has groups)."""
+    b = GraphBuilder("parts")
+    x = b.input("x", (2, 4, 8, 8))
+    outputs, names = [], []
+    with b.block("block"):
+        for index, (kernel, op) in enumerate(parts):
+            names.append(name := f"conv{index}")
+            with b.unit(name, "Conv-Relu"):
+                filters = max(2, op.groups)
+                weight = b.constant(f"{name}.weight", (filters, 4 // op.groups, *kernel))
+                y = b.add(op, x, weight, b.constant(f"{name}.bias", (filters,)), name=name)
+                outputs.append(b.add(Relu(), y))
+    return b.network(outputs), names
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(
+            [((3, 3), Conv((1, 1), (1, 1, 1, 1), (1, 1), 4)), ((3, 3), Conv((1, 1), (1, 1, 1, 1)))], id="grouped"
+        ),
+        pytest.param(
+            [((3, 3), Conv((1, 1), (2, 2, 2, 2), (2, 2))), ((2, 2), Conv((1, 1), (1, 1, 1, 1), (2, 2)))],
+            id="paddings of another phase",
+        ),
+        pytest.param([((2, 2), Conv((2, 2))), ((1, 1), Conv((1, 1)))], id="strides"),
+    ],
+)
+def test_what_one_convolution_cannot_compute_is_refused(parts: Sequence[tuple[tuple[int, int], Conv]]) -> None:
+    network, names = convolutions(*parts)
+    with pytest.raises(ScheduleError, match=r"block 'block', stage 0: units conv0, conv1 do not merge"):
+        lower_schedule(one_block(network, make_stage([names], "merge")), network)
+
+
+def test_units_read_before_their_activation_do_not_merge() -> None:
+    b = GraphBuilder("inner")
+    x = b.input("x", (1, 2, 4, 4))
+    names = []
+    for name in ("conv0", "conv1"):
+        with b.unit(name, "Conv-Relu"):
+            names.append(b.conv(x, 2, name=name))
+            b.add(Relu(), name)
+    network = b.network(names)
+    assert merge_keys(network, (0, 1)) == [None, None]
+
+
+def test_an_input_that_is_an_output_and_a_weight_that_is_an_output() -> None:
+    b = GraphBuilder("odd")
+    x = b.input("x", (1, 2, 3, 3))
+    y = b.conv(x, 2, name="conv")
+    network = b.network([x, "conv.bias", y])
+    assert_equal_outputs(network, sequential_schedule(network))
+
+
+X = np.array([[-1.0, 2.0, -3.0, 4.0]], dtype=np.float32)
+GRAPH = Graph.create(
+    {"x": TensorType((1, 4))},
+    ["y", "b", "c"],
+    [
+        Node("split", Split(1, (2, 2)), ("x",), ("a", "b")),
+        Node("relu", Relu(), ("a",), ("r",)),
+        Node("add", Add(), ("r", "b", "c"), ("y",)),
+    ],
+    {"c": ArrayConstant(np.array([10.0, 20.0], dtype=np.float32))},
+)
+
+
+def test_outputs_are_given_by_name():
+    told: list[tuple[int, int]] = []
+    outputs = evaluate_graph(GRAPH, {"x": X}, lambda done, total: told.append((done, total)))
+    assert told == [(done, len(GRAPH.nodes)) for done in range(len(GRAPH.nodes))]
+    assert list(outputs) == ["y", "b", "c"]
+    np.testing.assert_array_equal(outputs["y"], [[7, 26]])
+    np.testing.assert_array_equal(outputs["b"], [[-3, 4]])
+    np.testing.assert_array_equal(outputs["c"], [10, 20])

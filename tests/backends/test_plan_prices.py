@@ -13,8 +13,7 @@ from command_line import printed
 from cpus import cpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import random_network, random_schedule
-from random_streams import random_stream_batch
+from random_networks import random_network, random_schedule, random_stream_batch
 
 import iossim
 from iossim import api

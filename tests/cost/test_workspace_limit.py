@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stage_signature import stage_signature
 
 import iossim
 from iossim.api import cost_model, optimize
@@ -195,18 +194,6 @@ def test_independent_errors_are_log_normal(sigma: float) -> None:
     assert off.std() == pytest.approx(sigma, rel=0.15)
     assert abs(np.median(off)) < 0.2 * sigma
     assert abs(float(np.mean(((off - off.mean()) / off.std()) ** 3))) < 0.5
-
-
-def test_equal_work_costs_the_same_in_whatever_order_it_is_asked_for() -> None:
-    batch = inception_stages()
-    truth = model("0.2,1")
-    prices = truth.price_stages(batch).tolist()
-    signatures = [stage_signature(batch.problem, mask, Strategy.CONCURRENT) for mask in batch.masks.tolist()]
-    classes = truth.signatures(batch)  # of equal work that finds its operands in equal places
-    assert len(set(zip(signatures, classes, strict=True))) == len(set(classes)) < len(batch)
-    assert len(set(zip(prices, classes, strict=True))) == len(set(classes))
-    backwards = StageBatch.concurrent(batch.problem, batch.masks[::-1].copy())
-    assert truth.price_stages(backwards).tolist() == prices[::-1]
 
 
 def test_seeds_differ_and_say_so() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from some_rules import rule
+from place_rules import rule
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 from command_line import printed_everywhere
+from place_rules import ASSOCIATIVE, MERGED, rule
 from pydantic import TypeAdapter
-from some_rules import ASSOCIATIVE, MERGED, rule
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from some_rules import ASSOCIATIVE, MERGED, rule
+from place_rules import ASSOCIATIVE, MERGED, rule
 
 from iossim.base.errors import IossimError
 from iossim.ir.op import op_class

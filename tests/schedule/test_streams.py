@@ -11,8 +11,14 @@ import pytest
 from checked_execution import execute
 from hypothesis import given
 from hypothesis import strategies as st
-from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
-from random_streams import issued_streams, random_stream_batch
+from random_networks import (
+    issued_streams,
+    random_inputs,
+    random_network,
+    random_schedule,
+    random_stream_batch,
+    sequential_schedule,
+)
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError

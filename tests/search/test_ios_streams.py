@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_networks import random_network
-from random_streams import random_stream_batch
+from random_networks import random_network, random_stream_batch
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError

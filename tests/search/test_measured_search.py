@@ -15,9 +15,8 @@ import pytest
 from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring_model import Measuring, Sign, by_place
+from measuring_model import Measuring, Sign, by_place, stage_signature
 from random_problems import boundaries, layered, problems, spaces
-from stage_signature import stage_signature
 
 import iossim
 from iossim.base.errors import OptionError, ScheduleError

@@ -12,8 +12,7 @@ from checked_execution import execute
 from command_line import printed, printed_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import random_inputs, random_network
-from random_streams import random_stream_batch
+from random_networks import random_inputs, random_network, random_stream_batch
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.backends.simulator.cost_model import SimulatorCostModel

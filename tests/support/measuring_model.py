@@ -6,12 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from stage_signature import stage_signature
-
 from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.model import Prices, WrappedCostModel
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import ScheduleProblem, bits
+
+Signature = tuple[Strategy, tuple[tuple[str, ...], ...]]
+
+
+def stage_signature(problem: ScheduleProblem, mask: int, strategy: Strategy) -> Signature:
+    """The strategy and, of each group, the sequence of its units' signatures; groups are a multiset."""
+    groups = problem.groups(mask) if strategy is Strategy.CONCURRENT else [mask]
+    sequences = [tuple(problem.signatures[unit] for unit in bits(group)) for group in groups]
+    return strategy, tuple(sorted(sequences))
+
 
 Sign = Callable[[ScheduleProblem, int, Strategy], Hashable]
 

@@ -20,7 +20,7 @@ from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, PRelu, Where
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
-from iossim.ir.ops.pool import GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.quantize import (
     Dequantize,
@@ -268,6 +268,8 @@ _OTHERS: list[tuple[Op, list[Any]]] = [
     (RmsNorm(1), [(2, 3, 4), (3, 1)]),
     (InstanceNorm(1e-2), [(1, 3, 1), (3,), (3,)]),
     (ConvTranspose((2, 2), (1, 1, 1, 1), (1, 1), 1, (1, 1)), [(2, 3, 4, 5), (3, 2, 3, 3), (2,)]),
+    (ConvTranspose((2,), (1, 0), (2,), 2, (0,)), [(1, 4, 5), (4, 3, 3), (6,)]),
+    (AveragePool((2, 2), (1, 1), (1, 0, 1, 0), False, False, (2, 1)), [(1, 3, 6, 5)]),
     (ConvTranspose((1, 1), (0, 2, 1, 0), (1, 1), 1, (0, 3)), [(1, 2, 4, 4), (2, 2, 3, 3)]),
     (ConvTranspose((2, 1, 1), (0,) * 6, (1, 1, 1), 1, (0, 0, 0)), [(1, 2, 2, 2, 2), (2, 1, 2, 2, 2)]),
     (ConvBackwardData((2, 2), (1, 1, 1, 1), (1, 1), 1, (8, 9)), [(2, 3, 4, 5), (3, 2, 3, 3)]),

@@ -1,4 +1,4 @@
-"""Small random networks and valid random schedules of them, from a seed."""
+"""Small random networks, and valid random schedules of them, of stages and of streams, from a seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
-from iossim.schedule.streams import with_barriers
+from iossim.schedule.streams import StreamBatch, StreamProblem, as_streams, in_streams, with_barriers
 
 
 def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:
@@ -186,3 +186,29 @@ def random_inputs(network: Network, seed: int = 0) -> dict[str, Array]:
 
 def merged_stages(schedule: Schedule) -> int:
     return sum(stage.strategy == "merge" for stage in schedule.stages)
+
+
+def random_order(problem: StreamProblem, generator: random.Random) -> list[int]:
+    """Launches in a random order, each after all that it reads."""
+    order: list[int] = []
+    done: set[int] = set()
+    while len(order) < len(problem):
+        ready = [one for one in range(len(problem)) if one not in done and done.issuperset(problem.reads[one])]
+        order.append(generator.choice(ready))
+        done.add(order[-1])
+    return order
+
+
+def random_stream_batch(network: Network, seed: int, count: int = 4, most: int = 5) -> StreamBatch:
+    """Schedules of all units of a network, each launched alone, in at most so many streams."""
+    generator = random.Random(seed)
+    problem = StreamProblem.of(network, [[unit] for unit in range(len(network.units))])
+    orders = np.array([random_order(problem, generator) for _ in range(count)], dtype=np.int64)
+    streams = np.array([[generator.randrange(most) for _ in range(len(problem))] for _ in range(count)], dtype=np.int64)
+    return StreamBatch(problem, orders, streams)
+
+
+def issued_streams(network: Network, batch: StreamBatch) -> StreamSchedule:
+    """The first schedule of a batch, with the fewest waits."""
+    issued = batch.problem.issued(batch.orders[0].tolist(), batch.streams[0].tolist())
+    return as_streams(sequential_schedule(network), network).model_copy(update=in_streams(network, issued))

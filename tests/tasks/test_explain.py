@@ -10,8 +10,7 @@ import pytest
 from edge_devices import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import random_network, random_schedule
-from random_streams import issued_streams, random_stream_batch
+from random_networks import issued_streams, random_network, random_schedule, random_stream_batch
 
 from iossim import api, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel

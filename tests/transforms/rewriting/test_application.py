@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from place_rules import RULE, RULES, SHIPPED
+from place_rules import RULE, RULES, SHIPPED, rule
 from random_places import random_graph, same_outputs
-from some_rules import rule
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
@@ -177,19 +175,6 @@ def test_a_wrong_rule_is_seen() -> None:
         found = first_of(graph, each)
         assert found is not None
         assert same_outputs(graph, found.graph, 0) == same
-
-
-def test_steps_are_replayed_from_json() -> None:
-    graph = first = two_convolutions()
-    steps = []
-    for name in ("merge-convolutions", "relu-twice", "enlarge-kernel", "merge-convolutions"):
-        if matches := find_matches(graph, RULE[name]):
-            found = applied(graph, name, len(matches) - 1)
-            steps.append(Step.from_json(json.loads(json.dumps(found.step.to_json()))))
-            graph = found.graph
-    again = replay(first, steps, RULE)
-    assert again.nodes == graph.nodes
-    assert list(again.constants) == list(graph.constants)
 
 
 def test_steps_that_lead_nowhere_are_refused() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed_everywhere
-from place_rules import RULE
+from place_rules import RULE, rule
 from random_places import check_outputs
-from some_rules import rule
 
 from iossim import api
 from iossim.backends.numpy_reference.execute import evaluate_graph

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from some_rules import rule
+from place_rules import rule
 
 from iossim.ir.graph import Graph
 from iossim.proving.refute import evaluate_real
