@@ -187,7 +187,7 @@ def _coscheduled(
     least_us = steps.take(None, bound_us)
     ways = [in_turn, time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices, steps)]
     divided = steps.take(None, _partitions, whole, prices, steps)
-    ways += [] if divided is None else [divided]
+    ways += divided or []
     stages = steps.take(None, _stages_beside, whole, networks, prices, options, steps)
     if stages is not None:
         ways.append(_way(STAGES_BESIDE, stages, whole, prices, steps))
@@ -367,21 +367,21 @@ def time_sliced(in_turn: Way) -> Way:
     return Way(TIME_SLICING, None, in_turn.makespan_us, in_turn.simulated_us, ends_us, tuple(spans))
 
 
-def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | None:
+def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> list[Way]:
     """Each model on its own SMs, unit by unit, divided so that the longest takes least.
 
-    A model of several disconnected parts has SMs for each. None if there is only one part, the engine is not a graph,
+    A model of several disconnected parts has SMs for each. No way if there is only one part, the engine is not a graph,
     or the device cannot be divided.
     """
     (block,) = whole.blocks
     problem = ScheduleProblem.of_block(whole, block)
     groups = [[problem.unit_names[unit] for unit in bits(group)] for group in problem.groups(problem.full)]
     if len(groups) < 2 or not isinstance(prices, DeviceCostModel) or prices.engine is not Engine.GRAPH:
-        return None
+        return []
     try:
         part_sizes(prices.profile)
     except OptionError:
-        return None
+        return []
     divided = prices.at(engine=Engine.PARTITION)
     assert isinstance(divided, StreamCostModel)
     stage = Stage(strategy=Strategy.CONCURRENT, groups=groups, latency_us=0)
@@ -397,7 +397,7 @@ def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | 
         return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
 
     plan = lower_schedule(found, whole, Engine.PARTITION, divided=divide)
-    return Way(PARTITIONS, found, makespan_us, _run_us(whole, plan, divided, steps), _ends_us(whole, spans), spans)
+    return [Way(PARTITIONS, found, makespan_us, _run_us(whole, plan, divided, steps), _ends_us(whole, spans), spans)]
 
 
 class Server:
