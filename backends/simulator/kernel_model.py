@@ -56,8 +56,8 @@ class KernelPrice(NamedTuple):
 
 #: Part of an SM's slots with more than which a block leaves no room for other kernels' blocks.
 _WHOLE = 0.95
-#: Place of the last wave's time after that of a kernel alone.
-_LAST = KernelPrice._fields.index("last_us") - 1
+# Columns of the numbers of a price.
+_ALONE, _ISSUE, _DRAM, _POWER, _SPREAD, _WARPS, _LAST, _LAST_SPREAD, _FOOTPRINT, _KEPT = range(10)
 
 
 class KernelModel:
@@ -86,11 +86,11 @@ class KernelModel:
         columns = np.empty((len(kernels), len(KernelPrice._fields) - 3), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
         prices = []
-        for kernel, (alone_us, *others) in zip(kernels, columns.tolist(), strict=True):
+        for kernel, row in zip(kernels, columns.tolist(), strict=True):
             gpc_clusters, slots = self._room(kernel)
-            is_one_wave = slots[-1] > 0.0 and others[_LAST] == alone_us
-            again_us = alone_us - self.rates.gap_us if is_one_wave else 0.0
-            prices.append(KernelPrice._make((alone_us, *others, gpc_clusters, again_us, slots)))
+            is_one_wave = slots[-1] > 0.0 and row[_LAST] == row[_ALONE]
+            again_us = row[_ALONE] - self.rates.gap_us if is_one_wave else 0.0
+            prices.append(KernelPrice._make((*row, gpc_clusters, again_us, slots)))
         return prices
 
     def _room(self, kernel: Kernel) -> tuple[float, tuple[float, ...]]:
@@ -184,28 +184,28 @@ def _lay_out(kernels: KernelRows, times: Floats, rates: DeviceRates, prices: Flo
         resident = min(spread, kernel["resident"])
         warps = math.ceil(kernel["threads"] / WARP_THREADS)
         prices[index] = 0.0
-        prices[index, 0] = prices[index, 6] = alone_us
-        prices[index, 4], prices[index, 5], prices[index, 7] = resident, warps, resident
+        prices[index, _ALONE] = prices[index, _LAST] = alone_us
+        prices[index, _SPREAD], prices[index, _WARPS], prices[index, _LAST_SPREAD] = resident, warps, resident
         if alone_us == np.inf:
-            for column in range(1, 5):
+            for column in range(_ISSUE, _SPREAD + 1):
                 prices[index, column] = 1.0
             continue
         if alone_us == 0.0:
             continue
         # The busiest SM has all that it needs: rounding up is seen in part (``wave_quantisation``).
         most = min(1.0, resident / math.ceil(resident))
-        prices[index, 1] = min(most, times[index, ISSUE] / alone_us)
-        prices[index, 2] = min(1.0, times[index, DRAM] / alone_us)
-        prices[index, 3] = min(1.0, times[index, POWER] / alone_us)
-        prices[index, 8] = min(2.0, times[index, FOOTPRINT] / max(1.0, rates.resident_bytes))
-        prices[index, 9] = times[index, KEPT] / alone_us
+        prices[index, _ISSUE] = min(most, times[index, ISSUE] / alone_us)
+        prices[index, _DRAM] = min(1.0, times[index, DRAM] / alone_us)
+        prices[index, _POWER] = min(1.0, times[index, POWER] / alone_us)
+        prices[index, _FOOTPRINT] = min(2.0, times[index, FOOTPRINT] / max(1.0, rates.resident_bytes))
+        prices[index, _KEPT] = times[index, KEPT] / alone_us
         waves = math.ceil(math.ceil(spread) / kernel["resident"])
         if waves > 1:
             last = spread - (waves - 1) * kernel["resident"]
-            prices[index, 6] = last_wave_us(
+            prices[index, _LAST] = last_wave_us(
                 alone_us - rates.gap_us, waves, kernel["resident"], math.ceil(last), times[index, ISSUE] / spread
             )
-            prices[index, 7] = last
+            prices[index, _LAST_SPREAD] = last
 
 
 @jit

@@ -112,11 +112,25 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
     found_us = waves_us(busiest, resident, least_us, longest_us)
     # The busiest SM may have more blocks than its even share: then these are not all alike.
     even = min(1.0, alone_us / found_us) if found_us else 1.0
-    on_sm_us = issue_us * even, least_us * even, l2_us * even
-    shared_us = asked.dram_us, model.rates.gap_us, min(asked.power_us, alone_us)
-    grid = raw.name, raw.blocks, raw.threads, registers, shared
-    on_pipe, kept = (str(asked.pipe or ""), pipe_us * even), (asked.footprint_bytes, asked.kept_us, reach)
-    work = KernelWork(*grid, *on_sm_us, *shared_us, on_pipe[0], on_pipe[1], asked.l2_device_us, *kept)
+    work = KernelWork(
+        raw.name,
+        raw.blocks,
+        raw.threads,
+        registers,
+        shared,
+        issue_us=issue_us * even,
+        least_us=least_us * even,
+        l2_us=l2_us * even,
+        dram_us=asked.dram_us,
+        gap_us=model.rates.gap_us,
+        power_us=min(asked.power_us, alone_us),
+        pipe=str(asked.pipe or ""),
+        pipe_us=pipe_us * even,
+        l2_device_us=asked.l2_device_us,
+        footprint_bytes=asked.footprint_bytes,
+        kept_us=asked.kept_us,
+        reach=reach,
+    )
     return work, tuple(said)
 
 

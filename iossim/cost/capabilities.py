@@ -47,7 +47,7 @@ class MeasuringCostModel(CostModel, Protocol):
     @property
     def measured_by(self) -> MeasuredBy: ...
 
-    def signatures(self, batch: StageBatch) -> list[Hashable]:
+    def signatures(self, batch: StageBatch) -> Sequence[Hashable]:
         """Everything that each stage's price depends on: stages of equal signature share one measurement.
 
         :data:`FREE` and :data:`IMPOSSIBLE` need no measurement.

@@ -10,7 +10,6 @@ of groups; its price is that of its first requested stage.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +48,7 @@ class PerturbedCostModel(WrappedCostModel):
         version = f"sigma={self.sigma:g},seed={self.seed}+{inner.name}:{inner.version}"
         return CostModelIdentity("perturbed", inner.device, inner.precision, inner.engine, version)
 
-    def signatures(self, batch: StageBatch) -> list[Hashable]:
+    def signatures(self, batch: StageBatch) -> list[int]:
         """One number per stage, equal for stages that cost the same."""
         return list(self._hashes(batch).tolist())
 

@@ -5,7 +5,7 @@ A stage that is missing in the store cannot run. The newest record of a stage co
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -53,12 +53,12 @@ class ReplayCostModel:
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         return self._signatures.price_keys(problem)
 
-    def signatures(self, batch: StageBatch) -> list[Hashable]:
-        return list(self._signatures.of_batch(batch))
+    def signatures(self, batch: StageBatch) -> list[str]:
+        return self._signatures.of_batch(batch)
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for unmeasured ones."""
-        return price_signatures(self._signatures.of_batch(batch), self._prices_us)
+        return price_signatures(self.signatures(batch), self._prices_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.between_us if left_concurrent or right_concurrent else 0.0

@@ -368,9 +368,9 @@ def time_sliced(in_turn: Way) -> Way:
 
 
 def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> list[Way]:
-    """The way of each model on its own SMs, unit by unit, divided so that the longest takes least.
+    """Each model on its own SMs, unit by unit, divided so that the longest takes least.
 
-    A model of several disconnected parts has SMs for each. Empty if there is only one part, the engine is not a graph,
+    A model of several disconnected parts has SMs for each. No way if there is only one part, the engine is not a graph,
     or the device cannot be divided.
     """
     (block,) = whole.blocks
@@ -397,8 +397,7 @@ def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> list[W
         return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
 
     plan = lower_schedule(found, whole, Engine.PARTITION, divided=divide)
-    run_us = _run_us(whole, plan, divided, steps)
-    return [Way(PARTITIONS, found, makespan_us, run_us, _ends_us(whole, spans), spans)]
+    return [Way(PARTITIONS, found, makespan_us, _run_us(whole, plan, divided, steps), _ends_us(whole, spans), spans)]
 
 
 class Server:

@@ -158,10 +158,21 @@ def explain_streams(
     for number, (stream, launch) in enumerate(order):
         cause, latest = causes[number]
         start_us, end_us = times[number]
-        wait_us = start_us - (0.0 if latest is None else times[latest][1])
-        told = cause, None if latest is None else names[latest], wait_us, slack_us[number], number in critical
-        ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
-        found.append(LaunchExplanation(*ran, *told))
+        found.append(
+            LaunchExplanation(
+                names[number],
+                stream,
+                start_us,
+                end_us,
+                alone_us[number],
+                tuple(launch.after),
+                cause,
+                behind=None if latest is None else names[latest],
+                wait_us=start_us - (0.0 if latest is None else times[latest][1]),
+                slack_us=slack_us[number],
+                is_critical=number in critical,
+            )
+        )
     return StreamExplanation(
         schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.end_us, one.stream))), tuple(spans)
     )

@@ -147,9 +147,11 @@ def test_time_slices_go_round(own_us: list[float]) -> None:
 
 def test_sms_that_cannot_be_divided_are_not() -> None:
     prices = SimulatorCostModel(device("k80"), random_network(0).precision, Engine.GRAPH)
-    names = [way.name for way in coschedule(two(1), prices).ways]
+    found = coschedule(two(1), prices)
+    names = [way.name for way in found.ways]
     assert TIME_SLICING in names
     assert PARTITIONS not in names
+    assert not found.notes  # no time was wanting for them
 
 
 def test_partitions_have_sms_of_their_own() -> None:

@@ -12,7 +12,7 @@ Under the graph engine stages include their forks and joins, and a boundary cost
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -111,8 +111,10 @@ class MeasuredCostModel:
     def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
         return self._signatures.price_keys(problem)
 
-    def signatures(self, batch: StageBatch) -> list[Hashable]:
-        return list(self._keys_of(batch))
+    def signatures(self, batch: StageBatch) -> list[str]:
+        """The signature of each stage, extended by the network's own part of the context."""
+        own = self._own(network_of(batch.problem))
+        return [each if each in (FREE, IMPOSSIBLE) else each + own for each in self._signatures.of_batch(batch)]
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge.
@@ -124,7 +126,7 @@ class MeasuredCostModel:
         for key, record in self.measure(batch).items():
             if key not in self._prices_us:
                 self._prices_us[key] = record.copy_us(boundary_us)
-        return price_signatures(self._keys_of(batch), self._prices_us)
+        return price_signatures(self.signatures(batch), self._prices_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
@@ -166,7 +168,7 @@ class MeasuredCostModel:
 
     def known(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
         """The available records, by signature: measured, or recalled from the store."""
-        keys = [key for batch in batches for key in self._keys_of(batch)]
+        keys = [key for batch in batches for key in self.signatures(batch)]
         return {key: self._records[key] for key in keys if key in self._records}
 
     def recall(self, *batches: StageBatch) -> int:
@@ -203,17 +205,12 @@ class MeasuredCostModel:
         """The distinct stages without a record, in a seeded random order independent of the batches' order."""
         first: dict[str, tuple[ScheduleProblem, PlannedStage]] = {}
         for batch in batches:
-            for key, stage in zip(self._keys_of(batch), planned_of(batch), strict=True):
+            for key, stage in zip(self.signatures(batch), planned_of(batch), strict=True):
                 if key not in self._records and key not in (FREE, IMPOSSIBLE):
                     first.setdefault(key, (batch.problem, stage))
         stages = [measured_stage(self._signatures, *first[key]) for key in sorted(first)]
         random.Random(self.timing.seed).shuffle(stages)
         return stages
-
-    def _keys_of(self, batch: StageBatch) -> list[str]:
-        """The signature of each stage, extended by the network's own part of the context."""
-        own = self._own(network_of(batch.problem))
-        return [each if each in (FREE, IMPOSSIBLE) else each + own for each in self._signatures.of_batch(batch)]
 
     def _key(self, stage: MeasuredStage) -> str:
         return stage.signature + self._own(stage.network)
@@ -264,9 +261,17 @@ class MeasuredCostModel:
     def _record(
         self, kind: Kind, stage: MeasuredStage, copies: int, synchronises: int, plan: Plan, samples: Samples
     ) -> MeasurementRecord:
-        signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
-        how = copies, synchronises, samples, algorithm_of(plan, copies), self.timing.cold
-        return MeasurementRecord(self._context_of(stage.network), kind, signature, *how, stage_subject(stage))
+        return MeasurementRecord(
+            self._context_of(stage.network),
+            kind,
+            f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature,
+            copies,
+            synchronises,
+            samples,
+            algorithm=algorithm_of(plan, copies),
+            is_cold=self.timing.cold,
+            subject=stage_subject(stage),
+        )
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """Run a few rounds of one copy of each stage of one network, if not yet timed like this."""

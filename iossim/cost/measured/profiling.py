@@ -246,7 +246,7 @@ def estimate(model: MeasuredCostModel, parts: Sequence[ProfilePart]) -> ProfileE
                 continue
             singles = np.array([1 << unit for unit in bits(mask)], dtype=np.uint64)
             signed = model.signatures(StageBatch.concurrent(batch.problem, singles))
-            one_us = sum(unit_us.get(str(single), 0.0) for single in signed)
+            one_us = sum(unit_us.get(single, 0.0) for single in signed)
             quick = 0.0 if signature in quick_us else quick_rounds * one_us
             needed_us += repeated * (rounds * max(model.target_us, one_us) + quick) + 2 * preparing_us
     return ProfileEstimate(missing, total - missing, needed_us / 1e6)
@@ -273,7 +273,7 @@ def profile(
         problem = ScheduleProblem.of_block(network, block)
         units = StageBatch.alone(problem)
         known = model.known(units)
-        for record in (known[str(signature)] for signature in model.signatures(units) if signature in known):
+        for record in (known[signature] for signature in model.signatures(units) if signature in known):
             sequential_us += record.copy_us(boundary_us)
             noisy_us += record.copy_us(boundary_us) if record.relative_spread > NOISY else 0.0
     return Profile(tuple(found), boundary_us, sequential_us, noisy_us, time.perf_counter() - began, complete)

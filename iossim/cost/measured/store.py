@@ -216,8 +216,7 @@ def _row(record: MeasurementRecord, context: int) -> list[Any]:
 
 def _record(row: Sequence[Any]) -> MeasurementRecord:
     (_, _, kind, signature, algorithm, is_cold, copies, synchronises, *measured) = row[8:]
-    times_us, rejected, conditions, *about = measured
+    times_us, rejected, conditions, subject, date, host, process = measured
     samples = Samples(tuple(json.loads(times_us)), rejected, json.loads(conditions))
-    subject, date, host, process = json.loads(about[0]), *about[1:]
-    what = _context_of(row[:8]), Kind(kind), signature, copies, synchronises, samples, algorithm, bool(is_cold)
-    return MeasurementRecord(*what, subject, date, host, process)
+    what = _context_of(row[:8]), Kind(kind), signature, copies, synchronises, samples
+    return MeasurementRecord(*what, algorithm, bool(is_cold), json.loads(subject), date, host, process)

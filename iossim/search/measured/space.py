@@ -99,7 +99,7 @@ def build_space(
         notes += [(problem.name, note) for note in remarks]
     of_unit, units = number_units(signatures)
     classes = classify(transitions, of_unit, units, estimate)
-    boundary = np.array([[truth.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
+    boundary = np.array([[truth.price_boundary(left, right) for right in (False, True)] for left in (False, True)])
     planner = Planner(transitions, order, boundary, options.space.concurrent)
     return MeasuredSpace(transitions, order, place, classes, planner, tuple(notes_of_blocks(notes)))
 
