@@ -96,10 +96,10 @@ def memory_lower_bound_bytes(plan: Plan) -> int:
 
 
 def needed_bytes(network: Network) -> tuple[int, int]:
-    """Bytes of a network's weights, and the least of its activations where units run one after another."""
+    """Bytes of a network's weights, tied ones once, and the least of its activations, run unit by unit."""
     sequential = lower_stage(network, [range(len(network.units))], Strategy.CONCURRENT, in_place=True)
-    weight_bytes = sum(constant.type.bytes for constant in network.graph.constants.values())
-    return weight_bytes, memory_lower_bound_bytes(sequential)
+    weights = {id(constant.origin): constant.type.bytes for constant in network.graph.constants.values()}
+    return sum(weights.values()), memory_lower_bound_bytes(sequential)
 
 
 def memory_remarks(network: Network, capacity_bytes: int, device: str) -> list[str]:

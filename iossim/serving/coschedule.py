@@ -15,7 +15,7 @@ from itertools import pairwise, zip_longest
 from typing import Any
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
+from iossim.cost.capabilities import DeviceCostModel, RemarkingCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
@@ -65,7 +65,7 @@ class Way:
 class Coschedule:
     """Ways of running several networks concurrently, and a lower bound on all of them, us, where known.
 
-    Not ``complete`` if it was interrupted: it has the ways searched by then. ``notes`` list what lacked the time.
+    Interrupted, it is not ``complete``: it has the ways searched by then. ``notes``: on prices, and what lacked time.
     """
 
     network: Network
@@ -199,7 +199,7 @@ def _coscheduled(
     ways.append(min(candidates, key=lambda way: _fitness(way, objective)))
     progress(len(networks) + 1, len(networks) + 1)
     identity = prices.identity
-    notes = []
+    notes = list(prices.remarks(whole)) if isinstance(prices, RemarkingCostModel) else []
     if least_us is None:
         notes.append(f"no lower bound, so that the gap is not known: {steps.cause}")
     if any(way.simulated_us is None for way in ways):

@@ -114,7 +114,7 @@ def _labelled(models: list[str], copies: int) -> dict[str, str]:
     given = [model for model in models for _ in range(copies)]
     labels = [Path(model).stem for model in given]
     return {
-        label if labels.count(label) == 1 else f"{label}{labels[:place].count(label) + 1}": model
+        label if labels.count(label) == 1 else f"{label}#{labels[:place].count(label) + 1}": model
         for place, (label, model) in enumerate(zip(labels, given, strict=True))
     }
 

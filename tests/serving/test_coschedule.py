@@ -25,6 +25,7 @@ from iossim.execution.memory import with_memory
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.models.load import load
+from iossim.models.onnx.export import write_onnx
 from iossim.serving.arrivals import Request, poisson, read_trace, serve_in_turns, serve_side_by_side
 from iossim.serving.coschedule import (
     ONE_AFTER_ANOTHER,
@@ -255,7 +256,7 @@ def test_copies_of_a_model_run_at_a_time(tmp_path: Path) -> None:
     assert "Request latency by load" in told
     document = printed_json(f"{command} --json")
     assert document == json.loads((tmp_path / "coschedule.json").read_text())
-    assert document["models"] == ["squeezenet1", "squeezenet2"]
+    assert document["models"] == ["squeezenet#1", "squeezenet#2"]
     assert [way["way"] for way in document["ways"]] == [
         "one after another",
         "time slicing",
@@ -290,8 +291,18 @@ def test_an_objective_is_told() -> None:
 
 def test_a_weight_or_limit_of_a_model_is_that_of_its_copies() -> None:
     """A copy of its own name keeps its own: what comes later counts."""
-    given = "--weight ios_sample=4 --weight ios_sample2=1 --limit ios_sample=9"
+    given = "--weight ios_sample=4 --weight ios_sample#2=1 --limit ios_sample=9"
     command = f"coschedule ios_sample --copies 2 --device a100-sxm-40gb --objective latency --seconds 1 {given} --json"
     objective = printed_json(command)["objective"]
-    assert objective["weights"] == {"ios_sample1": 4.0, "ios_sample2": 1.0}
-    assert objective["limits_us"] == {"ios_sample1": 9000.0, "ios_sample2": 9000.0}
+    assert objective["weights"] == {"ios_sample#1": 4.0, "ios_sample#2": 1.0}
+    assert objective["limits_us"] == {"ios_sample#1": 9000.0, "ios_sample#2": 9000.0}
+
+
+def test_a_model_named_as_a_copy_would_be_is_not_lost(tmp_path: Path) -> None:
+    """Of ``m``, ``m`` and ``m1`` only two ran."""
+    write_onnx(load("ios_sample").graph, tmp_path / "m.onnx", name="m")
+    write_onnx(load("ios_sample").graph, tmp_path / "m1.onnx", name="m1")
+    models = f"{tmp_path}/m.onnx {tmp_path}/m.onnx {tmp_path}/m1.onnx"
+    document = printed_json(f"coschedule {models} -d t4 -b 8192 --seconds 1 --json")
+    assert document["models"] == ["m#1", "m#2", "m1"]
+    assert any("GiB (weights, and activations" in note and "t4 has 16.0" in note for note in document["notes"])
