@@ -114,6 +114,12 @@ def test_products_of_fp32_with_a_vector_and_attention_by_cudnn_take_what_an_h200
     assert sum(abs(ratio - 1) for ratio in ratios) < 0.13 * 32
 
 
+def test_averages_of_a_framework_take_what_an_h200_took() -> None:
+    averages = [one for one in over_measured("kernels.jsonl", Libraries.CURRENT) if one[0].op.kind == "average_pool"]
+    assert len(averages) > 40
+    assert sum(abs(ratio - 1) for _, _, ratio in averages) < 0.12 * len(averages)
+
+
 def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
     profile = device("a100-sxm-40gb")
     slow = with_values(profile, {"tensor_step_clocks": 1_440.0})

@@ -9,8 +9,7 @@ Hopper's libraries have three, as the names and launch records of cuBLAS's and c
 - ``xmma_sm90``: convolutions of any window, persistent as well. They take long to begin and end.
 - ``mma_sm80``: Ampere's kernels, of which several blocks share an SM. They begin sooner and compute at a third of the
   speed: they run convolutions with a short inner dimension. A step covers 64 channels, or 32 (``mma_sm80_k32``), of one
-  position of the window (CUTLASS, implicit GEMM): channels are padded to a multiple of that. Tiles, registers and steps
-  are those of the names and launch records (``64x32x64_stage5``, ``64x128_32x6``).
+  position of the window (CUTLASS, implicit GEMM), as names say (``64x32x64_stage5``, ``64x128_32x6``).
 
 Latency, rate and prologue of the three relative to each other are rounded from a fit to 152 of these convolutions, each
 with kernels of the family that ran. ``python -m evidence hopper`` reports their errors, also with each network left
@@ -79,7 +78,7 @@ class Family:
 _BARRIERS_BYTES = 16_700
 _MOST_SHARED_BYTES = 231_424
 #: Shared memory of most of Ampere's blocks on Hopper, and the part of a block's that it fills before it computes.
-_AMPERES_SHARED_BYTES, _FILLED = 81_920, 0.6
+_AMPERES_BYTES, _FILLED = 81_920, 0.6
 
 #: Fraction of its time in which a block keeps its SM busy, of several that an SM holds and of one that has it alone:
 #: chosen among 0.5, 0.7, 0.85 and 1 by 192 sets of two to eight concurrent convolutions on an H100, and by 24 of
@@ -120,18 +119,14 @@ XMMA_SM90 = Family(
     piece_bytes=64, filled_bytes=_FILLED * _MOST_SHARED_BYTES,
 )  # fmt: skip
 MMA_SM80 = Family(
-    *("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.0, 0.4, 0.0),
-    contention=CONTENTION, filled_bytes=_FILLED * _AMPERES_SHARED_BYTES,
-)  # fmt: skip
+    *("mma_sm80", SINCE_HOPPER, 128, 5, _MMA, 2.0, 0.4), contention=CONTENTION, filled_bytes=_FILLED * _AMPERES_BYTES
+)
 MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA_K32, latency=1.4)
 #: Ampere's kernels in Hopper's libraries, where channels fill loads of 16 bytes.
 OF_AMPERE = (MMA_SM80, MMA_SM80_K32)
 
 #: The same for channels that do not fill a load of 16 bytes.
-PIECEWISE_MMA_SM80 = replace(
-    MMA_SM80, name="piecewise_mma_sm80", latency=1.3 * MMA_SM80.latency, rate=MMA_SM80.rate / 1.3
-)
-
+PIECEWISE_MMA_SM80 = replace(MMA_SM80, name="piecewise_mma_sm80", latency=2.6, rate=0.31)
 #: The family of grouped convolutions, with its only tile: a step loads few channels, and zeros for others.
 GROUPED_MMA_SM80 = replace(MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), filled_bytes=0.0)
 

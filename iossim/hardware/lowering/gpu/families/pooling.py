@@ -8,8 +8,9 @@ work is counted in its taps, of some 13 instructions. There are two libraries:
   Averages wait for their taps in DRAM one by one (``AVERAGE_WAIT_US`` of ``backends.simulator.kernel_times``).
   The mean of an image is one window, which one thread reads whole.
 - PyTorch's kernel divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100
-  with 2.0 TB/s as on one with 1.6. Maxima also write their positions, as 64-bit integers: with these, the poolings of
-  ResNet-50 and VGG move data at the rate of DRAM on a V100 and an RTX A5000. The mean of an image is a reduction.
+  with 2.0 TB/s as on one with 1.6; an H200 divides in less than half the clocks. Maxima also write their positions, as
+  64-bit integers: with these, the poolings of ResNet-50 and VGG move data at the rate of DRAM on a V100 and an RTX
+  A5000. The mean of an image is a reduction.
 
 Compilers keep channels last, so that a thread pools as many channels as one load holds: TensorRT's maxima of
 ResNet-50's first images take 1.2 to 1.3 times as long as their DRAM traffic (RTX 3090 in fp16, A100 in fp32).
@@ -18,8 +19,10 @@ ResNet-50's first images take 1.2 to 1.3 times as long as their DRAM traffic (RT
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from iossim.hardware.compute_capability import SINCE_HOPPER, Architecture
 from iossim.hardware.lowering.gpu.families.streaming import reduction
 from iossim.hardware.lowering.kernel import (
     ALL_OF_CUDNN,
@@ -43,13 +46,15 @@ _THREADS, _REGISTERS = 128, 26
 #: Cost of a tap, and of finding the window (cuDNN, PyTorch's maximum and average), in taps of depthwise convolution.
 _TAP = 2
 _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
+#: The same of PyTorch's average on Hopper, channels first and last (49 recordings of an H200, 6 of an H100).
+_AVERAGE_ON_HOPPER = 13, 34
 #: Bytes of contiguous channels that one load fetches, and that one instruction compares or adds.
 _LOAD_BYTES, _REGISTER_BYTES = 16, 4
 
 
 def pooling(step: Step) -> list[Candidate]:
     """The kernels of the library, of the framework and of compilers, the same for either layout."""
-    step = as_channels_first(step)
+    given, step = step, as_channels_first(step)
     if step.op.kind == "local_response_norm":
         taps, indexing, places = cast("LocalResponseNorm", step.op).size, _AVERAGE, 0
     else:
@@ -57,13 +62,17 @@ def pooling(step: Step) -> list[Candidate]:
         is_maximum = isinstance(step.op, MaxPool)
         taps, indexing = math.prod(step.op.kernel), _MAXIMUM if is_maximum else _AVERAGE
         places = step.outputs[0].elements * DType.INT64.bytes if is_maximum else 0
-    kernel = _window_kernel(step, indexing + _TAP * taps, WorkClass.WINDOW, places)
+    on_hopper = _AVERAGE_ON_HOPPER[given is not step] if step.op.kind == "average_pool" else indexing
+    called = [
+        Candidate("pooling", (_window_kernel(step, each + _TAP * taps, WorkClass.WINDOW, places),), architectures=where)
+        for each, where in ((indexing, frozenset(Architecture) - SINCE_HOPPER), (on_hopper, SINCE_HOPPER))
+    ]
     element_bytes = step.operands[0].type.dtype.bytes
     vector_taps = math.ceil(_CUDNN * element_bytes / _LOAD_BYTES + taps * element_bytes / _REGISTER_BYTES)
     compiled = _window_kernel(step, vector_taps, WorkClass.WINDOW)
     return [
         _of_cudnn(step, taps),
-        Candidate("pooling", (kernel,), libraries=frozenset({Libraries.CURRENT})),
+        *(replace(one, libraries=frozenset({Libraries.CURRENT})) for one in called),
         Candidate("pooling", (compiled,), libraries=OF_COMPILERS),
     ]
 
