@@ -5,6 +5,7 @@ trade-off: latency lost and search time saved by the limits r and s (thesis, fig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from iossim.base.shipped_yaml import shipped
@@ -162,7 +163,6 @@ def _widest_first(records: Sequence[layout.Record], schedulers: Sequence[Cell]) 
     return sorted(records, key=lambda record: (-schedulers.index(record["scheduler"]), number_of(record.get("alpha"))))
 
 
-_NO_LIMIT = "none"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#7566c9")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 
@@ -182,8 +182,8 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
             **layout.coordinates(row, axes),
             "scheduler": row.scheduler,
             "search": row.search,
-            "r": str(searches[row.search].max_group_size or _NO_LIMIT),
-            "s": str(searches[row.search].max_groups or _NO_LIMIT),
+            "r": str(searches[row.search].max_group_size or "none"),
+            "s": str(searches[row.search].max_groups or "none"),
             "stages_of": searches[row.search].stages,
             **{name: getattr(row, name) for name in ("latency_ms", "low_ms", "high_ms")},
             "search_s": run.search_s.get((row.point, row.scheduler)),
@@ -193,17 +193,12 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     ]
     schedulers = layout.values_of(rows, "scheduler")
     records = _widest_first(records, schedulers)
-    limits = {
-        name: sorted(
-            {str(record[name]) for record in records}, key=lambda limit: (limit == _NO_LIMIT, len(limit), limit)
-        )
-        for name in ("r", "s")
-    }  # from the tightest to unlimited
-    marks = {
-        limit: (_COLOURS[place % len(_COLOURS)], _SHAPES[place % len(_SHAPES)])
-        for place, limit in enumerate(limits["r"])
-    }
-    against_s = names_axis("s", "s: most groups of a stage", limits["s"])
+    # From the tightest to unlimited: by digits, of which words have more.
+    r_limits, s_limits = (
+        sorted({str(record[name]) for record in records}, key=lambda limit: (len(limit), limit)) for name in ("r", "s")
+    )
+    marks = dict(zip(r_limits, cycle(zip(_COLOURS, _SHAPES, strict=True)), strict=False))
+    against_s = names_axis("s", "s: most groups of a stage", s_limits)
     latency = _scale("latency_ms", "latency (ms)")
 
     def lines(x: Any, y: Any, size: int = 46, **layers: Any) -> dict[str, Any]:
