@@ -66,7 +66,7 @@ def main() -> None:
                 resume = given.kill_after is not None
                 if resume:
                     _killed(given.kill_after, scenario, folders[-1], address)
-                _run(scenario, folders[-1], given.report, executor="dask", address=address, resume=resume)
+                _run(scenario, folders[-1], given.report, address=address, resume=resume)
 
 
 def _killed(after_s: float, scenario: Scenario, folder: Path, address: str) -> None:
@@ -79,7 +79,7 @@ def _killed(after_s: float, scenario: Scenario, folder: Path, address: str) -> N
 
 
 def _begin(scenario: Scenario, folder: Path, address: str) -> None:
-    run_study(scenario, folder, executor="dask", address=address)
+    run_study(scenario, folder, address=address)
 
 
 def _run(scenario: Scenario, folder: Path, report: bool, **options: Any) -> None:

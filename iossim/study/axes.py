@@ -2,8 +2,7 @@
 derive from these.
 
 A new axis is an entry of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`; that of a kind of study
-(:mod:`iossim.study.study_kind`) is in all of them by itself.
+:class:`~iossim.study.points.Point`; that of a kind of study (:mod:`iossim.study.study_kind`) is in both by itself.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises ScenarioError
     if the axes form no points, and DeviceError or ModelError if a device or file cannot be read.
     """
-    points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
+    points = _unkeyed(scenario)
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
     known: dict[int, Any] = {}  # points share their values: each model, device and file is read once
     found = []
@@ -137,11 +137,6 @@ def network_of(point: Point) -> Network:
     )
 
 
-def count_points(scenario: Scenario) -> int:
-    """Number of points; reads no files. Raises ScenarioError if the axes form none."""
-    return sum(1 for _ in _combinations(scenario))
-
-
 def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
     """Labels of each axis that occur, and the schedulers; reads no files."""
     listed: Iterable[Iterable[Any]] = (getattr(scenario, axis.field) for axis in AXES.values())
@@ -149,6 +144,10 @@ def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
         listed = zip(*_combinations(scenario), strict=True)
     found = {axis: list(dict.fromkeys(map(label_of, values))) for axis, values in zip(AXES, listed, strict=True)}
     return {**found, "scheduler": list(scenario.schedulers)}
+
+
+def _unkeyed(scenario: Scenario) -> list[Point]:
+    return [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
 
 
 def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
@@ -223,9 +222,9 @@ def _file_print(path: str) -> str:
 def work_of(scenario: Scenario) -> dict[str, int]:
     """Work of a study: its points, a schedule for each scheduler, and prices of schedules at other points.
 
-    Raises the errors of :func:`points_of`.
+    Reads no files. Raises ScenarioError if the axes form no points.
     """
-    points, schedulers = points_of(scenario), len(scenario.schedulers)
+    points, schedulers = _unkeyed(scenario), len(scenario.schedulers)
     # Cross prices are of ordered pairs of points that differ in one axis alone.
     sizes = [len(family) for axis in scenario.cross_evaluate for family in families(points, axis)]
     crossed = sum(size * (size - 1) for size in sizes) * schedulers

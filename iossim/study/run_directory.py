@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from iossim.base.errors import OptionError
 from iossim.base.tables import csv_text
 from iossim.base.user_files import check_writable, read_text, write_atomically
-from iossim.base.values import Value, first_problem
+from iossim.base.values import Value, validated
 from iossim.study.points import Point, hash_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
@@ -185,11 +185,9 @@ def read_run(folder: Path | str) -> StudyRun:
         raise OptionError(
             f"{folder} holds an unfinished run; end it with 'iossim study run SCENARIO --out {folder} --resume'"
         )
-    text = read_text(folder / RESULTS, "results", _REMEDY, OptionError)
-    try:
-        results = Results.model_validate_json(text)
-    except ValidationError as error:
-        raise OptionError(f"results {folder / RESULTS} are not valid: {first_problem(error)}; {_REMEDY}") from None
+    path = folder / RESULTS
+    text = read_text(path, "results", _REMEDY, OptionError)
+    results = validated(Results, text, f"results {path} are not valid", _REMEDY, OptionError)
     environment, timings = _read_environment(folder), read_text(folder / TIMINGS, "timings", _REMEDY, OptionError)
     try:
         lines = csv.DictReader(io.StringIO(timings))

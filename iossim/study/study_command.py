@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 @command
 def list_scenarios(as_json: bool = False) -> None:
     """List the scenarios that ship, with their points."""
-    from iossim.study.points import count_points
+    from iossim.study.points import work_of
     from iossim.study.scenario_file import read_scenario, scenario_names
 
     rows: list[dict[str, Any]] = []
     for name in scenario_names():
         scenario = read_scenario(name)
-        made = {"points": (points := count_points(scenario)), "schedules": points * len(scenario.schedulers)}
-        rows.append({"name": name, "title": scenario.title, **made})
+        work = work_of(scenario)
+        rows.append({"name": name, "title": scenario.title, **{key: work[key] for key in ("points", "schedules")}})
     present(rows, table("Scenarios", rows, wraps=("title",)), as_json)
 
 
@@ -154,7 +154,6 @@ def run(
     out: Path,
     resume: bool = False,
     workers: int | None = None,
-    executor: str = "processes",
     scheduler: str | None = None,
     report: bool = True,
     as_json: bool = False,
@@ -174,7 +173,6 @@ def run(
                 read,
                 out,
                 workers=workers,
-                executor=executor,
                 address=scheduler,
                 resume=resume,
                 command=["iossim", *sys.argv[1:]],

@@ -58,7 +58,6 @@ def run_study(
     out: Path | str,
     *,
     workers: int | None = None,
-    executor: str = "processes",
     address: str | None = None,
     resume: bool = False,
     command: Sequence[str] = (),
@@ -67,8 +66,8 @@ def run_study(
     """Run a study (``scenario``: a value, the name of one that ships, or a YAML file); ``out`` is the folder of its
     results (layout: :mod:`iossim.study.study_run`).
 
-    ``workers`` is the number of processes, by default one per core; with the ``executor`` ``dask`` the cluster at
-    ``address`` does the work. ``resume`` continues an interrupted run; ``command`` is what the user typed, for the
+    ``workers`` is the number of processes, by default one per core; the Dask cluster at ``address``, if there is one,
+    does the work instead. ``resume`` continues an interrupted run; ``command`` is what the user typed, for the
     record. ``progress`` is called with the finished and total pieces of work.
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises ScenarioError for a study that is not valid, and
@@ -79,18 +78,15 @@ def run_study(
         scenario = read_scenario(scenario)
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
-        if workers not in (None, 1) or executor != "processes":
+        if workers not in (None, 1) or address is not None:
             raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
         workers = 1  # concurrent measurements disturb each other
-    with (
-        open_workers(workers, executor, address) as crew,
-        RunDirectory(Path(out), scenario, points, resume) as directory,
-    ):
+    with open_workers(workers, address) as crew, RunDirectory(Path(out), scenario, points, resume) as directory:
         done = directory.done()
         begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
         attempt: dict[str, Any] = {
             "command": list(command),
-            "executor": executor,
+            "executor": "dask" if address else "processes",
             "workers": crew.count,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "points_taken_over": taken_over,

@@ -14,14 +14,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, TypeVar
 
-from iossim.base.errors import OptionError, did_you_mean, say_once
+from iossim.base.errors import OptionError, say_once
 from iossim.base.threads import limit_threads, usable_cores
 
 Result = TypeVar("Result")
 V = TypeVar("V")
-Executor = Literal["processes", "dask"]
 
 #: Seconds until an unresponsive scheduler is given up.
 _PATIENCE = "20s"
@@ -63,21 +62,17 @@ class Workers:
 
 
 @contextmanager
-def open_workers(count: int | None, executor: str, address: str | None) -> Iterator[Workers]:
-    """``processes`` on this machine (by default one per core), or those of the ``dask`` cluster at ``address``.
+def open_workers(count: int | None, address: str | None) -> Iterator[Workers]:
+    """Processes on this machine (by default one per core), or those of the Dask cluster at ``address``.
 
-    Raises OptionError for an executor that is unknown, is not installed, or does not answer.
+    Raises OptionError for Dask that is not installed, and for a cluster that does not answer.
     """
-    if executor not in get_args(Executor):
-        raise OptionError(f"`executor` {executor!r} is not known; {did_you_mean(executor, get_args(Executor))}")
-    if executor == "dask":
+    if address is not None:
         if count is not None:
             raise OptionError("`workers` is for processes of this machine; a Dask cluster has its own: leave it out")
         with _dask_client(address) as client:
             yield Workers(sum(client.ncores().values()), {"backend": "dask", "client": client})
         return
-    if address is not None:
-        raise OptionError("`address` is the address of a Dask cluster; give `executor` dask too")
     if count is not None and count < 1:
         raise OptionError(f"`workers` {count} is not possible; give 1 or more")
     yield Workers(count or len(usable_cores()), {"backend": "loky"})
@@ -125,14 +120,12 @@ def _begin(parent: int) -> _Heard:
 
 
 @contextmanager
-def _dask_client(address: str | None) -> Iterator[Any]:
-    if address is None:
-        raise OptionError("`executor` dask needs a cluster; give `address` tcp://HOST:8786")
+def _dask_client(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
         reason = "needs Dask, which is not installed; pip install 'iossim[cluster]'"
-        raise OptionError(f"`executor` dask {reason}") from None
+        raise OptionError(f"`address` {address} {reason}") from None
     try:
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -19,7 +19,7 @@ from iossim.base.errors import ScenarioError
 from iossim.base.registry import PluginError
 from iossim.study import axes, scenario_checks
 from iossim.study.axes import AXES, METRICS, ROW_AXES, Quantity, where_in_words
-from iossim.study.points import Point, count_points, labels_of, network_of, points_of
+from iossim.study.points import Point, labels_of, network_of, points_of, work_of
 from iossim.study.report.report import ROW_COLUMNS
 from iossim.study.scenario import PointLabels, Scenario
 from iossim.study.study_kind import GROUP
@@ -66,7 +66,7 @@ def test_a_grid_is_every_combination_and_the_last_axis_varies_fastest(chosen: di
     expected = [tuple(map(label, values)) for values in product(*(chosen[axis] for axis in AXES))]
     assert [tuple(point.labels.values()) for point in points] == expected
     assert [point.index for point in points] == list(range(len(points)))
-    assert len({point.key for point in points}) == len(points) == count_points(scenario)
+    assert len({point.key for point in points}) == len(points) == work_of(scenario)["points"]
 
 
 @given(st.data())

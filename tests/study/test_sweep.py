@@ -252,13 +252,7 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [
-        ({"workers": 0}, "`workers` 0"),
-        ({"executor": "threads"}, "`executor` 'threads'"),
-        ({"executor": "dask"}, "`address`"),
-        ({"address": "tcp://127.0.0.1:1"}, "`executor` dask"),
-        ({"executor": "dask", "address": "tcp://127.0.0.1:1", "workers": 2}, "`workers`"),
-    ],
+    [({"workers": 0}, "`workers` 0"), ({"address": "tcp://127.0.0.1:1", "workers": 2}, "`workers`")],
 )
 def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     with pytest.raises(OptionError, match=says):
@@ -314,7 +308,7 @@ def test_a_cluster_writes_the_same(tmp_path: Path, processes: bool) -> None:
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1 if processes else 2, processes=processes, dashboard_address=None
     ) as cluster:
-        run = run_study(ON_DASK, tmp_path / "cluster", executor="dask", address=cluster.scheduler_address)
+        run = run_study(ON_DASK, tmp_path / "cluster", address=cluster.scheduler_address)
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "here")
     attempt = run.environment["attempts"][0]
     assert (attempt["executor"], attempt["workers"]) == ("dask", 2 if processes else 4)
@@ -324,5 +318,5 @@ def test_a_cluster_writes_the_same(tmp_path: Path, processes: bool) -> None:
 def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iossim.study.workers._PATIENCE", "1s")
     with pytest.raises(OptionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1") as refused:
-        run_study(ON_DASK, tmp_path / "run", executor="dask", address="tcp://127.0.0.1:1")
+        run_study(ON_DASK, tmp_path / "run", address="tcp://127.0.0.1:1")
     assert "\n" not in str(refused.value)

@@ -162,7 +162,6 @@ def _widest_first(records: Sequence[layout.Record], schedulers: Sequence[Cell]) 
     return sorted(records, key=lambda record: (-schedulers.index(record["scheduler"]), number_of(record.get("alpha"))))
 
 
-_NO_LIMIT = "none"
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#7566c9")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 
@@ -182,8 +181,8 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
             **layout.coordinates(row, axes),
             "scheduler": row.scheduler,
             "search": row.search,
-            "r": str(searches[row.search].max_group_size or _NO_LIMIT),
-            "s": str(searches[row.search].max_groups or _NO_LIMIT),
+            "r": str(searches[row.search].max_group_size or "none"),
+            "s": str(searches[row.search].max_groups or "none"),
             "stages_of": searches[row.search].stages,
             **{name: getattr(row, name) for name in ("latency_ms", "low_ms", "high_ms")},
             "search_s": run.search_s.get((row.point, row.scheduler)),
@@ -193,14 +192,12 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     ]
     schedulers = layout.values_of(rows, "scheduler")
     records = _widest_first(records, schedulers)
-    limits = {
-        name: sorted(
-            {str(record[name]) for record in records}, key=lambda limit: (limit == _NO_LIMIT, len(limit), limit)
-        )
-        for name in ("r", "s")
-    }  # from the tightest to unlimited
-    marks = distinct_marks(limits["r"], _COLOURS, _SHAPES)
-    against_s = names_axis("s", "s: most groups of a stage", limits["s"])
+    # From the tightest to unlimited: by digits, of which words have more.
+    r_limits, s_limits = (
+        sorted({str(record[name]) for record in records}, key=lambda limit: (len(limit), limit)) for name in ("r", "s")
+    )
+    marks = distinct_marks(r_limits, _COLOURS, _SHAPES)
+    against_s = names_axis("s", "s: most groups of a stage", s_limits)
     latency = _scale("latency_ms", "latency (ms)")
 
     def lines(x: Any, y: Any, size: int = 46, **layers: Any) -> dict[str, Any]:
