@@ -258,33 +258,24 @@ def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> 
     indices = constants.get(node.inputs[1])
     if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
         return {}
-    if node.op == GatherND(0):
-        return _sliced_rows(graph, node, indices.load(), constants)
-    if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
+    shape, given = graph.types[node.inputs[0]].shape, indices.load()
+    match node.op:
+        case GatherND(0):
+            axis, looked = 0, shape[: given.shape[-1]]
+        case Gather() if given.ndim < 2:
+            axis = node.op.axis % len(shape)
+            looked, given = shape[axis : axis + 1], given.reshape(-1, 1)
+        case _:
+            return {}
+    if (rows := _neighbours(looked, given)) is None:
         return {}
-    data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
-    size = data.shape[axis]
-    picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
-    begin, end = picked[0], picked[0] + len(picked)
-    if picked != list(range(begin, end)) or begin < 0 or end > size:
-        return {}
-    part = Slice((begin,), (end,), (axis,), (1,))
-    if indices.type.shape:
-        return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
-    made = Derived(graph.types, constants, f"{node.name}.slice")
-    return {node.name: made.reshaped(made.add(part, node.inputs[0]), node)}
-
-
-def _sliced_rows(graph: Graph, node: Node, given: Array, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-    """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
-    data = graph.types[node.inputs[0]].shape
-    looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
-    rows = _neighbours(looked, given)
-    if rows is None:
-        return {}
-    made = Derived(graph.types, constants, f"{node.name}.slice")
-    flat = made.add(Reshape((math.prod(looked), *rest)), node.inputs[0])
-    return {node.name: made.reshaped(made.add(Slice((rows.start,), (rows.stop,), (0,), (1,)), flat), node)}
+    made, x = Derived(graph.types, constants, f"{node.name}.slice"), node.inputs[0]
+    if len(looked) > 1:
+        x = made.add(Reshape((math.prod(looked), *shape[len(looked) :])), x)
+    part = Slice((rows.start,), (rows.stop,), (axis,), (1,))
+    if isinstance(node.op, Gather) and indices.type.shape:
+        return {node.name: [replace(node, op=part, inputs=(x,))]}
+    return {node.name: made.reshaped(made.add(part, x), node)}
 
 
 def _neighbours(looked: Sequence[int], given: Array) -> range | None:
