@@ -114,6 +114,13 @@ def is_constant(graph: Graph, value: str) -> bool:
     return True
 
 
+def known_array(graph: Graph, value: str) -> Array | None:
+    """The elements of a small constant; None for a large one, one without values, and any other value."""
+    constant = graph.constants.get(value)
+    is_known = constant is not None and constant.type.elements <= LARGEST_INSPECTED and not constant.is_absent
+    return constant.load() if constant is not None and is_known else None
+
+
 class Derived:
     """Values computed of given ones: constants of constants, which are added to these, others by ``nodes``."""
 
@@ -293,11 +300,11 @@ def scatter_elimination(graph: Graph, node: Node, constants: dict[str, Constant]
     Invariant: the outputs are unchanged to the last bit.
     """
     assert isinstance(node.op, Foreign)
-    indices = constants.get(node.inputs[1]) if node.op.op_type == "ScatterND" else None
-    if indices is None or indices.type.elements > LARGEST_INSPECTED or indices.is_absent:
+    indices = known_array(graph, node.inputs[1]) if node.op.op_type == "ScatterND" else None
+    if indices is None:
         return {}
-    shape, depth = graph.types[node.outputs[0]].shape, indices.type.shape[-1]
-    is_whole = _neighbours(shape[:depth], indices.load()) == range(math.prod(shape[:depth]))
+    looked = graph.types[node.outputs[0]].shape[: indices.shape[-1]]
+    is_whole = _neighbours(looked, indices) == range(math.prod(looked))
     if not is_whole or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
         return {}
     return {node.name: Derived(graph.types, constants, node.name).reshaped(node.inputs[2], node)}
