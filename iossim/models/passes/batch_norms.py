@@ -122,7 +122,7 @@ def _channel_affine(graph: Graph, node: Node) -> tuple[str, _Affine | None]:
     fits = graph.types[data] == graph.types[node.outputs[0]] and graph.constants.keys() >= set(parameters)
     if not fits or len(shape) < 2:
         return "", None
-    if not isinstance(node.op, BatchNorm) and not _per_channel(graph.types[parameters[0]].shape, shape):
+    if not isinstance(node.op, BatchNorm) and not per_channel(graph.types[parameters[0]].shape, shape):
         return "", None
     return data, _affine(node.op, [_wide(graph.constants[name]) for name in parameters], shape[1])
 
@@ -144,7 +144,7 @@ def _wide(constant: Constant) -> Constant:
     return folded(Cast(str(DType.FLOAT32)), constant)
 
 
-def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
+def per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
     """True if a parameter, broadcast to ``shape``, has one number per channel (or a single one)."""
     aligned = [1] * (len(shape) - len(parameter)) + list(parameter)
     return all(size == 1 for axis, size in enumerate(aligned) if axis != 1)

@@ -42,7 +42,7 @@ from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.unary import Cast, Clip, Relu
 from iossim.ir.types import FP8, DType
 from iossim.models.passes.graph_pass import local_pass
-from iossim.models.passes.simplification import Derived, dead_op_elimination, is_constant
+from iossim.models.passes.simplification import Derived, dead_op_elimination, is_constant, known_array
 
 _BYTES = (DType.INT8, DType.UINT8)
 
@@ -314,10 +314,8 @@ class _Rewriting:
         return given or self.parts.constant(ArrayConstant(np.zeros((), dtype.numpy)))
 
     def _is_zero(self, value: str | None) -> bool:
-        if value is None:
-            return True
-        held = self.graph.constants.get(value)
-        return held is not None and not held.is_absent and not held.load().any()
+        held = np.zeros(1) if value is None else known_array(self.graph, value)
+        return held is not None and not held.any()
 
 
 def _rounds(op: Op) -> bool:

@@ -118,6 +118,13 @@ def is_constant(graph: Graph, value: str) -> bool:
     return True
 
 
+def known_array(graph: Graph, value: str) -> Array | None:
+    """The elements of a small constant; None for a large one, one without values, and any other value."""
+    constant = graph.constants.get(value)
+    is_known = constant is not None and constant.type.elements <= LARGEST_INSPECTED and not constant.is_absent
+    return constant.load() if constant is not None and is_known else None
+
+
 class Derived:
     """Values computed of given ones: constants of constants, which are added to these, others by ``nodes``."""
 
@@ -262,33 +269,24 @@ def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> 
     indices = constants.get(node.inputs[1])
     if indices is None or indices.type.elements > _SMALL or not indices.is_at_hand:
         return {}
-    if node.op == GatherND(0):
-        return _sliced_rows(graph, node, indices.load(), constants)
-    if not isinstance(node.op, Gather) or len(indices.type.shape) > 1:
+    shape, given = graph.types[node.inputs[0]].shape, indices.load()
+    match node.op:
+        case GatherND(0):
+            axis, looked = 0, shape[: given.shape[-1]]
+        case Gather() if given.ndim < 2:
+            axis = node.op.axis % len(shape)
+            looked, given = shape[axis : axis + 1], given.reshape(-1, 1)
+        case _:
+            return {}
+    if (rows := _neighbours(looked, given)) is None:
         return {}
-    data, axis = graph.types[node.inputs[0]], node.op.axis % len(graph.types[node.inputs[0]].shape)
-    size = data.shape[axis]
-    picked = [index + size * (index < 0) for index in indices.load().reshape(-1).tolist()]
-    begin, end = picked[0], picked[0] + len(picked)
-    if picked != list(range(begin, end)) or begin < 0 or end > size:
-        return {}
-    part = Slice((begin,), (end,), (axis,), (1,))
-    if indices.type.shape:
-        return {node.name: [replace(node, op=part, inputs=node.inputs[:1])]}
-    made = Derived(graph.types, constants, f"{node.name}.slice")
-    return {node.name: made.reshaped(made.add(part, node.inputs[0]), node)}
-
-
-def _sliced_rows(graph: Graph, node: Node, given: Array, constants: dict[str, Constant]) -> dict[str, list[Node]]:
-    """A slice of all entries in one row, in place of a lookup of entries by several indices each."""
-    data = graph.types[node.inputs[0]].shape
-    looked, rest = data[: given.shape[-1]], data[given.shape[-1] :]
-    rows = _neighbours(looked, given)
-    if rows is None:
-        return {}
-    made = Derived(graph.types, constants, f"{node.name}.slice")
-    flat = made.add(Reshape((math.prod(looked), *rest)), node.inputs[0])
-    return {node.name: made.reshaped(made.add(Slice((rows.start,), (rows.stop,), (0,), (1,)), flat), node)}
+    made, x = Derived(graph.types, constants, f"{node.name}.slice"), node.inputs[0]
+    if len(looked) > 1:
+        x = made.add(Reshape((math.prod(looked), *shape[len(looked) :])), x)
+    part = Slice((rows.start,), (rows.stop,), (axis,), (1,))
+    if isinstance(node.op, Gather) and indices.type.shape:
+        return {node.name: [replace(node, op=part, inputs=(x,))]}
+    return {node.name: made.reshaped(made.add(part, x), node)}
 
 
 def _neighbours(looked: Sequence[int], given: Array) -> range | None:
@@ -306,11 +304,11 @@ def scatter_elimination(graph: Graph, node: Node, constants: dict[str, Constant]
     Invariant: the outputs are unchanged to the last bit.
     """
     assert isinstance(node.op, Foreign)
-    indices = constants.get(node.inputs[1]) if node.op.op_type == "ScatterND" else None
-    if indices is None or indices.type.elements > LARGEST_INSPECTED or indices.is_absent:
+    indices = known_array(graph, node.inputs[1]) if node.op.op_type == "ScatterND" else None
+    if indices is None:
         return {}
-    shape, depth = graph.types[node.outputs[0]].shape, indices.type.shape[-1]
-    is_whole = _neighbours(shape[:depth], indices.load()) == range(math.prod(shape[:depth]))
+    looked = graph.types[node.outputs[0]].shape[: indices.shape[-1]]
+    is_whole = _neighbours(looked, indices) == range(math.prod(looked))
     if not is_whole or any(each.s != b"none" for each in node.op.parsed().attribute):  # it may add what it writes
         return {}
     return {node.name: Derived(graph.types, constants, node.name).reshaped(node.inputs[2], node)}

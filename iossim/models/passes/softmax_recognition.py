@@ -25,7 +25,7 @@ from iossim.ir.ops.reshape import Expand, Reshape
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
 from iossim.models.passes.graph_pass import local_pass
-from iossim.models.passes.simplification import LARGEST_INSPECTED, Derived
+from iossim.models.passes.simplification import LARGEST_INSPECTED, Derived, known_array
 
 #: Values from this size on may be infinite in a 16-bit type.
 _LARGE = 3e4
@@ -51,7 +51,7 @@ def mask_recognition(graph: Graph, softmax: Node, constants: dict[str, Constant]
         return {}
     node, (condition, *values) = path[-1], path[-1].inputs
     place = int(values[0] in constants)  # of the scores
-    seen, low = _small_array(graph, condition), _small_array(graph, values[1 - place])
+    seen, low = known_array(graph, condition), known_array(graph, values[1 - place])
     keeps_shape = graph.types[values[place]].shape == graph.types[node.outputs[0]].shape
     if low is None or low.size != 1 or low.item() > _MASKED or not keeps_shape:
         return {}
@@ -210,7 +210,7 @@ def _finite(graph: Graph, mask: str) -> Array | None:
     """The places of a mask's numbers that are finite in 16 bits too, others being low; None for other numbers, and for
     a mask that is neither known nor chosen of such numbers.
     """
-    node, held = graph.producer.get(mask), _small_array(graph, mask)
+    node, held = graph.producer.get(mask), known_array(graph, mask)
     if held is not None:
         return None if np.isnan(held).any() or (held >= _LARGE).any() else np.asarray(held > -_LARGE)
     chosen = [_finite(graph, value) for value in node.inputs[1:]] if node and isinstance(node.op, Where) else [None]
@@ -231,10 +231,3 @@ def check_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
     return tuple(
         f"{what}: {count} check{'s' * (count > 1)} of a softmax for NaN." for what, count in found if count > 0
     )
-
-
-def _small_array(graph: Graph, value: str) -> Array | None:
-    """The elements of a small constant; None for a large one, one without values, and any other value."""
-    constant = graph.constants.get(value)
-    is_known = constant is not None and constant.type.elements <= LARGEST_INSPECTED and not constant.is_absent
-    return constant.load() if constant is not None and is_known else None

@@ -29,8 +29,9 @@ from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType, TensorType
+from iossim.models.passes.batch_norms import per_channel
 from iossim.models.passes.graph_pass import local_pass, with_nodes
-from iossim.models.passes.simplification import Derived
+from iossim.models.passes.simplification import Derived, known_array
 
 #: Most parts of a function: the approximation of GELU by the hyperbolic tangent takes eight ops.
 _LONGEST = 9
@@ -217,7 +218,7 @@ def group_norm_recognition(graph: Graph, norm: Node, constants: dict[str, Consta
     of_channels = TensorType((x.shape[1],), x.dtype)
     for kind, number in ((Mul, 1.0), (Add, 0.0)):
         reader = graph.private_consumer(last.outputs[0])
-        if reader is not None and isinstance(reader.op, kind) and (given := _per_channel(graph, reader, x)):
+        if reader is not None and isinstance(reader.op, kind) and (given := _of_channels(graph, reader, x)):
             parameters.append(made.add(Reshape(of_channels.shape), given))
             last = reader
         else:
@@ -227,13 +228,14 @@ def group_norm_recognition(graph: Graph, norm: Node, constants: dict[str, Consta
 
 
 def _is_filled(graph: Graph, value: str, number: float) -> bool:
-    held = graph.constants.get(value)
-    return held is not None and not held.is_absent and bool((held.load() == number).all())
+    held = known_array(graph, value)
+    return held is not None and bool((held == number).all())
 
 
-def _per_channel(graph: Graph, node: Node, x: TensorType) -> str | None:
+def _of_channels(graph: Graph, node: Node, x: TensorType) -> str | None:
     """The constant operand with one number for each channel of ``x``."""
-    known = [value for value in node.inputs if value in graph.constants]
-    shape = graph.types[known[0]].shape if len(known) == 1 and len(node.inputs) == 2 else ()
-    wide = (1,) * (len(x.shape) - len(shape)) + shape
-    return known[0] if shape and wide == (1, x.shape[1], *[1] * (len(x.shape) - 2)) else None
+    data, *known = sorted(node.inputs, key=graph.constants.__contains__)
+    if len(known) != 1 or known[0] not in graph.constants or graph.types[data] != x or graph.output_types(node) != [x]:
+        return None
+    factor = graph.types[known[0]]
+    return known[0] if factor.elements == x.shape[1] and per_channel(factor.shape, x.shape) else None
