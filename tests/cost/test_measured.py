@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from random_networks import random_network
 
 import iossim
-from iossim.api import search_options
 from iossim.base.errors import ScheduleError
 from iossim.cost.measured.cost_model import CHUNK, MeasuredCostModel
 from iossim.cost.measured.record import Kind
@@ -167,17 +166,6 @@ def test_the_store_is_asked_first(tmp_path: Path) -> None:
     assert once_more.measured == first.measured
 
 
-@pytest.mark.parametrize(
-    "other", [FakeBackend(engine="graph"), FakeBackend(driver="2"), FakeBackend(options=(("threads", "2"),))]
-)
-def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path, other: FakeBackend) -> None:
-    batch = stages(problem_of(inception_module()), 0b1)
-    model_of(tmp_path).price_stages(batch)
-    model = model_of(tmp_path, other)
-    model.price_stages(batch)
-    assert model.measured == 1
-
-
 def test_the_algorithm_is_recorded_and_not_asked_for(tmp_path: Path) -> None:
     """A backend chooses among near equals by timing them, and may choose otherwise in the next process."""
     batch = stages(problem_of(inception_module()), 0b101, 0b11000, merged=[0b111])
@@ -298,13 +286,3 @@ def test_equal_signatures_are_equal_work(seed: int) -> None:
 def test_the_network_of_the_boundary_is_of_the_measured_precision(precision: str) -> None:
     graph = boundary_network(precision).graph
     assert {graph.types[name].dtype for name in graph.inputs} == {precision}
-
-
-def test_schedules_are_reproduced_from_the_store(tmp_path: Path) -> None:
-    network = iossim.load("squeezenet")
-    options = search_options("general", 3, 8)
-    measured = iossim.optimize(network, None, cost_model=model_of(tmp_path), options=options)
-    replayed = iossim.optimize(network, None, cost_model=replay_of(tmp_path), options=options)
-    assert replayed.blocks == measured.blocks
-    assert replayed.cost_model == measured.cost_model
-    assert replayed.latency_us == measured.latency_us

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import strategies as st
 
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementSet, Operator, StageMeasurement
 from iossim.measurements.operator_kinds import KINDS, parse_description, read_record
 
+Record = dict[str, Any]
 CONV = "conv batch=1 in_channels=64 out_channels=32 in_h=56 in_w=48 kernel_h=3 kernel_w=5 stride_h=1 stride_w=2 pad_h=1 pad_w=2"
 
 
@@ -38,69 +42,37 @@ def convolutions(draw: st.DrawFn, precision: Precision = Precision.FP32) -> Oper
 
 def operators(precision: Precision = Precision.FP32) -> st.SearchStrategy[Operator]:
     """An operator of any kind."""
-    plane = st.builds(
-        lambda op, rows, cols: read_record({"op": op, "rows": rows, "cols": cols}, precision),
-        st.sampled_from(
-            [name for name, kind in KINDS.items() if {each.name for each in kind.columns} == {"rows", "cols"}]
+
+    def drawn(kinds: str, finish: Callable[[Record], Record] = dict, **columns: Any) -> st.SearchStrategy[Operator]:
+        records = st.fixed_dictionaries({"op": st.sampled_from(kinds.split())} | columns)
+        return records.map(lambda record: read_record(finish(record), precision))
+
+    planes = " ".join(name for name, kind in KINDS.items() if {each.name for each in kind.columns} == {"rows", "cols"})
+    product, sides = dict.fromkeys("mnk", sizes), dict.fromkeys(("trans_a", "trans_b"), st.sampled_from("NT"))
+    window = {
+        "batch": st.just(2),
+        "in_size": st.integers(5, 60),
+        "kernel": st.integers(1, 5),
+        "stride": st.integers(1, 3),
+    }
+    channels = {"in_channels": st.integers(1, 16).map(lambda count: 4 * count), "out_channels": st.just(8)}
+    return st.one_of(
+        convolutions(precision),
+        drawn(
+            "conv_transpose",
+            lambda record: record | {"output_padding": min(record["output_padding"], record["stride"] - 1)},
+            **window, **channels, padding=st.just(0), output_padding=st.integers(0, 2), groups=st.sampled_from([1, 2, 4]),
         ),
-        sizes,
-        sizes,
-    )
-    gemm = st.builds(
-        lambda m, n, k, a, b: read_record(
-            {"op": "gemm", "m": m, "n": n, "k": k, "trans_a": a, "trans_b": b}, precision
+        drawn(planes, rows=sizes, cols=sizes),
+        drawn("gemm", **product, **sides),
+        drawn("linear", **product, batch=st.just(1)),
+        drawn("bmm", **product, batch=st.integers(1, 64)),
+        drawn(
+            "max_pool average_pool global_average_pool",
+            lambda record: record | {"padding": record["kernel"] // 2},
+            **window, channels=st.integers(1, 512),
         ),
-        sizes,
-        sizes,
-        sizes,
-        st.sampled_from("NT"),
-        st.sampled_from("NT"),
-    )
-    linear = st.builds(
-        lambda m, n, k: read_record({"op": "linear", "batch": 1, "m": m, "n": n, "k": k}, precision),
-        sizes,
-        sizes,
-        sizes,
-    )
-    bmm = st.builds(
-        lambda batch, m, n, k: read_record({"op": "bmm", "batch": batch, "m": m, "n": n, "k": k}, precision),
-        st.integers(1, 64),
-        sizes,
-        sizes,
-        sizes,
-    )
-    transposed = st.builds(
-        lambda channels, groups, size, kernel, stride, extra: read_record(
-            {"op": "conv_transpose", "batch": 2, "in_channels": 4 * channels, "out_channels": 8, "in_size": size}
-            | {
-                "kernel": kernel,
-                "stride": stride,
-                "padding": 0,
-                "output_padding": min(extra, stride - 1),
-                "groups": groups,
-            },
-            precision,
-        ),
-        st.integers(1, 16),
-        st.sampled_from([1, 2, 4]),
-        st.integers(5, 30),
-        st.integers(1, 5),
-        st.integers(1, 3),
-        st.integers(0, 2),
-    )
-    pool = st.builds(
-        lambda op, channels, size, kernel, stride: read_record(
-            {"op": op, "batch": 2, "channels": channels, "in_size": size}
-            | {"kernel": kernel, "stride": stride, "padding": kernel // 2},
-            precision,
-        ),
-        st.sampled_from(["max_pool", "average_pool", "global_average_pool"]),
-        st.integers(1, 512),
-        st.integers(5, 60),
-        st.integers(1, 5),
-        st.integers(1, 3),
-    )
-    return st.one_of(convolutions(precision), transposed, plane, gemm, linear, bmm, pool)
+    )  # fmt: skip
 
 
 times = st.floats(1e-3, 1e9)

@@ -199,17 +199,6 @@ def test_the_collector_is_off_while_the_clock_runs_and_on_again_after_an_error(q
     assert threading.active_count() <= threads
 
 
-def test_progress_ends_at_its_total() -> None:
-    network = random_network(2)
-    plans = [lower_schedule(random_schedule(network, seed), network, in_place=True) for seed in range(3)]
-    told: list[tuple[int, int]] = []
-    by = backend()
-    taken = by.measure(network, plans, Timing(rounds=4, warm_up=1), lambda done, total: told.append((done, total)))
-    assert [len(samples.times_us) for samples in taken] == [4] * 3
-    assert told[-1] == (12, 12)
-    assert {total for _, total in told} == {12}
-
-
 def test_nothing_is_made_while_the_clock_runs() -> None:
     network = random_network(2)
     plan = repeat(lower_schedule(random_schedule(network, 1), network, in_place=True), 5, synchronise=True)
