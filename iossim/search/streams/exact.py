@@ -93,7 +93,9 @@ def _next_schedules(
     orders: Integers,
     streams: Integers,
 ) -> int:
-    """Write the next schedules; returns their number, at the latest after many tries; the depth ends below 0."""
+    """Write the next schedules, and return their number, after many tries even if there is room for more; the depth is
+    below 0 once none is left.
+    """
     count = len(serial_us)
     found = 0
     tried = 0
