@@ -84,9 +84,9 @@ def compare(
             made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
         return made
 
-    kept = kept_schedule(best) if comparison.complete else None
-    shown = document, _parts(comparison, said), as_json
-    present(*shown, out=outputs.out, files=files, kept=kept, complete=comparison.complete)
+    parts, complete = _parts(comparison, said), comparison.complete
+    kept = kept_schedule(best) if complete else None
+    present(document, parts, as_json, out=outputs.out, files=files, kept=kept, complete=complete)
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

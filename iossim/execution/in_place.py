@@ -194,7 +194,7 @@ def mover(network: Network, nodes: tuple[int, ...]) -> Node | None:
     if len(nodes) != 1:
         return None
     graph = network.graph
-    node = network.graph.nodes[nodes[0]]
+    node = graph.nodes[nodes[0]]
     rank = len(graph.types[node.inputs[0]].shape)
     if rank < 2 or any(name in graph.constants for name in node.inputs):
         return None

@@ -245,7 +245,7 @@ def forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
     its own if that launches again before it waits. A *join* is a node with several predecessors: a wait of a stream
     that has launched since its last record, or a wait directly after another wait of its stream.
     """
-    of_queue: dict[Queue, list[tuple[int, Launch | Copy | Record | Wait]]] = {}
+    of_queue: dict[Queue, list[tuple[int, Queued]]] = {}
     for place, command in enumerate(commands):
         if not isinstance(command, Synchronize):
             of_queue.setdefault(command.queue, []).append((place, command))

@@ -23,8 +23,10 @@ from iossim.search.measured.transitions import Transitions
 
 #: Maximum number of units with an error of their own: fitting more takes longer than it gains.
 MOST_UNITS = 150
-#: The dense features of every class, besides one for each resource of the estimating model's bounds.
+#: The dense features of every class, in their columns; after them comes one for each resource of the estimating model's
+#: bounds. A merged stage counts its units as groups.
 DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "merged", "log chain")
+_CONSTANT, _SEVERAL, _LOG_GROUPS, _LOG_OVERLAP, _SHARING, _MERGED, _LOG_CHAIN, _RESOURCES = range(len(DENSE) + 1)
 
 
 class Features(NamedTuple):
@@ -198,22 +200,22 @@ def _describe(
         sharing = 0.0
         if several and price > 0.0 and price < np.inf:
             sharing = min(1.0, max(0.0, (price - longest_us) / price))
-        dense[index, 0] = 1.0
+        dense[index, _CONSTANT] = 1.0
         if several:
-            dense[index, 1] = 1.0
-            dense[index, 2] = np.log(float(count))
+            dense[index, _SEVERAL] = 1.0
+            dense[index, _LOG_GROUPS] = np.log(float(count))
             if total_us > 0.0 and price > 0.0 and price < np.inf:
-                dense[index, 3] = np.log(total_us / price)
-            dense[index, 4] = sharing
+                dense[index, _LOG_OVERLAP] = np.log(total_us / price)
+            dense[index, _SHARING] = sharing
         elif merged:
-            dense[index, 5] = 1.0
-            dense[index, 2] = np.log(float(members))
+            dense[index, _MERGED] = 1.0
+            dense[index, _LOG_GROUPS] = np.log(float(members))
         elif members > 1:
-            dense[index, 6] = np.log(float(members))
+            dense[index, _LOG_CHAIN] = np.log(float(members))
         fullest = -1
         for resource in range(resources):
             if several and price > 0.0 and price < np.inf:
-                dense[index, 7 + resource] = work[resource] / price
+                dense[index, _RESOURCES + resource] = work[resource] / price
             if fullest < 0 or work[resource] > work[fullest]:
                 fullest = resource
         for unit in range(units):

@@ -23,6 +23,8 @@ _BATCH, _TRIED_AT_A_TIME = 2048, 200_000
 _TRIED_A_PRICE = 40
 # Rows of the state: what was chosen at each depth, and how many streams were used before; whether a launch is issued.
 _CHOSEN, _USED, _ISSUED, _DEPTH = range(4)
+# Rows of the ends: the earliest of each launch, that of each stream, and the latter before the choice at each depth.
+_OF_LAUNCH, _OF_STREAM, _BEFORE = range(3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +93,8 @@ def _next_schedules(
     orders: Integers,
     streams: Integers,
 ) -> int:
-    """Write the next schedules, and return their number; the depth is below 0 once none is left.
-
-    Also returns after many tried launches. ``ends`` has the earliest end of each launch, the end of each stream, and
-    the latter before the choice at each depth.
+    """Write the next schedules, and return their number, after many tries even if there is room for more; the depth is
+    below 0 once none is left.
     """
     count = len(serial_us)
     found = 0
@@ -106,7 +106,7 @@ def _next_schedules(
         if chosen >= 0:
             # Take back what was chosen here.
             state[_ISSUED, chosen // count] = 0
-            ends[1, chosen % count] = ends[2, depth]
+            ends[_OF_STREAM, chosen % count] = ends[_BEFORE, depth]
         chosen += 1
         is_possible = False
         while chosen < count * count:
@@ -116,17 +116,17 @@ def _next_schedules(
             is_possible = state[_ISSUED, launch] == 0 and stream <= used
             if depth < first:
                 is_possible = is_possible and launch == depth and stream == 0
-            start = ends[1, stream] if stream < used else 0.0
+            start = ends[_OF_STREAM, stream] if stream < used else 0.0
             for at in range(read_begin[launch], read_begin[launch + 1]):
                 is_possible = is_possible and state[_ISSUED, reads[at]] == 1
-                start = max(start, ends[0, reads[at]])
+                start = max(start, ends[_OF_LAUNCH, reads[at]])
             is_possible = is_possible and start + critical[launch] < upper_us
             if is_possible:
                 state[_CHOSEN, depth] = chosen
                 state[_ISSUED, launch] = 1
-                ends[2, depth] = ends[1, stream]
-                ends[0, launch] = start + serial_us[launch]
-                ends[1, stream] = ends[0, launch]
+                ends[_BEFORE, depth] = ends[_OF_STREAM, stream]
+                ends[_OF_LAUNCH, launch] = start + serial_us[launch]
+                ends[_OF_STREAM, stream] = ends[_OF_LAUNCH, launch]
                 used = max(used, stream + 1)
                 break
             chosen += 1
