@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from iossim.cli.outputs import PAGE, Writer, pictures, text_file, wants_plot
 from iossim.cost.capabilities import DeviceCostModel
@@ -24,8 +25,7 @@ def recording(network: Network, report: ProfileReport, begin_us: float) -> Recor
     layers = report.times.layers
     spans_us = [layer.span_us for layer in layers if layer.span_us is not None]
     if len(spans_us) < len(layers):
-        ends_us = [sum(layer.duration_us for layer in layers[: place + 1]) for place in range(len(layers))]
-        spans_us = [(end_us - layer.duration_us, end_us) for layer, end_us in zip(layers, ends_us, strict=True)]
+        spans_us = list(pairwise(accumulate((layer.duration_us for layer in layers), initial=0.0)))
     shift_us = begin_us - min((start_us for start_us, _ in spans_us), default=0.0)
     free_us: list[float] = []
     spans = []

@@ -294,6 +294,11 @@ def test_layers_without_starts_are_drawn_one_after_another() -> None:
     found = recording(NETWORK, report, 4.0)
     assert [(one.start_us, one.end_us) for one in found.spans] == [(4, 14), (14, 34), (34, 64)]
     assert found.title.endswith("0.060 ms; starts are not recorded, layers follow one another")
+    # By their own rounded starts some began before the one ahead ended, and went to a second lane.
+    layers = [{"name": unit.name, "averageMs": 0.001 * (7 + place % 5) / 3} for place, unit in enumerate(NETWORK.units)]
+    times = layer_times(json.dumps([{"count": 1}, *layers]))
+    whole = profile_report(NETWORK, times, iossim.cost_model("simulator", "t4"), 1.0)
+    assert {one.stream for one in recording(NETWORK, whole, 0.0).spans} == {0}
 
 
 def test_a_profile_of_another_model(profile: Path) -> None:

@@ -68,7 +68,9 @@ function drawTimeline() {
   const below = TOP + lanes * LANE + APART, height = (lanesBelow ? below + lanesBelow * LANE : below - APART) + BOTTOM;
   const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
   const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
-  add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: banded ? "var(--gap)" : "var(--card)" });
+  // What was recorded may take longer than the schedule, behind whose end nothing is a gap.
+  const until = banded && lanesBelow ? Math.max(0, ...numbers.map((stage) => stage.end)) : end;
+  add("rect", { x: LEFT, y: TOP, width: until * scale, height: lanes * LANE, fill: banded ? "var(--gap)" : "var(--card)" });
   for (const { number, start, end: to } of numbers) {
     const box = { x: at(start), y: TOP, width: (to - start) * scale, height: lanes * LANE };
     add("rect", { ...box, fill: "var(--card)" });
