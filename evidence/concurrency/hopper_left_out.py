@@ -39,7 +39,7 @@ from iossim.prediction.candidate_table import CandidateTable
 
 #: Latencies, rates and prologues that a family may have.
 _RATES = (
-    (MMA_SM80, (1.6, 1.9, 2.2, 2.5), (0.25, 0.3, 0.39, 0.5), (0.1, 0.2, 0.3, 0.4)),
+    (MMA_SM80, (1.6, 1.9, 2.2, 2.5), (0.3, 0.4, 0.5), (0.0, 0.1, 0.2, 0.3)),
     (XMMA_SM90, (0.8, 0.9, 1.0, 1.15), (0.7, 1.0), (0.4, 0.6, 0.86, 1.1)),
 )
 #: Filters that count at most in the rule for ``nvjet``, and the parts of its time that a block may keep its SM busy.
@@ -83,16 +83,17 @@ class _Offers:
     rows: Sequence[Recorded]
 
     @cached_property
-    def _table(self) -> tuple[CandidateTable, NDArray[np.str_]]:
-        """Kernels of all families, and the family of each."""
+    def _table(self) -> tuple[CandidateTable, NDArray[np.str_], Floats]:
+        """Kernels of all families, the family of each, and the lead that it needs."""
         model = model_of(DEVICE)
         known = [of_all_families(one, model.profile) for one in self.rows]
         families = np.array([family_of(one.algorithm) for each in known for one in each])
-        return CandidateTable.of(model.profile, known, model.libraries), families
+        leads_us = np.array([one.passed_over_us for each in known for one in each])
+        return CandidateTable.of(model.profile, known, model.libraries), families, leads_us
 
     def least_us(self, family: Family, latency: float, rate: float, prologue: float) -> Floats:
-        """Time of the family's fastest kernel for each convolution, shape ``[rows]``; inf where it has none."""
-        table, families = self._table
+        """Time of the family's chosen kernel for each convolution, shape ``[rows]``; inf where it has none."""
+        table, families, leads_us = self._table
         rates, kernels, is_own = model_of(DEVICE).rates, table.kernels.copy(), families == family.name
         kernels["slowdown"][is_own] *= latency / family.latency
         tiles = np.array([family_of(name) == family.name for name in TILE_NUMBER])
@@ -100,8 +101,10 @@ class _Offers:
         factor = rates.tile_factor * np.where(tiles, faster, 1.0)[:, None]
         begun = rates.tile_prologue + tiles * (prologue - family.prologue)
         us = replace(table, kernels=kernels).candidate_us(rates._replace(tile_factor=factor, tile_prologue=begun))
-        least: Floats = np.minimum.reduceat(np.where(is_own, us, np.inf), table.operator_begin[:-1])
-        return least
+        ranked_us, begin = np.where(is_own, us + leads_us, np.inf), table.operator_begin
+        least = np.repeat(np.minimum.reduceat(ranked_us, begin[:-1]), np.diff(begin))
+        chosen: Floats = np.minimum.reduceat(np.where((ranked_us == least) & is_own, us, np.inf), begin[:-1])
+        return chosen
 
 
 def _of_offers(rows: Sequence[Recorded]) -> list[Floats]:
