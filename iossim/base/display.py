@@ -69,6 +69,11 @@ class Displayed:
         return pandas.DataFrame(self._drawing().records(self))
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: ``1 stage``, ``1,200 launches``."""
+    return f"{count:,} {noun}{('es' if noun.endswith('ch') else 's') * (count != 1)}"
+
+
 class Printed(Displayed):
     """A value that prints as the tables and sentences of the command line, without colour; its ``repr`` is one line."""
 

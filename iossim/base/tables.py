@@ -174,11 +174,6 @@ class _Name:
         yield Text(self.text if len(self.text) <= width else f"…{self.text[len(self.text) - width + 1 :]}")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things: ``1 stage``, ``1,200 launches``."""
-    return f"{count:,} {noun}{('es' if noun.endswith('ch') else 's') * (count != 1)}"
-
-
 def number_of(cell: Cell) -> float:
     """A cell as a number; 0 for other cells."""
     return float(cell) if isinstance(cell, int | float) else 0.0

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from iossim.base.tables import counted
+from iossim.base.display import counted
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, device_times
 from iossim.calibration.fit import Fit
 from iossim.calibration.recording import Recording

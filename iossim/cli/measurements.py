@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.tables import counted
 from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
 

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.base.tables import counted
+from iossim.base.display import counted
 from iossim.cli.option_groups import ModelOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present, table, tell_written

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from iossim.base.tables import counted
+from iossim.base.display import counted
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present, table, wrapped

@@ -13,8 +13,8 @@ import typer
 from iossim import api
 from iossim.backends.simulator.event_costs import tell_unknown
 from iossim.backends.simulator.events import run_schedule
+from iossim.base.display import counted
 from iossim.base.errors import DeviceError, OptionError
-from iossim.base.tables import counted
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
 from iossim.cli.option_groups import PricingOptions, TimingOptions, make_ready

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.base.tables import counted
+from iossim.base.display import counted
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled

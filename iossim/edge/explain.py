@@ -15,8 +15,9 @@ from typing import Any
 
 from rich.table import Table
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.tables import Cell, Column, counted, records_table
+from iossim.base.tables import Cell, Column, records_table
 from iossim.edge.distributed import Distributed
 from iossim.edge.optimize import SplitSearch
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, step_load, unit_work

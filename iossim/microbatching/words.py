@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from iossim.base.memory import size_text
-from iossim.base.tables import Cell, Column, counted, records_table
+from iossim.base.tables import Cell, Column, records_table
 from iossim.microbatching.division import Configuration
 from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
@@ -61,7 +61,7 @@ def _(found: MicroBatching) -> list[dict[str, Any]]:
 def total_words(found: MicroBatching) -> str:
     """Total time of all kernels, divided and undivided, their workspace, and how good the choice is."""
     count = len(found.kernels)
-    words = f"{counted(count, 'kernel')} take{'s' * (count == 1)} {_time_text(found.time_us)}"
+    words = f"{count} kernel{'s' * (count > 1)} take{'s' * (count == 1)} {_time_text(found.time_us)}"
     if found.undivided_us is None:
         words += "; undivided some of them do not fit the limit"
     else:

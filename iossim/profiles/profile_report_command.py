@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.base.tables import counted
 from iossim.cli.option_groups import ModelOptions, PricingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, Writer, notes, present, table, tell_written, wrapped
@@ -95,7 +94,7 @@ def profile_report(
     sentences = list(report.sentences(best.complete))
 
     def parts() -> Iterator[Part]:
-        ran = f"{times.source}, {counted(times.runs, 'run')}"
+        ran = f"{times.source}, {times.runs} run{'s' * (times.runs > 1)}"
         yield wrapped(f"{network.name}, profiled by {ran}, next to predictions for {sequential.device}", "bold")
         units = report.units()[: None if whole else _ROWS_SHOWN]
         shown = [{name: cell for name, cell in unit.items() if name != "layers"} for unit in units]

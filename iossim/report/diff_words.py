@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, counted, described_table
+from iossim.base.display import counted
+from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.tasks.common_units import in_parts, shared_units

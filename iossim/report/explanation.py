@@ -9,7 +9,8 @@ from itertools import groupby
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, counted, described_table
+from iossim.base.display import counted
+from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
 from iossim.report.schedule_formats import digraph, quoted
 from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
+from iossim.base.display import counted
 from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
-from iossim.base.tables import counted
 from iossim.ir.network import Network, Unit
 from iossim.ir.shown_names import shown_names
 from iossim.report.schedule_tables import heading

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, counted, described_table
+from iossim.base.display import counted
+from iossim.base.tables import Cell, described_table
 from iossim.report.search_words import INTERRUPTED, expectation, interval_words, optimality
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import (

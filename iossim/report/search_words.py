@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from iossim.base.tables import counted
+from iossim.base.display import counted
 from iossim.schedule.schedule import SavedSchedule, Schedule
 from iossim.search.options import StageSpace
 

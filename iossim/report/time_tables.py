@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from iossim.base.tables import Cell, counted, described_table, keyed_table
+from iossim.base.display import counted
+from iossim.base.tables import Cell, described_table, keyed_table
 from iossim.execution.measured_run import MeasuredRow
 from iossim.prediction.network_table import NetworkTable
 from iossim.schedule.batch import Strategy

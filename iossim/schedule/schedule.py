@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from iossim.base.display import Displayed, Printed
+from iossim.base.display import Displayed, Printed, counted
 from iossim.base.values import TimeUs, Value
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
@@ -150,7 +150,7 @@ class Schedule(SavedSchedule, Displayed):
     blocks: list[BlockSchedule]
 
     def __repr__(self) -> str:
-        return f"{self._shown('Schedule')} in {len(self.stages)} stages, {self.streams} side by side at most>"
+        return f"{self._shown('Schedule')} in {counted(len(self.stages), 'stage')}, up to {self.streams} side by side>"
 
     __str__ = __repr__
 
@@ -199,7 +199,7 @@ class StreamSchedule(SavedSchedule, Printed):
     issue: list[int] = Field(default_factory=list)
 
     def __repr__(self) -> str:
-        return f"{self._shown('StreamSchedule')} in {len(self.streams)} streams>"
+        return f"{self._shown('StreamSchedule')} in {counted(len(self.streams), 'stream')}>"
 
     __str__ = Printed.__str__
 

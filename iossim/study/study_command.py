@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from iossim.base.display import counted
 from iossim.base.errors import IossimError, OptionError, did_you_mean, first_line, warn_once
-from iossim.base.tables import counted
 from iossim.cli.options import command
 from iossim.cli.outputs import ExitCode, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars

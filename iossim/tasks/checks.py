@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.base.tables import counted
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from math import fsum, isfinite
 from typing import Any
 
-from iossim.base.display import Printed
+from iossim.base.display import Printed, counted
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, VariantCostModel
 from iossim.cost.facts import Limit, StageFacts
@@ -117,7 +117,7 @@ class Explanation(Printed):
     unknown: tuple[str, ...]
 
     def __repr__(self) -> str:
-        return f"<Explanation of {len(self.stages)} stages: {self.schedule!r}>"
+        return f"<Explanation of {counted(len(self.stages), 'stage')}: {self.schedule!r}>"
 
     @property
     def by_importance(self) -> list[StageExplanation]:

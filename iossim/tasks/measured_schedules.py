@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, PlanError, did_you_mean, once
-from iossim.base.tables import counted
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel

@@ -16,7 +16,7 @@ from html import escape
 from itertools import chain
 from typing import NamedTuple
 
-from iossim.base.tables import counted
+from iossim.base.display import counted
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network, Unit
 from iossim.ir.shown_names import shown_names

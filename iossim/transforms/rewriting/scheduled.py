@@ -15,6 +15,7 @@ from math import inf
 from time import perf_counter
 from typing import Any, Literal, get_args
 
+from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -211,7 +212,7 @@ class Rewriting(Outcome):
         if not found.matched and not found.interrupted:
             return "no rule matches: the graph is unchanged"
         ended = "" if found.complete else " before the budget ended"
-        looked = f"{found.seen:,} graphs searched{ended}"
+        looked = f"{counted(found.seen, 'graph')} searched{ended}"
         if not found.best.steps:
             return f"no rewriting is faster: the graph is unchanged; {looked}"
         gain = f"{found.before_us / 1e3:.3f} ms -> {found.best.cost_us / 1e3:.3f} ms by {self.scheduler}"
