@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
         by.execute(network, plan, {})
     with pytest.raises(GraphError, match=r"input 'x' is float64\[.*\]; give an array of fp32"):
         by.execute(network, plan, {"x": inputs["x"].astype(np.float64)})
-    with pytest.raises(GraphError, match=r"input 'x' is float32\[.*\]; give an array of fp32"):
+    with pytest.raises(GraphError, match=r"input 'x' is float32\[1x3x7x1\]; give an array of fp32"):
         by.execute(network, plan, {"x": inputs["x"][..., :1]})
     with pytest.raises(ScheduleError, match="the plan is for another graph"):
         by.execute(other, plan, inputs)
