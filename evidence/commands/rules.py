@@ -63,7 +63,7 @@ def generate_rules(
     data |= {"counts": found.counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
     rows = [{"left after": STAGES[name], "count": count} for name, count in found.counts.items()]
     memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"
-    title = f"Rules of up to {size} ops, found in {seconds:.1f} s ({cpu_seconds:.1f} s of CPU time{memory})"
+    title = f"Rules of up to {size} op{'s' * (size != 1)}, found in {seconds:.1f} s ({cpu_seconds:.1f} s CPU{memory})"
     said = [] if covered is None else list(_told(f"Of {against}", covered))
     if written is not None:
         said.append(f"wrote {written}; verify them: iossim rules verify {written}")

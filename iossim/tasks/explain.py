@@ -8,13 +8,14 @@ determined: prices that predict no device have no noise, and without prices ther
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import fsum, isfinite
 from typing import Any
 
 from iossim.base.display import Printed, counted
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel, VariantCostModel
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.facts import Limit, StageFacts
 from iossim.cost.model import START, CostModel, VariantChoosing, problems_of
 from iossim.ir.network import Network
@@ -174,10 +175,9 @@ def _share(stage: Stage, schedule: Schedule) -> float:
 class _Explainer:
     def __init__(self, schedule: Schedule, network: Network, prices: CostModel, in_full: bool) -> None:
         self.schedule, self.network, self.in_full = schedule, network, in_full
-        #: The workspace limit of the search, which is that of alternatives, where prices know workspaces.
-        limit_bytes = schedule.options.get("workspace_limit_bytes")
-        self.limit_bytes = limit_bytes if isinstance(prices, VariantCostModel) else None
-        self.unlimited, self.prices = prices, within_workspace(prices, network, self.limit_bytes)
+        self.unlimited = self.prices = prices
+        with suppress(OptionError):  # alternatives are under the limit of the search, where these prices can keep it
+            self.prices = within_workspace(prices, network, schedule.options.get("workspace_limit_bytes"))
         self.space = space_of(schedule)
         self.ask = Alternatives(self.prices, self.space)
         self.errors: ScheduleErrors | None = schedule_errors(network, prices)
@@ -197,8 +197,7 @@ class _Explainer:
                 saved.append(self._saved_us(context) if once else None)
             first += len(block.stages)
             progress(done, len(contexts))
-        given = self.network.given or self.network
-        sequential_us = _sequential_us(given, within_workspace(self.unlimited, given, self.limit_bytes))
+        sequential_us = _sequential_us(self.network.given or self.network, self.prices)
         limits = self._limits(told) if stages is None else {}
         known = [us for us in saved if us is not None]
         could_save_us = fsum(known) if stages is None and len(known) == len(saved) else None

@@ -26,6 +26,7 @@ from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.assemble import reprice
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
+from iossim.tasks.explain import explain
 from iossim.tasks.task import under_other_engine
 
 SIMULATOR = cost_model(device="v100-sxm2")
@@ -264,7 +265,14 @@ def test_the_other_engine_is_under_the_same_limit() -> None:
     assert there.best_us == pytest.approx(best_us, rel=1e-9)
     assert there.sequential_us == pytest.approx(schedule(NETWORK, graph, "sequential", limited).latency_us, rel=1e-9)
     assert best_us > free_us
-    # In TF32 convolutions of the paper's engine transform layouts; a compiler's do not, and need no workspace.
-    little = SearchOptions(workspace_limit_bytes=2**20)
-    found = optimize(iossim.load("ios_sample", dtype="tf32"), "a100-sxm-40gb", options=little)
+
+
+def test_a_limit_that_no_kernel_keeps_under_the_other_engine_ends_nothing() -> None:
+    """In TF32 convolutions of the paper's engine transform layouts; a compiler's do not, and need no workspace."""
+    network, little = iossim.load("ios_sample", dtype="tf32"), SearchOptions(workspace_limit_bytes=2**20)
+    found = optimize(network, "a100-sxm-40gb", options=little)
     assert not any("With `engine`" in remark for remark in found.remarks)
+    paper = cost_model("simulator", "a100-sxm-40gb", "tf32", "paper")
+    with pytest.raises(OptionError, match="needs 11165400 bytes whatever it runs as"):
+        workspace_limited(paper, network, 2**20)
+    assert explain(reprice(found, network, paper), network, paper).could_save_us is not None
