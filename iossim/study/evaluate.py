@@ -6,7 +6,6 @@ A process loads what points share only once: networks, devices and prices.
 from __future__ import annotations
 
 import hashlib
-import json
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -316,8 +315,6 @@ def evaluate_cross(axis: CrossAxis, point: Point, made: Sequence[Made]) -> tuple
     """
     failures, here = Failures(), point.index
     own = {scheduler: text for made_for, scheduler, text, _ in made if made_for == here}
-    # Latencies and ties by scheduler and stages: points often share these.
-    known: dict[tuple[str, ...], dict[str, Any]] = {}
     prices = []
     for made_for, scheduler, text, reason in made:
         if made_for == here:
@@ -325,26 +322,19 @@ def evaluate_cross(axis: CrossAxis, point: Point, made: Sequence[Made]) -> tuple
         found: dict[str, Any] = {"reason": reason}
         try:
             if text is not None:
-                found = _priced(point, Schedule.model_validate_json(text), own[scheduler], known)
+                found = _priced(point, text, own[scheduler])
         except Exception as error:  # any error becomes the reason of its price, and the others continue
             found = {"reason": failures.reason(error)}
         prices.append(CrossPrice(axis=axis, scheduler=scheduler, made_for=made_for, run_at=here, **found))
     return Done(key=crossing(axis, here), prices=prices), failures.tracebacks
 
 
-def _priced(
-    point: Point, made: Schedule, own: str | None, known: dict[tuple[str, ...], dict[str, Any]]
-) -> dict[str, Any]:
+def _priced(point: Point, made: str, own: str | None) -> dict[str, Any]:
     """Latency of another point's schedule at this one, and whether it ties with its ``own``."""
-    context = context_of(point)
-    stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
-    key = made.scheduler, json.dumps(made.source.options), stages
-    if key not in known:
-        network = network_as(context, made)
-        found = reprice(made, network, context.prices)
-        tie = False
-        # A network that was rewritten differently has no schedule here to tie with.
-        if network is context.network and context.errors is not None and own is not None:
-            tie = context.errors.is_tie(found, Schedule.model_validate_json(own))
-        known[key] = {"latency_ms": found.latency_us / 1e3, "tie": tie}
-    return known[key]
+    context, schedule = context_of(point), Schedule.model_validate_json(made)
+    network = network_as(context, schedule)
+    found, tie = reprice(schedule, network, context.prices), False
+    # A network that was rewritten differently has no schedule here to tie with.
+    if network is context.network and context.errors is not None and own is not None:
+        tie = context.errors.is_tie(found, Schedule.model_validate_json(own))
+    return {"latency_ms": found.latency_us / 1e3, "tie": tie}
