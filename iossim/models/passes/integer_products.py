@@ -208,17 +208,19 @@ class _Rewriting:
         """The product with a bias after it, if there is one."""
         made = replace(self.node, op=op, inputs=tuple(operands))
         if bias is not None:
-            made = replace(self.node, op=Add(), inputs=(self.parts.add(op, *operands), bias))
+            product = self.parts.add(op, *operands, name=f"{self.node.name}.product")
+            made = replace(self.node, op=Add(), inputs=(product, bias))
         return {self.node.name: [*self.parts.nodes, made]}
 
     def _scaled(self, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> dict[str, list[Node]]:
         """The sums, times both scales (``axis`` is that of several), with the bias."""
         zeros = [] if self._is_zero(w.zero) else [self._zero(x.zero, x.dtype), self._zero(w.zero, w.dtype)]
         zeros = zeros or ([] if self._is_zero(x.zero) else [self._zero(x.zero, x.dtype)])
-        operands = self.parts.add(op, x.value, w.value, *zeros), self.parts.add(Mul(), x.scale, w.scale)
+        sums = self.parts.add(op, x.value, w.value, *zeros, name=f"{self.node.name}.sums")
+        operands = sums, self.parts.add(Mul(), x.scale, w.scale, name=f"{self.node.name}.scales")
         made: Op = Dequantize(1 if w.axis is None else axis)
         if bias is not None:
-            operands, made = (self.parts.add(made, *operands), bias), Add()
+            operands, made = (self.parts.add(made, *operands, name=f"{self.node.name}.scaled"), bias), Add()
             if isinstance(self.node.op, Conv):
                 shape = (self.graph.types[bias].elements, *[1] * len(self.node.op.strides))
                 operands = operands[0], self.parts.add(Reshape(shape), bias)

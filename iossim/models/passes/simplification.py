@@ -132,11 +132,11 @@ class Derived:
         self.nodes: list[Node] = []
         self.types, self._constants, self._name = dict(types), constants, name
 
-    def add(self, op: Op, *values: str) -> str:
-        """The output of an op with one output."""
+    def add(self, op: Op, *values: str, name: str = "") -> str:
+        """The output of an op with one output; both have the ``name`` of this op, or that of all."""
         if self._constants.keys() >= set(values):
             return self.constant(folded(op, *(self._constants[value] for value in values)))
-        name = free_name(self._name, self.types)
+        name = free_name(name or self._name, self.types)
         (self.types[name],) = op.infer([self.types[value] for value in values])
         self.nodes.append(Node(name, op, values, (name,)))
         return name
