@@ -110,9 +110,6 @@ DEVICES = ["a100-pcie-40gb", "a100-sxm-40gb", "h100-sxm", "t4", "v100-sxm2"]
 def test_nearest_name(name: str, nearest: str | None) -> None:
     known = f"known: {', '.join(DEVICES)}"
     assert did_you_mean(name, DEVICES) == (f"did you mean {nearest!r}? {known}" if nearest else known)
-
-
-def test_nearest_member_is_its_text() -> None:
     assert did_you_mean("FP16", [Precision.FP16, Precision.FP32]) == "did you mean 'fp16'? known: fp16, fp32"
 
 
