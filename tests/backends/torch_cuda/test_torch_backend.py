@@ -207,12 +207,12 @@ def test_a_device_that_cannot_be_used_is_refused() -> None:
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 
 
-NETWORKS = {"alexnet": (2, 3, 96, 96), "resnet18": (2, 3, 64, 64), "squeezenet": (2, 3, 64, 64)}
+TRAINED = {"alexnet": (2, 3, 96, 96), "resnet18": (2, 3, 64, 64), "squeezenet": (2, 3, 64, 64)}
 
 
 def assert_gradients_of_torch(model: str, inputs: Mapping[str, Array], found: Mapping[str, Array]) -> None:
     """Within 1e-4 of what PyTorch's autograd makes of the network as it is without gradients."""
-    graph = load(model, shapes={"image": NETWORKS[model]}).graph
+    graph = load(model, shapes={"image": TRAINED[model]}).graph
     weights = list(graph.constants)
     open_graph = Graph.create(
         {name: graph.types[name] for name in (*graph.inputs, *weights)}, graph.outputs, graph.nodes, {}
@@ -228,16 +228,16 @@ def assert_gradients_of_torch(model: str, inputs: Mapping[str, Array], found: Ma
         )
 
 
-@pytest.mark.parametrize("model", NETWORKS)
+@pytest.mark.parametrize("model", TRAINED)
 def test_gradients_are_those_of_torch(model: str) -> None:
-    graph = load(model, shapes={"image": NETWORKS[model]}, training=True).graph
+    graph = load(model, shapes={"image": TRAINED[model]}, training=True).graph
     inputs = made_arrays(graph.inputs, graph.types)
     assert_gradients_of_torch(model, inputs, evaluate_graph(graph, inputs))
 
 
-@pytest.mark.parametrize("model", NETWORKS)
+@pytest.mark.parametrize("model", TRAINED)
 def test_a_plan_in_micro_batches_makes_the_gradients_of_torch(model: str) -> None:
-    network = load(model, shapes={"image": NETWORKS[model]}, training=True)
+    network = load(model, shapes={"image": TRAINED[model]}, training=True)
     parts = divided(network, "v100-sxm2", 2).network
     plan = plan_memory(lower_schedule(api.optimize(parts, "v100-sxm2", scheduler="greedy"), parts, in_place=True))
     filters = [each for each in network.graph.nodes if isinstance(each.op, ConvBackwardFilter)]
