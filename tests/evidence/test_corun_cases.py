@@ -263,7 +263,7 @@ def test_recorded_units_of_networks_are_predicted() -> None:
     """Convolutions with bias and activation run as the fastest family; SqueezeNet's 1x1 ones are 41% off as others."""
     errors = units()
     assert errors["squeezenet:bf16"]["rows"] == 14
-    bars = {"inception_v3": (13, 10), "resnet50": (6, 1), "mobilenet_v1": (9, 3), "squeezenet": (6, 5), "gpt2": (9, 9)}
+    bars = {"inception_v3": (10, 8), "resnet50": (5, 3), "mobilenet_v1": (9, 4), "squeezenet": (6, 4), "gpt2": (9, 9)}
     for name, (mean, bias) in bars.items():
         assert errors[f"{name}:bf16"]["mean"] <= mean
         assert abs(errors[f"{name}:bf16"]["bias"]) <= bias
