@@ -212,7 +212,7 @@ def test_rules_hold_on_networks_that_they_were_not_chosen_by() -> None:
     found = printed_json("evidence hopper --json")["left_out"]
     assert [row["rows"] for row in found.values()] == [159, 115, 31, 192]
     assert all(row["left_out"] <= row["in_sample"] + 2.5 for row in found.values())
-    assert all(row["left_out"] <= most for row, most in zip(found.values(), (14, 7, 11, 20), strict=True))
+    assert all(row["left_out"] <= most for row, most in zip(found.values(), (13, 5, 6, 20), strict=True))
 
 
 def test_columns_of_families_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_recorded_units_of_networks_are_predicted() -> None:
     """Convolutions with bias and activation run as the fastest family; SqueezeNet's 1x1 ones are 41% off as others."""
     errors = units()
     assert errors["squeezenet:bf16"]["rows"] == 14
-    bars = {"inception_v3": (13, 10), "resnet50": (6, 1), "mobilenet_v1": (9, 3), "squeezenet": (6, 5), "gpt2": (9, 9)}
+    bars = {"inception_v3": (10, 8), "resnet50": (5, 3), "mobilenet_v1": (9, 4), "squeezenet": (6, 4), "gpt2": (9, 9)}
     for name, (mean, bias) in bars.items():
         assert errors[f"{name}:bf16"]["mean"] <= mean
         assert abs(errors[f"{name}:bf16"]["bias"]) <= bias
