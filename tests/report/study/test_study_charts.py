@@ -206,7 +206,7 @@ def test_devices_are_held_against_the_limit_the_fastest_first() -> None:
 def test_points_with_as_many_devices_within_the_limit_are_told_together() -> None:
     """With twelve points a sentence of twelve equal counts would be read by nobody."""
     sizes = {"batch_sizes": [1, 8, 32], "dtypes": [Precision.FP32, Precision.FP16]}
-    run = made_run(HERE, made_scenario(devices=devices(3), constraints=[Question(at_most=1e6)], **sizes))
+    run = made_run(HERE, made_scenario(devices=devices(3), questions=[Question(at_most=1e6)], **sizes))
     models = len({row.model for row in run.results.rows})
     assert figure(run, "devices").finding == (
         f"Within 1e+06 ms are 3 of 3 devices, 3 with their whole interval, at {6 * models} points."
