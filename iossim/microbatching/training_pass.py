@@ -21,6 +21,7 @@ from iossim.ir.ops.functions import Nary
 from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.normalization import BatchNorm
 from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.unary import Identity
 from iossim.microbatching.gradients import Tape, gradients, mean_of_batch
 from iossim.models.passes.blocks import split_blocks
 from iossim.models.passes.graph_pass import with_nodes
@@ -59,8 +60,10 @@ def training_network(network: Network, max_block: int | None = None) -> Network:
         raise ModelError(f"network {network.name!r} has no weight that its outputs depend on; leave out `training`")
     renamed = {}
     for name in learnt:
-        tape.at_block = max(tape.blocks[each] for each in contributions[name])
-        renamed[tape.total(name, contributions[name])] = f"{PREFIX}{name}"
+        tape.at_block = max(tape.blocks.get(each, len(network.blocks) - 1) for each in contributions[name])
+        total = tape.total(name, contributions[name])
+        # That of an output, or of another weight, has its name already.
+        renamed[tape.add(Identity(), total) if total in inputs or total in renamed else total] = f"{PREFIX}{name}"
     return split_blocks(tape.extended(network, inputs, renamed), max_block)
 
 

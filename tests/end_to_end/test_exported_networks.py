@@ -27,10 +27,12 @@ from iossim.base.errors import OptionError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.ir.ops.functions import Unary
 from iossim.models.catalogue import zoo_models
 from iossim.models.load import load
 from iossim.models.onnx.export import check_exportable, export_graph, write_onnx
@@ -178,6 +180,16 @@ def test_a_network_of_the_zoo_and_its_export_are_one(name: str, tmp_path: Path) 
             for each in (network, again)
         ]
         assert best_us[0] == best_us[1]
+
+
+def test_an_activation_of_several_nodes_is_one_op_of_its_unit(tmp_path: Path) -> None:
+    """Before operator set 24 a swish is written as two nodes."""
+    b = GraphBuilder("net")
+    network = b.network([b.add(Unary("swish", (1.0,)), b.input("x", (2, 3)))])
+    path, *_ = write_onnx(network.graph, tmp_path / "swish.onnx", opset=20, name="net", network=network)
+    again = load(path)
+    assert (again.graph.hash, again.reading) == (network.graph.hash, ())
+    assert [unit.nodes for unit in again.units] == [unit.nodes for unit in network.units]
 
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -257,6 +257,17 @@ def test_a_single_number_is_no_weight_and_what_nothing_reads_is_not_computed() -
     assert all(graph.consumers[value] for value in graph.producer.keys() - set(graph.outputs))
 
 
+def test_weights_whose_gradients_are_one_value_have_one_each() -> None:
+    """Of two weights that are added the gradient is that of the output, which is an input."""
+    b = builder()
+    x = b.add(Add(), b.input("x", (2, 3)), b.constant("first", (2, 3)))
+    assert holds(b.network([b.add(Add(), x, b.constant("second", (2, 3)))])) == {"first", "second"}
+    b = builder()
+    x = b.add(Add(), b.input("x", (2, 3)), b.constant("first", (2, 3)))
+    x = b.add(Add(), x, b.constant("second", (2, 3)))
+    assert holds(b.network([b.add(Unary("tanh"), x)])) == {"first", "second"}
+
+
 def test_what_has_no_gradient_is_named() -> None:
     assert "op 'up2.deconv.conv' (conv_transpose) has no gradient here; leave out --training" in refused(
         "optimize centernet -d t4 --training"

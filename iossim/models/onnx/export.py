@@ -71,10 +71,11 @@ def given_units(model: onnx.ModelProto, graph: Graph, name: str, precision: Prec
 
 
 def _unit(graph: Graph, name: object, kind: object, nodes: Sequence[str]) -> Unit:
-    """The recorded unit; raises KeyError, TypeError or ValueError if it is invalid."""
-    if not nodes or kind == BATCH_VIEW:
+    """The recorded unit; raises TypeError or ValueError if it is invalid. Ops that are read as one are its last."""
+    found = [graph.position[node] for node in nodes if node in graph.position]
+    if not found or kind == BATCH_VIEW:
         raise ValueError(name)
-    return make_unit(graph, _named(name), _named(kind), [graph.position[node] for node in nodes])
+    return make_unit(graph, _named(name), _named(kind), found)
 
 
 def _named(name: object) -> str:

@@ -64,7 +64,9 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.translate import decomposition_remarks, translate
     from iossim.models.passes.integer_products import integer_products, integer_remarks
     from iossim.models.passes.pipeline import apply_plugins, canonicalise, spelt_remarks
+    from iossim.models.passes.simplification import dead_op_elimination
     from iossim.models.passes.softmax_recognition import check_remarks
+    from iossim.models.passes.value_recognition import function_recognition
 
     def given(graph: Graph, precision: Precision) -> Network | None:
         return given_units(model.proto, graph, model.name, precision)
@@ -73,13 +75,14 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     weights = trained_weights(model) if options.training else None
     graph = translate(bound, weights or frozenset(), options.static_part)
     notes_units = options.units == MODEL and not options.training and has_units(model.proto)
-    spelt = integer_products(graph) if notes_units else graph  # two nodes in the file
+    # Integer products and some activations are several nodes in the file.
+    spelt = dead_op_elimination(function_recognition(integer_products(graph))) if notes_units else graph
     is_as_noted = notes_units and given(spelt, options.precision) is not None
     canonical = spelt if is_as_noted else canonicalise(graph, weights)
     changed = apply_plugins(canonical, options.passes)
     network = partition_graph(changed, model.name, str(model.path), options, *([given] if is_as_noted else []))
     read = *_reading_remarks(model, graph, canonical), *decomposition_remarks(model.proto)
-    recognised = *check_remarks(graph, canonical), *spelt_remarks(graph, canonical), *integer_remarks(canonical)
+    recognised = *check_remarks(graph, canonical), *spelt_remarks(spelt, canonical), *integer_remarks(canonical)
     remarks = (*bound.remarks, *read, *recognised)
     if notes_units and not is_as_noted:
         remarks += ("The units noted in the file do not fit its graph, which was changed; they are made anew.",)
