@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import present, table
+from iossim.cli.outputs import ExitCode, present, table
 from iossim.cli.progress import progress_bars
 
 
@@ -60,7 +60,7 @@ def verify_rules(
     """Print the verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, with its reason.
 
     Conditions are those that a rule lacks: it is proved if they hold. Verdicts are kept until rule, axioms or prover
-    change; the seconds in JSON are those of the run that found the verdict.
+    change; the seconds in JSON are those of the run that found the verdict. A refuted rule is exit code 1.
     """
     from iossim.base.threads import usable_cores
     from iossim.base.user_files import check_file, write_atomically
@@ -90,4 +90,5 @@ def verify_rules(
     columns = table(f"Rules of {rules}", shown, titles={"conditions": "provided that"}, wraps=("conditions", "reason"))
     counts = Counter(row["verdict"] for row in rows)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("proved", "refuted", "unknown"))
-    present(rows, chain(columns, [said]), as_json)
+    code = ExitCode.DOES_NOT_HOLD if counts["refuted"] else ExitCode.DONE
+    present(rows, chain(columns, [said]), as_json, code=code)

@@ -87,7 +87,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_verdicts_as_json_as_a_table_and_written(rules: Path, tmp_path: Path) -> None:
-    rows = printed_json(f"rules verify {rules} --workers 1 --json")
+    rows = printed_json(f"rules verify {rules} --workers 1 --json", code=1)
     assert [(row["index"], row["name"], row["verdict"]) for row in rows] == [
         (0, "add-commutes", "proved"),
         (1, "product-commutes", "refuted"),
@@ -97,13 +97,13 @@ def test_verdicts_as_json_as_a_table_and_written(rules: Path, tmp_path: Path) ->
     assert "by the target" in rows[1]["reason"]
     found = TypeAdapter(Counterexample).validate_python(rows[1]["counterexample"])
     assert replay(found, rule_set(str(rules))[1]) == found
-    assert printed_json(f"rules verify {rules} --json") == rows  # as kept, seconds included
-    text = printed(f"rules verify {rules}")
+    assert printed_json(f"rules verify {rules} --json", code=1) == rows  # as kept, seconds included
+    text = printed(f"rules verify {rules}", code=1)
     assert text.splitlines()[-1] == "1 proved, 1 refuted, 0 unknown"
     # Nothing that is printed depends on how long the verdicts took to find.
     assert ["index", "name", "verdict", "reason"] in [line.split() for line in text.splitlines()]
     file = tmp_path / "verdicts.json"
-    assert printed(f"rules verify {rules} --anew --workers 1 --write {file}") == text
+    assert printed(f"rules verify {rules} --anew --workers 1 --write {file}", code=1) == text
     kept = json.loads(file.read_text())["verdicts"]
     assert [kept[rule.hash]["verdict"] for rule in rule_set(str(rules))] == ["proved", "refuted"]
 

@@ -35,17 +35,17 @@ def output_of(arguments: str | Sequence[str]) -> tuple[int, str, str]:
     return code, out, err
 
 
-def printed(arguments: str | Sequence[str]) -> str:
-    """What a command that succeeds prints."""
-    code, out, err = output_of(arguments)
-    assert code == 0, err
+def printed(arguments: str | Sequence[str], code: int = 0) -> str:
+    """What a command that succeeds, or whose check fails (``code`` 1), prints."""
+    ended, out, err = output_of(arguments)
+    assert ended == code, err
     assert PLURAL_OF_ONE.findall(out + err) == []
     return out
 
 
-def printed_json(arguments: str | Sequence[str]) -> Any:
+def printed_json(arguments: str | Sequence[str], code: int = 0) -> Any:
     """What a command prints, read as strict JSON: all of standard output, and no NaN or Infinity."""
-    return json.loads(printed(arguments), parse_constant=_refuse)
+    return json.loads(printed(arguments, code), parse_constant=_refuse)
 
 
 def refused(arguments: str | Sequence[str], *words: str) -> str:

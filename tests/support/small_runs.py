@@ -72,7 +72,7 @@ def write_files(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "data.jsonl").write_text(DATA)
-        (folder / "rules.yaml").write_text("---\n".join(map(RULE.format, ("add", "matmul"))))
+        (folder / "rules.yaml").write_text("---\n".join(map(RULE.format, ("add", "mul"))))
         for name, scheduler in (("stages", "ios-both"), ("greedy", "greedy"), ("streams", "ios-streams")):
             assert main(f"optimize ios_sample -d t4 --scheduler {scheduler} --no-plot --out {name}".split()) == 0
             (folder / name / "schedule.json").rename(f"{name}.json")
