@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import mean
-from typing import Any
 
 import numpy as np
 import pytest
@@ -205,8 +204,8 @@ def test_mean_regret(model: str, error: str, budget: int, percent: float, seeds:
     simulator = iossim.cost_model("simulator", DEVICE)
 
     def search(truth: MeasuringCostModel, spend: Budget) -> MeasuredSolution:
-        how: dict[str, Any] = {"concurrent": True, "merge": True, "deviation": expected_deviation(simulator)}
-        return measured_search(problems, simulator, truth, SearchOptions(StageSpace("general", 3, 8)), spend, **how)
+        options, deviation = SearchOptions(StageSpace("general", 3, 8)), expected_deviation(simulator)
+        return measured_search(problems, simulator, truth, options, spend, deviation=deviation)
 
     regrets = []
     for seed in range(seeds):
