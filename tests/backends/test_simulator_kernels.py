@@ -17,7 +17,7 @@ from iossim.backends.simulator.device_rates import bandwidth_part, device_rates
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_times import AVERAGE_SLOTS
-from iossim.backends.simulator.kernel_work import kernel_work
+from iossim.backends.simulator.kernel_work import kernel_work, least_block_us, waves_us
 from iossim.backends.simulator.raw_kernels import FP64_LANES, INT_LANES, Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import OptionError
 from iossim.execution.engine import UNDIVIDED, Engine
@@ -299,3 +299,12 @@ def test_pipes_of_devices() -> None:
     assert work.pipe_us * 160 / 80 == pytest.approx(1e9 / 125e6, rel=0.01)
     with pytest.raises(OptionError, match="'p100-pcie-16gb' has no tensor cores; give another pipe"):
         raw_kernel_work(product, KernelModel(device("p100-pcie-16gb")))
+
+
+@given(st.floats(1.0, 1e3), st.integers(1, 40), st.integers(1, 8), st.floats(0.01, 50.0))
+def test_blocks_of_the_least_time_take_the_total_in_waves(
+    total_us: float, busiest: int, resident: int, share_us: float
+) -> None:
+    """Or longer, where their work alone takes longer."""
+    found_us = waves_us(busiest, resident, least_block_us(total_us, busiest, resident, share_us), share_us)
+    assert found_us == pytest.approx(max(total_us, busiest * share_us))
