@@ -119,8 +119,8 @@ class Scenario(Value):
 
     @property
     def measures(self) -> list[str]:
-        """What makes the figures that are asked for, if not every study has them: the event-driven simulator, the
-        memory planner, or a guest.
+        """Measures that make the figures that are asked for, beyond those of every study: the event-driven
+        simulator, the memory planner, or a guest.
         """
         asked = sorted(set().union(*(each.metrics for each in self.asked)))
         return [measure for measure in dict.fromkeys(METRICS[name].measure for name in asked) if measure]

@@ -89,7 +89,7 @@ class Metric:
     column: Column | None = None
     #: Unit when another figure is given per this one.
     per: str = ""
-    #: What makes it where it is asked for; empty where every study has it.
+    #: Measure that makes it where it is asked for; empty where every study has it.
     measure: str = ""
 
 

@@ -201,7 +201,7 @@ def test_compiled_code_that_a_crash_tore_is_compiled_anew(tmp_path: Path) -> Non
 
 @POSIX
 def test_a_study_whose_folder_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done is kept: with room again, --resume goes on."""
+    """Finished work is kept: with room again, --resume goes on."""
     kept = user_files._write_beside
 
     def full(path: Path, contents: bytes) -> None:

@@ -266,7 +266,7 @@ SHAPES = {
     "squeezenet": (1, 3, 64, 64),
     "vgg19": (1, 3, 32, 32),
 }
-#: Of these no rule makes the network faster, searched as little as this.
+#: Networks that no rule makes faster, searched as little as this.
 UNCHANGED = {"alexnet", "bert_layer", "randwire", "vgg19"}
 
 

@@ -1,4 +1,4 @@
-"""What may run at once never shares bytes: the checker against an independent one, and memory planning, of which little is wasted."""
+"""Memory planning: launches that may run at once never share bytes, by the checker and an independent one, and little is wasted."""
 
 from __future__ import annotations
 

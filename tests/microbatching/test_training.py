@@ -258,7 +258,7 @@ def test_a_single_number_is_no_weight_and_what_nothing_reads_is_not_computed() -
 
 
 def test_weights_whose_gradients_are_one_value_have_one_each() -> None:
-    """Of two weights that are added the gradient is that of the output, which is an input."""
+    """The gradient of two weights that are added is that of the output, which is an input."""
     b = builder()
     x = b.add(Add(), b.input("x", (2, 3)), b.constant("first", (2, 3)))
     assert holds(b.network([b.add(Add(), x, b.constant("second", (2, 3)))])) == {"first", "second"}

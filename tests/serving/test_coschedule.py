@@ -299,7 +299,7 @@ def test_a_weight_or_limit_of_a_model_is_that_of_its_copies() -> None:
 
 
 def test_a_model_named_as_a_copy_would_be_is_not_lost(tmp_path: Path) -> None:
-    """Of ``m``, ``m`` and ``m1`` only two ran."""
+    """Two of ``m``, ``m`` and ``m1`` had one name, and one of them was lost."""
     write_onnx(load("ios_sample").graph, tmp_path / "m.onnx", name="m")
     write_onnx(load("ios_sample").graph, tmp_path / "m1.onnx", name="m1")
     models = f"{tmp_path}/m.onnx {tmp_path}/m.onnx {tmp_path}/m1.onnx"

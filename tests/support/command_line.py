@@ -36,7 +36,7 @@ def output_of(arguments: str | Sequence[str]) -> tuple[int, str, str]:
 
 
 def printed(arguments: str | Sequence[str], code: int = 0) -> str:
-    """What a command that succeeds, or whose check fails (``code`` 1), prints."""
+    """Standard output of a command that succeeds, or whose check fails (``code`` 1)."""
     ended, out, err = output_of(arguments)
     assert ended == code, err
     assert PLURAL_OF_ONE.findall(out + err) == []
@@ -44,7 +44,7 @@ def printed(arguments: str | Sequence[str], code: int = 0) -> str:
 
 
 def printed_json(arguments: str | Sequence[str], code: int = 0) -> Any:
-    """What a command prints, read as strict JSON: all of standard output, and no NaN or Infinity."""
+    """Standard output of a command, all of it read as strict JSON: no NaN or Infinity."""
     return json.loads(printed(arguments, code), parse_constant=_refuse)
 
 

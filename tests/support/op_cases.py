@@ -148,7 +148,7 @@ def recurrent(direction: str) -> list[OnnxCase]:
     return found
 
 
-#: What ONNX Runtime computes, too.
+#: Cases that ONNX Runtime computes, too.
 ONNX_CASES = [
     *(row(op, opset, 10 * noise(0, 2, 3, 4)) for op in (Relu(), Sigmoid(), Identity()) for opset in (9, 21)),
     *(row(op, opset, (2, 3, 4, 4)) for op in (GlobalAveragePool(), GlobalMaxPool()) for opset in (9, 21)),
@@ -233,7 +233,7 @@ ONNX_CASES = [
     *(case for direction in ("forward", "reverse", "bidirectional") for case in recurrent(direction)),
 ]  # fmt: skip
 
-#: What it does not, or in one way of several: gradients, other element types and broadcasts.
+#: Cases that it does not compute, or in one way of several: gradients, other element types and broadcasts.
 _OTHERS: list[tuple[Op, list[Any]]] = [
     (Clip(0.5, -0.5), [(3, 4)]),
     (Attention(scale=0.5), [(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6), (3, 5)]),

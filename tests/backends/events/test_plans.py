@@ -214,7 +214,7 @@ def with_clusters(clusters: list[int]) -> DeviceProfile:
     return profile.model_copy(update={"datasheet": sheet})
 
 
-#: Of an RTX 5090, by the numbers of its SMs.
+#: A device with the clusters of an RTX 5090, by the numbers of their SMs.
 RTX_5090 = with_clusters([22] * 7 + [16])
 
 

@@ -281,7 +281,7 @@ def test_a_split_cuts_where_a_concat_joined() -> None:
 
 
 def test_pairs_do_not_differ_in_names_only() -> None:
-    """Of the orders in which three inputs are added, one is left."""
+    """One is left of the orders in which three inputs are added."""
     matched = match(enumerate_terms(read_vocabulary("matmul", "2x2*3"), 2))
     assert matched.hits == 27  # a product of three, of any three, by two orders
     assert matched.renamed == 5  # of one input, of two in three ways, of three

@@ -75,7 +75,7 @@ def test_the_top_of_the_page_names_what_is_the_same_for_all_rows(tmp_path: Path)
     top = text[: text.index('id="answers"')]
     for name, value in (("model", "squeezenet"), ("device", "v100-sxm2"), ("data type", "fp16"), ("batch size", "1")):
         assert f"<span>{name} <b>{value}</b></span>" in top
-    # What says nothing about the subject stands at the table of the rows.
+    # Facts that say nothing about the subject stand at the table of the rows.
     assert "cost model" not in top
     assert "cost model simulator, " in text[text.index('id="rows"') : text.index('id="how"')]
 

@@ -196,7 +196,7 @@ def _channels(shape: ConvolutionShape, family: Family | None) -> int:
     """Channels including their padding for a ``family``; without one, for transformed tensors."""
     # CUTLASS has kernels for channels of one load, whose steps cover several positions.
     is_one_load = family in OF_AMPERE and shape.channels * shape.element_bytes <= _LOAD_BYTES
-    piece_bytes = family.piece_bytes or family.step_bytes if family and not is_one_load else _LOAD_BYTES
+    piece_bytes = (family.piece_bytes or family.step_bytes) if family and not is_one_load else _LOAD_BYTES
     piece = piece_bytes // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
 
