@@ -76,8 +76,8 @@ def function_recognition(graph: Graph) -> Graph:
 def _parts_before(
     graph: Graph, last: Node, most: int, is_part: Callable[[Node], bool]
 ) -> Iterator[tuple[str, list[Node]]]:
-    """The values of which alone at most so many parts compute the output of ``last``, from the nearest on, each with
-    these parts, the last one first.
+    """Values that alone determine the output of ``last`` by at most so many parts, the nearest first, each with these
+    parts, the last one first.
     """
     members, free = list[Node](), set(last.outputs)
     while len(members) < most:
