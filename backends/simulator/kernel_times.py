@@ -96,7 +96,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             continue
         spread = kernel["blocks"] / rates.sms
         busiest = math.ceil(spread)
-        arithmetic_us, issue_us = _arithmetic_us(kernel, rates, spread, busiest)
+        arithmetic_us, issue_us = arithmetic_times(kernel, rates, spread, busiest)
         power_us = kernel["flops"] / rates.sustained_flops_per_us[kernel["work_class"], kernel["precision"]]
         arithmetic_us = max(arithmetic_us, power_us)
         l2_us = busiest * (kernel["l2_bytes"] / kernel["blocks"]) / rates.l2_bytes_per_us_per_sm[kernel["work_class"]]
@@ -160,8 +160,8 @@ def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
 
 
 @jit
-def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
-    """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
+def arithmetic_times(kernel: KernelRow, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
+    """Arithmetic as its blocks are scheduled, and as if they filled the device evenly and hid all latency, us."""
     rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
     rate *= rates.tile_factor[kernel["tile"], kernel["precision"]]
     block_us = kernel["flops"] / kernel["blocks"] / rate

@@ -14,15 +14,15 @@ from math import ceil, fsum
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, kernel_table
+from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TENSOR_CLASSES, TILED_CLASSES, kernel_table
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
     DRAM,
-    ISSUE,
     L2,
     POWER,
     RESULTS,
     WAITED,
+    arithmetic_times,
     grid_blocks,
     time_kernels,
 )
@@ -47,10 +47,10 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
         own = [index for index, one in enumerate(of_kernel) if one is model]
         times[own] = time_kernels(table[own], model.rates)
     blocks = [int(grid_blocks(row, model.rates)) for row, model in zip(table, of_kernel, strict=True)]
-    facts = _kernels(run, kernels, blocks, times, of_kernel)
+    peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)
+    facts = _kernels(run, kernels, blocks, times, of_kernel, peak_tflops > profile.fp32_tflops)
     duration_us = run.duration_us
     flops = sum(network.graph.work(node).flops for unit in units for node in network.unit_nodes(network.units[unit]))
-    peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(network.precision) or 0.0)
     dram_bytes = fsum(
         row[DRAM] * model.rates.dram_bytes_per_us[work_class]
         for row, model, work_class in zip(times.tolist(), of_kernel, table["work_class"].tolist(), strict=True)
@@ -77,7 +77,12 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
 
 
 def _kernels(
-    run: StageRun, kernels: Sequence[Kernel], blocks: Sequence[int], times: Floats, models: Sequence[KernelModel]
+    run: StageRun,
+    kernels: Sequence[Kernel],
+    blocks: Sequence[int],
+    times: Floats,
+    models: Sequence[KernelModel],
+    has_tensor_cores: bool,
 ) -> list[KernelFacts]:
     """The facts of all kernels, in the run's order; ``blocks`` of the grid and ``models`` one a kernel."""
     if not kernels:
@@ -103,14 +108,14 @@ def _kernels(
                 resident,
                 count / (sms * resident) if resident else float("inf"),
                 min(1.0, spread * warps / profile.limits.resident_warps) * (sms / profile.sm_count),
-                _alone(kernel, own_us, row, model, len(run.groups) > 1),
+                _alone(kernel, own_us, row, model, len(run.groups) > 1, has_tensor_cores),
             )
         )
     return found
 
 
 def _alone(
-    kernel: Kernel, alone_us: float, times: Floats, model: KernelModel, has_neighbours: bool
+    kernel: Kernel, alone_us: float, times: Floats, model: KernelModel, has_neighbours: bool, has_tensor_cores: bool
 ) -> dict[Limit, float]:
     """Limits of a kernel on an idle device: start, wait for DRAM, the longest resource as far as it fills the SMs."""
     rates, sms = model.rates, int(model.rates.sms)
@@ -124,24 +129,28 @@ def _alone(
     parts: dict[Limit, float] = {Limit.START: start_us} | ({Limit.DRAM: waited_us} if waited_us else {})
     if body_us <= 0.0 or longest_us <= 0.0:
         return {Limit.START: alone_us}
+    spread = kernel.blocks / sms
+    even = spread / ceil(spread)
+    issue_us = arithmetic_times(row, rates, spread, ceil(spread))[1]
+    hidden = 1.0
     if dram_us == longest_us:
         limit, filled = Limit.DRAM, dram_drawn
     elif l2_us == longest_us:
         # The traffic of streaming kernels counts as spread over all SMs.
-        limit, filled = Limit.L2, float(times[ISSUE] / longest_us) if kernel.work_class in TILED_CLASSES else l2_drawn
+        limit, filled = Limit.L2, max(issue_us / longest_us, even) if kernel.work_class in TILED_CLASSES else l2_drawn
     elif times[POWER] == longest_us:
         limit, filled = Limit.POWER, 1.0
     else:
-        limit, filled = Limit.ARITHMETIC, float(times[ISSUE] / longest_us)
+        # The busiest SM, if its warps hid all latency, would end after this part of the time.
+        limit = Limit.CUDA_CORES if has_tensor_cores and kernel.work_class not in TENSOR_CLASSES else Limit.ARITHMETIC
+        hidden = min(1.0, issue_us / even / longest_us)
+        filled = even * hidden
     if kernel.work_class in CORE_CLASSES:
         # A thread has a core; the others are idle unless other groups have them.
-        spread = kernel.blocks / sms
-        filled = 1.0 if has_neighbours else spread / ceil(spread)
+        filled, hidden = 1.0 if has_neighbours else even, 1.0
     filled = min(1.0, filled)
-    parts[limit] = parts.get(limit, 0.0) + filled * body_us
-    if filled < 1.0:
-        parts[Limit.UNFILLED] = (1.0 - filled) * body_us
-    return parts
+    idle = {limit: filled, Limit.UNFILLED: hidden - filled, Limit.LATENCY: 1.0 - hidden}
+    return parts | {one: parts.get(one, 0.0) + part * body_us for one, part in idle.items() if part > 0.0}
 
 
 def _divided(run: StageRun, kernels: Sequence[KernelFacts], begin: Sequence[int]) -> dict[Limit, float]:

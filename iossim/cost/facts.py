@@ -45,10 +45,12 @@ class Limit(StrEnum):
     """Limiting factor of a stage."""
 
     ARITHMETIC = "arithmetic"
+    CUDA_CORES = "CUDA cores"  #: arithmetic outside tensor cores, in a precision that they have
     POWER = "power"  #: arithmetic at the rate that the board's power sustains
     L2 = "L2"  #: between SMs and L2; on a processor, a core and its caches
     DRAM = "DRAM"
-    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, a partial last wave, unhidden latency
+    UNFILLED = "unfilled SMs"  #: too few blocks for all SMs, or a partial last wave
+    LATENCY = "latency"  #: of a block's steps, one after another: too few warps on its SM hide it
     START = "kernel start"  #: from a kernel's turn to its first work, and its filling and draining
     HOST = "host"  #: the kernel is not issued yet
     QUEUE = "queue"  #: earlier kernels occupy the slots of the SMs; on a processor, all cores

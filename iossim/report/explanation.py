@@ -29,6 +29,8 @@ _MOST_KINDS = 3
 #: Descriptions of what limits a stage; of a processor they say cores instead of SMs.
 _WORDS = {
     "unfilled SMs": "too few blocks to fill the SMs",
+    "CUDA cores": "arithmetic on CUDA cores instead of tensor cores",
+    "latency": "unhidden latency",
     "kernel start": "kernel start-up",
     "host": "kernel launches by the host",
     "queue": "waiting for free SMs",

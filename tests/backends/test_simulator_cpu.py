@@ -303,6 +303,21 @@ def test_arithmetic_holds_up_a_large_batch_and_empty_sms_a_small_one() -> None:
     assert heaviest[0].waves < 1 < heaviest[1].waves
 
 
+def test_few_blocks_on_hopper_wait_for_their_own_steps_and_first_layers_run_on_cuda_cores() -> None:
+    network = load("squeezenet", dtype="bf16")
+    model = SimulatorCostModel(device("h100-sxm"), Precision.BF16)
+    first, window = (model.stage_facts(network, make_stage([[name]])) for name in ("conv1", "fire8.expand3x3"))
+    assert first.bound is Limit.CUDA_CORES
+    limits_us = window.limits_us
+    (kernel,) = window.kernels
+    assert kernel.blocks < 132
+    assert kernel.resident_blocks_per_sm > 1
+    assert limits_us[Limit.LATENCY] > limits_us[Limit.ARITHMETIC] > 0
+    # Were its steps spread over all SMs and hidden behind others, it would compute as much, in this part of the time.
+    assert window.arithmetic < limits_us[Limit.ARITHMETIC] / window.duration_us < kernel.blocks / 132
+    assert sum(limits_us.values()) == pytest.approx(window.duration_us)
+
+
 def test_a_graph_leaves_nothing_for_the_host() -> None:
     network = load("ios_sample")
     model = SimulatorCostModel(device("v100-sxm2"), Precision.FP32, Engine.GRAPH)
