@@ -20,8 +20,7 @@ from iossim.ir.network import Network
 from iossim.prediction.network_table import NetworkTable, predict_network
 from iossim.schedule.fit import OwnStage, fit_stages
 from iossim.schedule.planned_stage import planned
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule
-from iossim.schedule.schedule_file import read_schedule
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, read_schedule
 from iossim.search.assemble import build_schedule, reprice_any
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER, MeasuredProgress

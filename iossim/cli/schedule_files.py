@@ -41,7 +41,7 @@ def schedule_or_network(
     OptionError for options that do not apply.
     """
     from iossim import api
-    from iossim.schedule.schedule_file import is_schedule
+    from iossim.schedule.schedule import is_schedule
 
     if is_schedule(Path(target)):
         if reading != type(reading)():
