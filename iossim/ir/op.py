@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.errors import GraphError, ModelError, did_you_mean, warn_once
-from iossim.base.registry import Extension, Group, Plugin, PluginError, modules
+from iossim.base.errors import GraphError, ModelError, did_you_mean
+from iossim.base.registry import Extension, Group, Plugin, modules
 from iossim.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -279,18 +279,6 @@ def op_class(kind: str) -> type[Op]:
     return OPS.find(kind)
 
 
-def onnx_class(op_type: str) -> type[Op] | None:
-    """The class that reads one of ONNX's own operators; plugin ops are imported if iossim has none."""
-    register_all()
-    if op_type not in Op.onnx_registry:
-        for kind in sorted(OPS.plugins().keys() - Op.registry.keys()):
-            try:
-                OPS.get(kind)
-            except PluginError as error:
-                warn_once(str(error))
-    return Op.onnx_registry.get(op_type)
-
-
 class KindTable(dict[str, _T]):
     """A table of one property per op kind (a gradient, a kernel), by name, private to one part of iossim."""
 
@@ -302,12 +290,6 @@ class KindTable(dict[str, _T]):
             return entry
 
         return enter
-
-
-def is_product(onnx_type: str) -> bool:
-    """True if one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
-    found = onnx_class(onnx_type)
-    return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
 
 
 def _freeze(value: Any) -> Any:

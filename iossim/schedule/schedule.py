@@ -228,7 +228,7 @@ def read_schedule(path: Path) -> AnySchedule:
     from iossim.base.user_files import read_text
 
     text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
-    kind, again = StreamSchedule if _has(text, "streams") else Schedule, "write it again with optimize"
+    kind, again = StreamSchedule if has_field(text, "streams") else Schedule, "write it again with optimize"
     schedule: AnySchedule = validated(kind, text, f"schedule {path} is not valid", again, ScheduleError)
     known = kind.model_fields["format_version"].default
     if schedule.format_version != known:
@@ -237,17 +237,7 @@ def read_schedule(path: Path) -> AnySchedule:
     return schedule.model_copy(update={"source": schedule.source.found_from(path)})
 
 
-def is_schedule(path: Path) -> bool:
-    """True for a file with a saved schedule, valid or not, as opposed to a model; a JSON file that is missing or
-    unreadable counts as one.
-    """
-    try:
-        return _has(path.read_bytes(), "graph_hash", path.suffix.lower() == ".json")
-    except OSError:
-        return path.suffix.lower() == ".json"
-
-
-def _has(text: str | bytes, field: str, unreadable: bool = False) -> bool:
+def has_field(text: str | bytes, field: str, unreadable: bool = False) -> bool:
     """True for the text of a JSON object with this field; ``unreadable`` for text that is no JSON."""
     try:
         document = from_json(text)

@@ -15,9 +15,8 @@ import onnx
 from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, last_line
-from iossim.ir.onnx_node import captured_values, nodes_within
+from iossim.ir.onnx_node import captured_values, is_product, nodes_within
 from iossim.ir.onnx_spelling import dtype_of_onnx, onnx_code
-from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, attributes_of, constant_node
 from iossim.models.onnx.file import is_standard

@@ -17,9 +17,9 @@ from onnx import NodeProto
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Names, Node
-from iossim.ir.onnx_node import NONSENSE, nodes_within, operands
+from iossim.ir.onnx_node import NONSENSE, nodes_within, onnx_class, operands
 from iossim.ir.onnx_spelling import NotCoveredError
-from iossim.ir.op import Op, onnx_class
+from iossim.ir.op import Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx import attentions, fused_operators, quantised_operators
