@@ -244,6 +244,9 @@ class Op(ABC):
 def _of_plugin(added: Plugin, found: type[Op]) -> type[Op]:
     if found.kind != added.name:
         raise added.error(f"is an op of kind {found.kind!r}, whose entry point must have that name")
+    for name in ("multiply_adds", "flops", "work"):
+        if not (own := getattr(found, name)).__module__.startswith("iossim."):
+            setattr(found, name, added.guarded(own))
     return found
 
 
