@@ -53,20 +53,15 @@ class ComparisonRow:
 
         ``known`` are other values of fields than those of the schedule, or besides.
         """
-        stages = len(schedule.stages) if isinstance(schedule, Schedule) else None
-        streams = schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams)
-        row = ComparisonRow(
-            schedule.scheduler,
-            schedule.latency_us,
-            schedule.speedup(sequential_us),
-            stages,
-            streams,
-            schedule.search_s,
-            schedule.lower_bound_us,
-            interval_us=None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
-            ties=tuple(schedule.ties),
-        )
-        return replace(row, **known)
+        own: dict[str, Any] = {
+            **{name: getattr(schedule, name) for name in ("scheduler", "latency_us", "search_s", "lower_bound_us")},
+            "speedup": schedule.speedup(sequential_us),
+            "stages": len(schedule.stages) if isinstance(schedule, Schedule) else None,
+            "streams": schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams),
+            "interval_us": schedule.interval_us and tuple(schedule.interval_us),
+            "ties": tuple(schedule.ties),
+        }
+        return ComparisonRow(**own | known)
 
     @property
     def gap_percent(self) -> float | None:
