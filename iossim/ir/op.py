@@ -368,6 +368,18 @@ def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
     return axis + rank if axis < 0 else axis
 
 
+def require_windows(op: Any, rank: int, *sizes: Sequence[int], **values: TensorType) -> None:
+    """Raise GraphError unless an op's strides, dilations, pads and further ``sizes`` of windows, and the images and
+    weights that are its ``values``, are of so many spatial dimensions, and all but pads are positive.
+    """
+    for name, value in values.items():
+        require(len(value.shape) == rank + 2, f"its {name} {value} does not have {rank} spatial dimensions")
+    sized = (op.strides, op.dilations, *sizes)
+    require({*map(len, sized)} == {rank} and len(op.pads) == 2 * rank, "has attributes of different ranks")
+    require(min(min(each) for each in sized) > 0, "needs a positive kernel, stride and dilation")
+    require(getattr(op, "groups", 1) > 0, "needs at least one group")
+
+
 @dataclass(frozen=True)
 class AlongAxis(Op):
     """Base of ops along one axis of their first input; when read from ONNX, the axis is counted from the front."""
