@@ -221,7 +221,7 @@ def once_a_network(found: Callable[Concatenate[Network, P], R]) -> Callable[Conc
     known: WeakKeyDictionary[Network, dict[object, R]] = WeakKeyDictionary()
 
     @wraps(found)
-    def kept(network: Network, *given: P.args, **named: P.kwargs) -> R:
+    def kept(network: Network, /, *given: P.args, **named: P.kwargs) -> R:
         own, key = known.setdefault(network, {}), (given, *named.items())
         if key not in own:
             own[key] = found(network, *given, **named)
