@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 import iossim
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 from iossim.tasks.schedule_diff import diff
 
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
@@ -45,7 +45,7 @@ def compare(old: Path, new: Path) -> None:
         before = old / path.name
         if not before.is_file():
             continue
-        found = diff(read_stages(before), read_stages(path))
+        found = diff(Schedule.read(before), Schedule.read(path))
         other = found.second
         changed = f"{found.decided_otherwise[1]} of {len(other.stages)}"
         regret = "unknown" if found.regrets is None else f"{100 * found.regrets[0]:+.2f}%"

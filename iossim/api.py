@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
-from iossim.base.errors import OptionError, public, takes
+from iossim.base.errors import OptionError, StartProgress, ignore, public, silent, takes
 from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
@@ -20,11 +20,10 @@ from iossim.ir.network import Network
 from iossim.prediction.network_table import NetworkTable, predict_network
 from iossim.schedule.fit import OwnStage, fit_stages
 from iossim.schedule.planned_stage import planned
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule
-from iossim.schedule.schedule_file import read_schedule
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, read_schedule
 from iossim.search.assemble import build_schedule, reprice_any
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import STREAM_SCHEDULER, MeasuredProgress, StartProgress, ignore_measuring, silent
+from iossim.search.scheduler import STREAM_SCHEDULER, MeasuredProgress
 from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
 from iossim.tasks.own_prices import prices_of_schedule
@@ -70,7 +69,7 @@ def optimize(
     device: DeviceProfile | str | Path | None,
     *,
     progress: StartProgress = silent,
-    measuring: MeasuredProgress = ignore_measuring,
+    measuring: MeasuredProgress = ignore,
     **asked: Unpack[TaskOptions],
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
@@ -109,7 +108,7 @@ def scheduled(
     *,
     scheduler: str = "ios-both",
     progress: StartProgress = silent,
-    measuring: MeasuredProgress = ignore_measuring,
+    measuring: MeasuredProgress = ignore,
     budget: Budget | str | None = None,
     **asked: Unpack[ChangeOptions],
 ) -> Scheduled[AnySchedule]:

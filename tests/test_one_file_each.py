@@ -16,7 +16,7 @@ from iossim.cost.capabilities import DeviceCostModel
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.ir.op import Op
 from iossim.report.notebook import picture
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 from iossim.tasks.own_prices import own_prices
 
 FILES = Path(__file__).parent / "one_file_each"
@@ -89,7 +89,7 @@ def test_commands_take_them_all(model: str, device: str, cost_model: str) -> Non
     simulated = printed_json(f"simulate {best}/schedule.json --json")
     assert simulated["device"] == device
 
-    saved = read_stages(best / "schedule.json")
+    saved = Schedule.read(best / "schedule.json")
     prices = own_prices(saved)
     assert isinstance(prices, DeviceCostModel)
     assert prices.identity.to_json() == saved.cost_model
@@ -99,7 +99,7 @@ def test_commands_take_them_all(model: str, device: str, cost_model: str) -> Non
 def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(model: str) -> None:
     for argument in ("0.5", "1"):
         printed(f"optimize {model} -d array-8 --cost-model roofline:{argument} --out at{argument} --no-plot")
-    slow, fast = (read_stages(Path(f"at{argument}/schedule.json")) for argument in ("0.5", "1"))
+    slow, fast = (Schedule.read(Path(f"at{argument}/schedule.json")) for argument in ("0.5", "1"))
     assert slow.cost_model["version"].endswith("+0.5")
     assert slow.latency_us > fast.latency_us
     explained = printed_json("explain at0.5/schedule.json --json")

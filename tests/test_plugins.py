@@ -64,7 +64,8 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in [name for name in sys.modules if name.startswith("iossim_example")]:
         del sys.modules[name]
-    Op.registry.pop("determinant", None)  # an op registers itself as it is imported
+    for kind in ("determinant", "miscounted"):
+        Op.registry.pop(kind, None)  # an op registers itself as it is imported
     Op.onnx_registry.pop("Det", None)
 
 
@@ -100,6 +101,8 @@ def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(installed: None, tmp_pa
     assert op_class("relu").__module__ == "iossim.ir.ops.unary", "iossim's own win"
     with pytest.raises(PluginError, match="is an op of kind 'determinant', whose entry point must have that name"):
         op_class("broken-op")
+    with pytest.raises(PluginError, match=r"'miscounted' .* does not work: ZeroDivisionError"):
+        op_class("miscounted")().work([], [])
     path = write_onnx(tmp_path / "det.onnx", "y = Det (x)", {"x": [4, 8, 8]}, output={"y": [4]})
     # --strict refuses what is carried as a foreign op.
     assert printed_json(f"optimize {path} --device t4 --strict --json")["latency_us"] > 0
@@ -242,8 +245,8 @@ def test_doctor_names_each_problem(installed: None) -> None:
     works -= {"raising-costs", "raising-scheduler", "broken-output", "broken-command", "misnamed-costs", "no-costs"}
     works -= {"merging-costs"}
     assert " ".join(sorted(works)) == (
-        "csv determinant example example-gpu example-rules hasty-scheduler hello no-double-relu pairs per-unit "
-        "short-costs"
+        "csv determinant example example-gpu example-rules hasty-scheduler hello miscounted no-double-relu pairs "
+        "per-unit short-costs"
     )
     for name, words in (
         ("simulator", "is not used: iossim has 'simulator' itself"),

@@ -33,7 +33,7 @@ from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.views import Memory, dense
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.base.errors import OptionError, first_line
+from iossim.base.errors import OptionError, Progress, first_line, ignore
 from iossim.execution.backend import (
     BackendError,
     Choice,
@@ -42,10 +42,8 @@ from iossim.execution.backend import (
     DeviceLostError,
     Divided,
     Fallback,
-    Progress,
     Samples,
     Timing,
-    ignore,
 )
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_stage

@@ -30,7 +30,8 @@ from iossim.backends.cupy_cudnn.clock import FLUSH, LEAD_IN_US, SENTINEL, Workin
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
-from iossim.execution.backend import EMPTY_GRAPH, Progress, Samples, Timing, ignore
+from iossim.base.errors import Progress, ignore
+from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 from iossim.execution.lead import Lead
 
 

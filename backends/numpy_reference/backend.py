@@ -12,8 +12,8 @@ from time import perf_counter_ns
 import numpy as np
 
 from iossim.backends.numpy_reference.execute import execute
-from iossim.base.errors import OptionError
-from iossim.execution.backend import Choices, Context, Progress, Samples, Timing, ignore, without_variants
+from iossim.base.errors import OptionError, Progress, ignore
+from iossim.execution.backend import Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import with_memory

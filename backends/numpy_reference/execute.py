@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from iossim.base.errors import Progress, ignore
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph
 from iossim.execution.memory import arrays_in, with_memory
 from iossim.execution.plan import Copy, Launch, Plan
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.search.scheduler import Progress, ignore
 
 
 def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], progress: Progress = ignore) -> dict[str, Array]:

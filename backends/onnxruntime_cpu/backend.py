@@ -19,9 +19,9 @@ from iossim.backends.onnxruntime_cpu.machine import cpu_model
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, BLOCKED, PLAIN, Sessions, bind, make_arena
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.base.errors import OptionError, PlanError, did_you_mean
+from iossim.base.errors import OptionError, PlanError, Progress, did_you_mean, ignore
 from iossim.base.threads import usable_cores
-from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Progress, Samples, Timing, ignore
+from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
 from iossim.execution.made_inputs import check_inputs, made_inputs

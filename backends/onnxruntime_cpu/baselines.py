@@ -9,9 +9,9 @@ from typing import Any
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, open_session, session_options
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, Progress, did_you_mean, ignore
 from iossim.base.threads import usable_cores
-from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
+from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array

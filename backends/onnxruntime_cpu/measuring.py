@@ -27,7 +27,8 @@ from iossim.backends.onnxruntime_cpu.machine import (
 )
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.execution.backend import Progress, Samples, Timing
+from iossim.base.errors import Progress
+from iossim.execution.backend import Samples, Timing
 from iossim.ir.op import Array
 
 #: Maximum number of rounds, as a multiple of the requested number.

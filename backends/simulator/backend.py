@@ -8,8 +8,8 @@ from functools import cache
 from iossim._version import __version__
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.base.errors import OptionError, did_you_mean
-from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Progress, Samples, Timing, ignore
+from iossim.base.errors import OptionError, Progress, did_you_mean, ignore
+from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.hardware.load import device as load_device

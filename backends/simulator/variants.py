@@ -15,7 +15,7 @@ from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.cost.facts import VariantBounds
 from iossim.cost.model import Prices
 from iossim.hardware.lowering.unit import StepCandidates
-from iossim.schedule.batch import FASTEST, StageBatch, UnitVariant, Variants, variant_of
+from iossim.schedule.batch import FASTEST, StageBatch, UnitVariant, Variants
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
 
 
@@ -36,7 +36,7 @@ def _of_steps(model: KernelModel, steps: StepCandidates) -> tuple[UnitVariant, .
     names = [[candidate.algorithm for candidate in model.fitting(candidates)] for candidates in steps]
     dispatch_us = model.profile.engine.dispatch_kernel_us
     found = []
-    for name in (FASTEST, *(map(variant_of, product(*names)) if steps else ())):
+    for name in (FASTEST, *(map("+".join, product(*names)) if steps else ())):
         chosen = model.chosen(steps, name)
         alone_us = fsum(price.alone_us + dispatch_us for _, own in chosen for price in own)
         pairs = [pair for one, own in chosen for pair in zip(own, one.kernels, strict=True)]

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from iossim.base.errors import OptionError, did_you_mean, warn_once
-from iossim.execution.backend import BackendError, Choices, Context, Progress, Samples, Timing, ignore, without_variants
+from iossim.base.errors import OptionError, Progress, did_you_mean, ignore, warn_once
+from iossim.execution.backend import BackendError, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs

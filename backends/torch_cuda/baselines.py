@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, Progress, did_you_mean, ignore
 from iossim.base.user_folders import code_folder
-from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
+from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.layouts import prefers_channels_last
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network

@@ -17,8 +17,8 @@ from functools import partial
 
 import torch
 
-from iossim.base.errors import first_line
-from iossim.execution.backend import BackendError, Progress, Samples, Timing, ignore
+from iossim.base.errors import Progress, first_line, ignore
+from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.lead import Lead, Once, take
 
 #: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.

@@ -35,6 +35,7 @@ from evidence.profiles.chips import (
     priced,
 )
 from iossim.base.compiled import Floats
+from iossim.base.errors import Progress, ignore
 from iossim.base.user_files import write_atomically
 from iossim.calibration.accuracy import Residuals, bands_by_kind
 from iossim.calibration.concurrency_fit import lent_by
@@ -49,7 +50,6 @@ from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
-from iossim.search.scheduler import Progress, ignore
 
 Mask = NDArray[np.bool_]
 

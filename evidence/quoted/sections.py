@@ -23,6 +23,7 @@ from evidence.data.data_sets import own_measurements, shared_data
 from evidence.validation import graph_kernels as kernels
 from evidence.validation.report import ValidationReport, validate
 from iossim.api import search_options
+from iossim.base.errors import StartProgress, silent
 from iossim.calibration.evaluated_networks import BASE, evaluate_measured_networks
 from iossim.cli.main import main
 from iossim.hardware.load import device
@@ -31,7 +32,6 @@ from iossim.ir.types import Precision
 from iossim.measurements.measured_networks import read_measured_networks
 from iossim.models.load import load
 from iossim.models.transformer_layers import linear
-from iossim.search.scheduler import StartProgress, ignore
 from iossim.study.scenario_file import read_scenario, scenario_names
 from iossim.study.sweep import run_study
 
@@ -338,7 +338,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
 }
 
 
-def compute(section: str, progress: StartProgress = lambda label: ignore) -> Any:
+def compute(section: str, progress: StartProgress = silent) -> Any:
     """One section's figures, with six significant digits, so that a file of them is the same on every machine."""
     return _rounded(SECTIONS[section](progress))
 

@@ -16,10 +16,9 @@ from scipy.sparse import csr_array
 
 from evidence.rule_generation.fingerprints import Fingerprints, evaluate_stacked, fingerprints
 from evidence.rule_generation.vocabulary import Shape, Template, Type, Vocabulary
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress, ignore
 from iossim.ir.op import Array, Op
 from iossim.proving.refute import random_elements
-from iossim.search.scheduler import Progress, ignore
 
 Indices = NDArray[np.int32]
 #: Numbers in the largest array of a batch.

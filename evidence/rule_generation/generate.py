@@ -11,7 +11,7 @@ from evidence.rule_generation.enumeration import enumerate_terms
 from evidence.rule_generation.equations import Equation, generalised, holds
 from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, describe
-from iossim.search.scheduler import Progress, StartProgress, silent
+from iossim.base.errors import Progress, StartProgress, silent
 from iossim.transforms.rewriting.rule import Rule
 
 #: The stages of generation, by the name of the count of candidates that each leaves.

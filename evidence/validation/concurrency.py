@@ -26,10 +26,10 @@ from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
 from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.base.compiled import Floats
+from iossim.base.errors import Progress, ignore
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement_set import profile_named
-from iossim.search.scheduler import Progress, ignore
 
 Bools = NDArray[np.bool_]
 

@@ -18,6 +18,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.run import stage_us
 from iossim.base.compiled import Floats
+from iossim.base.errors import Progress, ignore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
@@ -27,7 +28,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import reprice
 from iossim.search.counting import distinct_stages
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.search.scheduler import schedule
 
 #: Devices and network that are compared by default.
 DEVICES = ("v100-sxm2", "a100-sxm-40gb", "t4")

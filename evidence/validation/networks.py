@@ -12,6 +12,7 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_schedule
+from iossim.base.errors import Progress, ignore
 from iossim.calibration.host_fit import SAMPLE
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -21,7 +22,7 @@ from iossim.prediction.published import SEQUENTIAL, is_pinned, published_figures
 from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.scheduler import Progress, ignore, schedule, scheduler_names
+from iossim.search.scheduler import schedule, scheduler_names
 
 #: Two published latencies that differ by more than this are in a known order; repeats differ by less, or nearly.
 NOISE = 0.03

@@ -19,14 +19,13 @@ from evidence.validation.published_models import FamilyErrors, family_errors
 from evidence.validation.roofline import roofline_us
 from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
 from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, StartProgress, did_you_mean, silent
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.validation import Validation, evaluate_by_kind, evaluate_stages, lowered_sets, quoted_otherwise
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement_set import DataSets
 from iossim.models.load import load
-from iossim.search.scheduler import StartProgress, silent
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
 #: Ways of holding operators out; by default without families, and quickly by hashes alone.

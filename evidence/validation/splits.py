@@ -20,13 +20,13 @@ from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_te
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.roofline import CalibratedRoofline, Roofs
 from iossim.base.compiled import Floats
+from iossim.base.errors import Progress, ignore
 from iossim.calibration.accuracy import Accuracy, bands_by_kind, coverage, width
 from iossim.calibration.nuisances import fit_overhead
 from iossim.calibration.recording import Recording, work
 from iossim.hardware.profile import with_values
 from iossim.hardware.provenance import Provenance
 from iossim.prediction.bands import kind_of, measured_over_predicted
-from iossim.search.scheduler import Progress, ignore
 
 Mask = NDArray[np.bool_]
 

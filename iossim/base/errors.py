@@ -1,4 +1,4 @@
-"""Messages to users: the one exception that a mistake raises, and notices.
+"""Messages to users: the one exception that a mistake raises, notices, and progress.
 
 Every error names the input, the reason and the remedy in one line; the command line prints that line and
 exits with code 2. Any other exception that escapes is a defect of iossim, and shows its traceback.
@@ -120,6 +120,21 @@ def warn_once(line: str) -> None:
 def note_once(line: str) -> None:
     """Log a notice, once: how an input is interpreted."""
     say_once(f"note: {line}")
+
+
+#: Told as a piece of work goes on: how much of it is done (units scheduled, plans timed), and how much there is.
+Progress = Callable[[int, int], None]
+#: Starts the progress of a piece of work under a label.
+StartProgress = Callable[[str], Progress]
+
+
+def ignore(*told: object) -> None:
+    """Progress that is not reported."""
+
+
+def silent(label: str) -> Progress:
+    """Starts progress that is not reported."""
+    return ignore
 
 
 P = ParamSpec("P")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from iossim.base.errors import StartProgress, silent
 from iossim.calibration.accuracy import Mask, Residuals, bands_by_kind, device_times, joined, residuals_by_kind
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap, rounded
 from iossim.calibration.doubts import borrowed_intervals, few_rows, poorly_explained, usable
@@ -23,7 +24,6 @@ from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import HELD_OUT_FRACTION, MeasurementSet, unusable
-from iossim.search.scheduler import StartProgress, silent
 
 #: Fewer rows than this in all sets together determine nothing.
 FEWEST_ROWS = 10

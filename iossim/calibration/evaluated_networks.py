@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.base.errors import IossimError
+from iossim.base.errors import IossimError, Progress, ignore
 from iossim.calibration.accuracy import Accuracy
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
@@ -25,7 +25,6 @@ from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
 from iossim.search.assemble import reprice_any
-from iossim.search.scheduler import Progress, ignore
 
 #: Baseline of speed-ups.
 BASE = "sequential"

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.base.compiled import Floats
+from iossim.base.errors import Progress, ignore
 from iossim.base.solvers import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.parameters import CALL
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.search.scheduler import Progress, ignore
 
 OUTLIER = 0.1
 _RECORDED_WEIGHT = 0.5

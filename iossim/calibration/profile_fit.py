@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from iossim.base.errors import StartProgress, silent
 from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import fit_host, published_models, sequences
@@ -19,7 +20,6 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import CALL
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
-from iossim.search.scheduler import StartProgress, silent
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats, Integers
+from iossim.base.errors import Progress, StartProgress, silent
 from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
@@ -28,7 +29,6 @@ from iossim.measurements.measurement import HELD_OUT_FRACTION, Measurement, Meas
 from iossim.measurements.measurement_set import DataSets, read_data_sets
 from iossim.prediction.bands import key_of
 from iossim.prediction.predict import can_be_priced, recorded_stages_us
-from iossim.search.scheduler import Progress, StartProgress, silent
 
 Mask = NDArray[np.bool_]
 E = TypeVar("E", "OperatorEvaluation", "StageEvaluation")

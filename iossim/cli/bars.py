@@ -16,7 +16,8 @@ from iossim.base.compile_time import on_long_compiling
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from iossim.search.scheduler import MeasuredProgress, Progress
+    from iossim.base.errors import Progress
+    from iossim.search.scheduler import MeasuredProgress
 
 #: A command that shows nothing for this long gets a bar.
 SILENCE_S = 1.0

@@ -124,7 +124,7 @@ def check(
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as required."""
     from iossim import api
     from iossim.report.search_words import INTERRUPTED
-    from iossim.schedule.schedule_file import read_schedule
+    from iossim.schedule.schedule import read_schedule
     from iossim.tasks import checks
 
     if max_latency_ms is None and baseline is None:

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iossim.search.scheduler import Progress
+    from iossim.base.errors import Progress
 
 
 class StopNow(BaseException):

@@ -41,9 +41,8 @@ def schedule_or_network(
     OptionError for options that do not apply.
     """
     from iossim import api
-    from iossim.schedule.schedule_file import is_schedule
 
-    if is_schedule(Path(target)):
+    if _is_schedule(Path(target)):
         if reading != type(reading)():
             raise OptionError(
                 f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
@@ -52,6 +51,18 @@ def schedule_or_network(
     if model is not None:
         raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
     return None, reading.network_of_batch(target, batch)
+
+
+def _is_schedule(path: Path) -> bool:
+    """True for a file with a saved schedule, valid or not, as opposed to a model; a JSON file that is missing or
+    unreadable counts as one.
+    """
+    from iossim.schedule.schedule import has_field
+
+    try:
+        return has_field(path.read_bytes(), "graph_hash", path.suffix.lower() == ".json")
+    except OSError:
+        return path.suffix.lower() == ".json"
 
 
 def schedule_files(

@@ -96,7 +96,7 @@ def diff(a: Path, b: Path, model: str | None = None, all_stages: bool = False, a
     """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
     from iossim.ir.shown_names import shown_names
     from iossim.report.diff_words import diff_lines, diff_tables
-    from iossim.schedule.schedule_file import read_schedule
+    from iossim.schedule.schedule import read_schedule
     from iossim.tasks.stream_diff import diff_any
     from iossim.transforms.replay import network_of
 

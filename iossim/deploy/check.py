@@ -13,11 +13,12 @@ from typing import Any
 
 from iossim.backends.onnxruntime_cpu.baselines import session_program
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.base.errors import Progress, ignore
 from iossim.base.threads import usable_cores
 from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options
-from iossim.execution.backend import Progress, Timing, ignore
+from iossim.execution.backend import Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import MeasuredRow, measured_rows, ratio_of
 from iossim.execution.tolerance import largest_difference, tolerance

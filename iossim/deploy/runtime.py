@@ -57,7 +57,7 @@ def deployed_graph(network: Network, streams: StreamSchedule) -> DeployedGraph:
     stream_of: dict[str, int] = {}
     for stream, own in enumerate(streams.streams):
         for launch in own:
-            units = [network.units[network.unit_index[name]] for name in launch.units]
+            units = [network.unit(name) for name in launch.units]
             replaced = [node for unit in units for node in network.unit_nodes(unit)]
             stream_of |= {value: stream for node in replaced for value in node.outputs}
             if len(units) == 1:

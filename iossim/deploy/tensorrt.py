@@ -46,5 +46,5 @@ def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
 
 
 def _names(network: Network, group: Sequence[str], in_file: Mapping[str, str]) -> list[str]:
-    units = (network.units[network.unit_index[name]] for name in group)
+    units = (network.unit(name) for name in group)
     return [in_file.get(node.outputs[0], node.name) for unit in units for node in network.unit_nodes(unit)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from operator import itemgetter
 
-from iossim.base.errors import DeviceError, OptionError, did_you_mean
+from iossim.base.errors import DeviceError, OptionError, Progress, did_you_mean, ignore
 from iossim.edge.linking import ALIGNMENT, AS_MADE, Layout, LinkedMap, MemoryKind, aligned, gaps, place, wanted
 from iossim.edge.operators import Operator, Read, operators
 from iossim.edge.plan import (
@@ -27,7 +27,6 @@ from iossim.edge.splitting import Even, Partition, check_fits, even_parts, grids
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network
-from iossim.search.scheduler import Progress, ignore
 
 #: Policies of splitting: that of Xenos (output channels, then rows, then columns, then the remainder), or search.
 POLICIES = ("priority", "exhaustive")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from iossim.base.compiled import Floats, Integers, jit
-from iossim.base.errors import DeviceError
+from iossim.base.errors import DeviceError, Progress, ignore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.edge.capacity import check
 from iossim.edge.optimize import on_units, plan
@@ -26,7 +26,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule
-from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.search.scheduler import schedule
 
 #: Parts are multiples of a sixteenth of the units, or of one if there are fewer.
 LEVELS = 16

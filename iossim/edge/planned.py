@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from iossim.base.errors import PlanError, public
+from iossim.base.errors import PlanError, StartProgress, public, silent
 from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.edge.capacity import check, uses
@@ -30,7 +30,6 @@ from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.schedule.schedule import ModelReference
-from iossim.search.scheduler import StartProgress, ignore
 from iossim.tasks.requests import network_of
 
 
@@ -132,7 +131,7 @@ def dataflow(
     device: EdgeDevice | str | Path,
     policy: str = "priority",
     parts: bool = False,
-    progress: StartProgress = lambda label: ignore,
+    progress: StartProgress = silent,
 ) -> Dataflow:
     """A network on an edge device: its operators whole, split over the units, and linked besides, each plan checked
     against every memory's capacity, and timed.

@@ -7,24 +7,17 @@ A backend runs plans and times them; it knows no schedule, no search and no stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from iossim.base.errors import IossimError, PlanError
+from iossim.base.errors import IossimError, PlanError, Progress, ignore
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.batch import FASTEST, Strategy, UnitVariant
-
-#: Callback for the progress of a piece of work: how much is done, and how much there is in all.
-Progress = Callable[[int, int], None]
-
-
-def ignore(done: int, total: int) -> None:
-    """Progress that is not reported."""
 
 
 class BackendError(IossimError):

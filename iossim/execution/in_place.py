@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 from iossim.ir.graph import Graph, Node
-from iossim.ir.network import Network
+from iossim.ir.network import Network, once_a_network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.types import TensorType
@@ -71,19 +70,15 @@ class InPlaceBuffers:
 
         They are the terms that it copies, and the operands that are strided because they are inside others.
         """
-        found = self.network.units[unit]
-        parts = []
-        if unit in self.moves:
-            parts.append("copies:" + ",".join(str(found.inputs.index(term)) for term, _ in self.moves[unit]))
-        types = self.network.graph.types
+        found, types = self.network.units[unit], self.network.graph.types
+        copied = [found.inputs.index(term) for term, _ in self.moves.get(unit, ())]
         strided = [
-            str(index)
+            index
             for index, name in enumerate((*found.inputs, *found.outputs))
             if self._has_gaps(types[name].shape, self.slot(name))
         ]
-        if strided:
-            parts.append("strided:" + ",".join(strided))
-        return ";".join(parts)
+        told = {"copies": copied if unit in self.moves else None, "strided": strided or None}
+        return ";".join(f"{what}:{','.join(map(str, those))}" for what, those in told.items() if those is not None)
 
     def merging(self, unit: int) -> str:
         """The place of a unit's result, as text, if a stacked convolution may write it there with those of others."""
@@ -145,17 +140,9 @@ class InPlaceBuffers:
         return (several and whole[1:] != shape[1:]) or (shape[1:2] > (1,) and whole[2:] != shape[2:])
 
 
+@once_a_network
 def in_place_buffers(network: Network) -> InPlaceBuffers:
-    """The placement of all values of a network, found once."""
-    if network not in _KNOWN:
-        _KNOWN[network] = _found(network)
-    return _KNOWN[network]
-
-
-_KNOWN: WeakKeyDictionary[Network, InPlaceBuffers] = WeakKeyDictionary()
-
-
-def _found(network: Network) -> InPlaceBuffers:
+    """The placement of all values of a network."""
     graph = network.graph
     slots: dict[str, Slot] = {}
     movers = {index: node for index, unit in enumerate(network.units) if (node := mover(network, unit.nodes))}

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from iossim.execution.backend import Backend, Choice, Choices, Progress, Samples, divided_by, ignore
+from iossim.base.errors import Progress, ignore
+from iossim.execution.backend import Backend, Choice, Choices, Samples, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs

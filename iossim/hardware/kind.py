@@ -105,14 +105,13 @@ def _shipped_kind(name: str) -> DeviceKind:
         lacks=frozenset(tables["lacks"]),
         limits={"": MultiprocessorLimits(*tables["limits"])} if "limits" in tables else LIMITS,
         parameters={key: ModelParameters(**row) for key, row in rows("parameters").items()},
-        engines={key: _costs(**row) for key, row in rows("engines").items()},
+        engines={
+            key: EngineCosts(spread=row.pop("spread", {}), values=EngineOverheads(**row))
+            for key, row in rows("engines").items()
+        },
         ranges={key: Ranges(*map(tuple, pairs)) for key, pairs in tables["ranges"].items()},
         fit_bounds=tables["fits"],
     )
-
-
-def _costs(*, spread: Mapping[str, float] | None = None, **costs: float) -> EngineCosts:
-    return EngineCosts(EngineOverheads(**costs), spread or {})
 
 
 @cache

@@ -130,6 +130,9 @@ class Graph:
     def output_types(self, node: Node) -> list[TensorType]:
         return [self.types[name] for name in node.outputs]
 
+    def multiply_adds(self, node: Node) -> int:
+        return node.op.multiply_adds(self.input_types(node), self.output_types(node))
+
     def work(self, node: Node) -> Work:
         return node.op.work(self.input_types(node), self.output_types(node))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from iossim.base.display import Displayed
 from iossim.base.errors import GraphError
@@ -119,8 +120,19 @@ class Network(Displayed):
     def unit_index(self) -> dict[str, int]:
         return {unit.name: index for index, unit in enumerate(self.units)}
 
+    def unit(self, name: str) -> Unit:
+        return self.units[self.unit_index[name]]
+
     def unit_nodes(self, unit: Unit) -> list[Node]:
         return [self.graph.nodes[index] for index in unit.nodes]
+
+    def constants_of(self, unit: Unit) -> list[str]:
+        """The constants that a unit reads."""
+        read = (name for node in self.unit_nodes(unit) for name in node.inputs)
+        return [name for name in dict.fromkeys(read) if name in self.graph.constants]
+
+    def multiply_adds(self, unit: Unit) -> int:
+        return sum(map(self.graph.multiply_adds, self.unit_nodes(unit)))
 
     @cached_property
     def signatures(self) -> tuple[str, ...]:
@@ -195,11 +207,27 @@ class Network(Displayed):
             "ops": len(graph.nodes),
             "units": len(self.units),
             "blocks": len(self.blocks),
-            "macs": sum(
-                node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) for node in graph.nodes
-            ),
+            "macs": sum(map(self.multiply_adds, self.units)),
             "parameters": sum({id(each): each.type.elements for each in origins}.values()),
         }
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def once_a_network(found: Callable[Concatenate[Network, P], R]) -> Callable[Concatenate[Network, P], R]:
+    """Decorator of a function that is computed once for each network and further arguments, and kept like that one."""
+    known: WeakKeyDictionary[Network, dict[object, R]] = WeakKeyDictionary()
+
+    @wraps(found)
+    def kept(network: Network, /, *given: P.args, **named: P.kwargs) -> R:
+        own, key = known.setdefault(network, {}), (given, *named.items())
+        if key not in own:
+            own[key] = found(network, *given, **named)
+        return own[key]
+
+    return kept
 
 
 def make_unit(graph: Graph, name: str, kind: str, nodes: Iterable[int]) -> Unit:

@@ -1,4 +1,4 @@
-"""One ONNX node computed by itself.
+"""One ONNX node: the op class that reads it, and the node computed by itself.
 
 ONNX's reference implementation computes it, or, if that lacks it (most older versions of operators), ONNX
 Runtime if installed: this defines ops without a class of their own, and those with pages of special cases.
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iossim.base.errors import GraphError, first_line
-from iossim.ir.op import Array
+from iossim.base.errors import GraphError, first_line, warn_once
+from iossim.base.registry import PluginError
+from iossim.ir.op import OPS, Array, Op, register_all
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -31,6 +32,24 @@ NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, Arithme
 _MISTAKES = (*NONSENSE, ImportError, RuntimeError, AssertionError, MemoryError)
 
 _Run = Callable[[Sequence[Array]], list[Array]]
+
+
+def onnx_class(op_type: str) -> type[Op] | None:
+    """The class that reads one of ONNX's own operators; plugin ops are imported if iossim has none."""
+    register_all()
+    if op_type not in Op.onnx_registry:
+        for kind in sorted(OPS.plugins().keys() - Op.registry.keys()):
+            try:
+                OPS.get(kind)
+            except PluginError as error:
+                warn_once(str(error))
+    return Op.onnx_registry.get(op_type)
+
+
+def is_product(onnx_type: str) -> bool:
+    """True if one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
+    found = onnx_class(onnx_type)
+    return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
 
 
 def canonical(node: NodeProto) -> bytes:

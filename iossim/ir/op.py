@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.errors import GraphError, ModelError, did_you_mean, warn_once
-from iossim.base.registry import Extension, Group, Plugin, PluginError, modules
+from iossim.base.errors import GraphError, ModelError, did_you_mean
+from iossim.base.registry import Extension, Group, Plugin, modules
 from iossim.ir.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -244,6 +244,9 @@ class Op(ABC):
 def _of_plugin(added: Plugin, found: type[Op]) -> type[Op]:
     if found.kind != added.name:
         raise added.error(f"is an op of kind {found.kind!r}, whose entry point must have that name")
+    for name in ("multiply_adds", "flops", "work"):
+        if not (own := getattr(found, name)).__module__.startswith("iossim."):
+            setattr(found, name, added.guarded(own))
     return found
 
 
@@ -279,18 +282,6 @@ def op_class(kind: str) -> type[Op]:
     return OPS.find(kind)
 
 
-def onnx_class(op_type: str) -> type[Op] | None:
-    """The class that reads one of ONNX's own operators; plugin ops are imported if iossim has none."""
-    register_all()
-    if op_type not in Op.onnx_registry:
-        for kind in sorted(OPS.plugins().keys() - Op.registry.keys()):
-            try:
-                OPS.get(kind)
-            except PluginError as error:
-                warn_once(str(error))
-    return Op.onnx_registry.get(op_type)
-
-
 class KindTable(dict[str, _T]):
     """A table of one property per op kind (a gradient, a kernel), by name, private to one part of iossim."""
 
@@ -302,12 +293,6 @@ class KindTable(dict[str, _T]):
             return entry
 
         return enter
-
-
-def is_product(onnx_type: str) -> bool:
-    """True if one of ONNX's own operators multiplies matrices, including convolutions and recurrent layers."""
-    found = onnx_class(onnx_type)
-    return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
 
 
 def _freeze(value: Any) -> Any:
@@ -381,6 +366,18 @@ def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
     top = rank - 1 if last is None else last
     require(-rank <= axis <= top, f"axis {axis} is not one of a tensor with {rank} dimensions")
     return axis + rank if axis < 0 else axis
+
+
+def require_windows(op: Any, rank: int, *sizes: Sequence[int], **values: TensorType) -> None:
+    """Raise GraphError unless an op's strides, dilations, pads and further ``sizes`` of windows, and the images and
+    weights that are its ``values``, are of so many spatial dimensions, and all but pads are positive.
+    """
+    for name, value in values.items():
+        require(len(value.shape) == rank + 2, f"its {name} {value} does not have {rank} spatial dimensions")
+    sized = (op.strides, op.dilations, *sizes)
+    require({*map(len, sized)} == {rank} and len(op.pads) == 2 * rank, "has attributes of different ranks")
+    require(min(min(each) for each in sized) > 0, "needs a positive kernel, stride and dilation")
+    require(getattr(op, "groups", 1) > 0, "needs at least one group")
 
 
 @dataclass(frozen=True)

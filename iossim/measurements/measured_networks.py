@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Discriminator, Field, Tag, ValidationError
 
 from iossim.base.values import TimeUs, Value, first_problem
 from iossim.execution.backend import Samples
@@ -22,12 +22,23 @@ from iossim.execution.tolerance import LEAST
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, unusable
 from iossim.measurements.text_files import read_file
-from iossim.schedule.schedule_file import ScheduleField
+from iossim.schedule.schedule import Schedule, StreamSchedule
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
 #: Tolerated error of an output below fp32, relative to its largest value, if the network is not known.
 MOST_ROUGH_OUTPUT_ERROR = 5e-2
+
+
+def _kind(document: object) -> str:
+    has_streams = "streams" in document if isinstance(document, dict) else isinstance(document, StreamSchedule)
+    return "streams" if has_streams else "stages"
+
+
+#: A schedule of either kind: errors are reported for the kind that it is.
+_AnySchedule = Annotated[
+    Annotated[Schedule, Tag("stages")] | Annotated[StreamSchedule, Tag("streams")], Discriminator(_kind)
+]
 
 
 class NetworkHeader(Value):
@@ -75,7 +86,7 @@ class NetworkRun(Value):
     #: Sum of its stages' separate times: repeated back to back, and each with a flushed L2 cache.
     stages_warm_us: TimeUs | None = None
     stages_cold_us: TimeUs | None = None
-    schedule: ScheduleField | None = None
+    schedule: _AnySchedule | None = None
 
     @property
     def key(self) -> tuple[str, int, str, str, str, str]:

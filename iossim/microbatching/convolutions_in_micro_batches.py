@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress, ignore
 from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
@@ -37,7 +37,6 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule
-from iossim.search.scheduler import Progress, ignore
 from iossim.search.unsearched import sequential_stages
 
 

@@ -74,7 +74,7 @@ def divide_units(network: Network, sizes: Mapping[str, Sequence[int]]) -> Networ
     GraphError for a unit that is not divisible so.
     """
     for name, own in sizes.items():
-        if not unit_divisible(network, network.units[network.unit_index[name]], own):
+        if not unit_divisible(network, network.unit(name), own):
             raise GraphError(f"unit {name!r} cannot be divided into micro-batches of {', '.join(map(str, own))}")
     apart = replace(network, blocks=tuple(Block(unit.name, (place,)) for place, unit in enumerate(network.units)))
     divided = {network.unit_index[name]: tuple(own) for name, own in sizes.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from iossim.base.errors import GraphError, OptionError, ScheduleError, is_count
+from iossim.base.errors import GraphError, OptionError, ScheduleError, ignore, is_count
 from iossim.base.user_files import read_json
 from iossim.cost.model import CostModel
 from iossim.ir.network import Block, Network
@@ -231,7 +231,7 @@ class DivisionChoices(Choices[int]):
         inner: GraphCost,
         by_schedule: BySchedule,
         limited: bool = False,
-        tell: Callable[[int], None] = lambda seen: None,
+        tell: Callable[[int], None] = ignore,
         guide: bool = True,
     ) -> None:
         super().__init__(inner, tell)

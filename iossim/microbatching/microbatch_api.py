@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iossim.base.errors import OptionError, did_you_mean, public
+from iossim.base.errors import OptionError, Progress, did_you_mean, ignore, public
 from iossim.base.memory import limit_bytes
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO
@@ -14,7 +14,7 @@ from iossim.ir.network import Network
 from iossim.microbatching.convolutions_in_micro_batches import benchmarks, read_table
 from iossim.microbatching.kernels_under_limits import Benchmarks, Memory, MicroBatching
 from iossim.microbatching.network_kernels import FORWARD, KernelName, kernel_name
-from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.search.scheduler import schedule
 from iossim.tasks.requests import network_of, prices_of
 
 __all__ = ["microbatch", "microbatch_table"]

@@ -183,6 +183,6 @@ def op_class(graph: Graph, node: Node) -> str:
         return "batch norm"
     if re.search(r"softmax|norm|reduce|lrn", op.kind):
         return "norm"
-    if op.has_epilogue or op.multiply_adds(graph.input_types(node), graph.output_types(node)):
+    if op.has_epilogue or graph.multiply_adds(node):
         return "product"
     return "move" if op.role is Role.CONCAT or op.kind in _MOVES else "elementwise"

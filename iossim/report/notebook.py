@@ -108,10 +108,7 @@ def _(network: Network) -> list[dict[str, Any]]:
             "kind": unit.kind,
             "main_op": main_kind(network, unit),
             "ops": len(unit.nodes),
-            "macs": sum(
-                node.op.multiply_adds(graph.input_types(node), graph.output_types(node))
-                for node in network.unit_nodes(unit)
-            ),
+            "macs": network.multiply_adds(unit),
             "reads": [network.units[other].name for other in network.predecessors[number]],
             "outputs": [str(graph.types[value]) for value in unit.outputs],
         }

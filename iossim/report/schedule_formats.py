@@ -64,7 +64,7 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
         for group, names in enumerate(stage.groups):
             colour = _GROUP_COLOURS[group % len(_GROUP_COLOURS)]
             for name in names:
-                yield f"    {_node(network, network.units[network.unit_index[name]], colour)}"
+                yield f"    {_node(network, network.unit(name), colour)}"
         yield "  }"
 
 
@@ -75,7 +75,7 @@ def _streams(network: Network, schedule: StreamSchedule) -> Iterator[str]:
         yield f'    label="stream {stream} · {counted(len(own), "launch")}"; style=rounded; color=gray50; fontsize=9;'
         colour = _GROUP_COLOURS[stream % len(_GROUP_COLOURS)]
         for number, launch in enumerate(own):
-            nodes = [_node(network, network.units[network.unit_index[name]], colour) for name in launch.units]
+            nodes = [_node(network, network.unit(name), colour) for name in launch.units]
             if len(nodes) > 1:
                 own_box = f"subgraph cluster_stream{stream}_{number}"
                 nodes = [f'{own_box} {{ label=merge; style="rounded,dashed"; fontsize=9; {" ".join(nodes)} }}']

@@ -167,7 +167,7 @@ def _span_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
 
 def _kernel_event(network: Network, span: Span, members: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
     arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
-    kind = main_kind(network, network.units[network.unit_index[members[0]]])
+    kind = main_kind(network, network.unit(members[0]))
     track = _FIRST_STREAM_TRACK + span.stream
     return complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
 

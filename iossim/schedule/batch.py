@@ -6,7 +6,7 @@ candidates of its unit's steps by ``+``; the default has no name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -54,11 +54,6 @@ class UnitVariant(NamedTuple):
     workspace_bytes: int
     blocks: int = 0
     sm_share: float = 0.0
-
-
-def variant_of(steps: Iterable[str]) -> str:
-    """The variant whose steps run as these candidates."""
-    return "+".join(steps)
 
 
 def steps_of(variant: str) -> list[str]:

@@ -7,14 +7,15 @@ to a network checks every unit.
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic_core import from_json
 
 from iossim.base.display import Displayed, Printed, counted
-from iossim.base.values import TimeUs, Value
+from iossim.base.errors import ScheduleError
+from iossim.base.values import TimeUs, Value, validated
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
 
@@ -171,8 +172,13 @@ class Schedule(SavedSchedule, Displayed):
     @staticmethod
     def read(path: Path) -> Schedule:
         """The schedule in a file; raises ScheduleError naming the file and the field, or if it holds streams."""
-        found: Schedule = import_module("iossim.schedule.schedule_file").read_stages(path)
-        return found
+        found = read_schedule(path)
+        if isinstance(found, Schedule):
+            return found
+        raise ScheduleError(
+            f"schedule {path} is of streams, and has no stages; iossim.api.read_any_schedule reads it, or write one of "
+            "stages with optimize"
+        )
 
 
 class StreamLaunch(Value):
@@ -215,3 +221,26 @@ class StreamSchedule(SavedSchedule, Printed):
 
 
 AnySchedule = Schedule | StreamSchedule
+
+
+def read_schedule(path: Path) -> AnySchedule:
+    """A saved schedule, of stages or of streams; raises ScheduleError naming the file and the field."""
+    from iossim.base.user_files import read_text
+
+    text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
+    kind, again = StreamSchedule if has_field(text, "streams") else Schedule, "write it again with optimize"
+    schedule: AnySchedule = validated(kind, text, f"schedule {path} is not valid", again, ScheduleError)
+    known = kind.model_fields["format_version"].default
+    if schedule.format_version != known:
+        has = f"schedule {path} has format {schedule.format_version}"
+        raise ScheduleError(f"{has}, this iossim reads {known}; {again}")
+    return schedule.model_copy(update={"source": schedule.source.found_from(path)})
+
+
+def has_field(text: str | bytes, field: str, unreadable: bool = False) -> bool:
+    """True for the text of a JSON object with this field; ``unreadable`` for text that is no JSON."""
+    try:
+        document = from_json(text)
+    except ValueError:
+        return unreadable
+    return isinstance(document, dict) and field in document

@@ -203,15 +203,13 @@ def find_waits(order: Integers, streams: Integers, found: Waits) -> None:
 
 
 def _multiply_adds(network: Network, group: Sequence[str]) -> int:
-    graph = network.graph
-    nodes = [node for name in group for node in network.unit_nodes(network.units[network.unit_index[name]])]
-    return sum(node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) for node in nodes)
+    return sum(network.multiply_adds(network.unit(name)) for name in group)
 
 
 def _bytes_made(network: Network, group: Sequence[str], stream_of: dict[str, int], width: int) -> list[int]:
     """By stream, the bytes of a group's inputs that it produced."""
     found = [0] * width
-    reads = {value for name in group for value in network.units[network.unit_index[name]].inputs}
+    reads = {value for name in group for value in network.unit(name).inputs}
     for value in reads:
         maker = network.unit_of_value.get(value)
         if maker is not None and (stream := stream_of.get(network.units[maker].name)) is not None:

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 from iossim.base.errors import PlanError, ScheduleError
+from iossim.base.values import LONGEST_US
 from iossim.cost.capabilities import RemarkingCostModel, StreamCostModel, pricing_streams
 from iossim.cost.model import START, CostModel, VariantChoosing, price_path, problems_of, total_us
 from iossim.ir.network import Network
@@ -22,29 +23,30 @@ def price_blocks(
 ) -> list[BlockSchedule]:
     """Stages and boundaries of all blocks in execution order, each with its price.
 
-    Raises ScheduleError naming the first stage that the cost model cannot price.
+    Raises ScheduleError naming the first stage that the cost model cannot price, or that ends too late.
     """
     blocks: list[BlockSchedule] = []
-    before = START
+    before, end_us = START, 0.0
     for problem, plan in zip(problems, plans, strict=True):
         path = price_path(problem, plan, cost_model, before)
         stages: list[Stage] = []
         for stage, price_us, boundary_us in zip(plan, path.prices_us, path.boundaries_us, strict=True):
-            if not isfinite(price_us):
-                raise ScheduleError(_no_price(problem, stage, cost_model))
+            end_us += price_us + boundary_us
+            if not end_us <= LONGEST_US:
+                raise ScheduleError(_no_price(problem, stage, cost_model, end_us))
             stages.append(stage.named(problem, price_us, boundary_us))
         before = path.leaving
         blocks.append(BlockSchedule(name=problem.name, stages=stages))
     return blocks
 
 
-def _no_price(problem: ScheduleProblem, planned: PlannedStage, cost_model: CostModel) -> str:
+def _no_price(problem: ScheduleProblem, planned: PlannedStage, cost_model: CostModel, end_us: float) -> str:
     kind = "merged " if planned.strategy is Strategy.MERGE else ""
     names = ", ".join(repr(problem.unit_names[unit]) for unit in bits(planned.mask))
-    return (
-        f"cost model {cost_model.identity.name!r} has no price for the {kind}stage of {names}; "
-        "add it, or choose another scheduler or cost model"
-    )
+    name, what = cost_model.identity.name, f"the {kind}stage of {names}"
+    if isfinite(end_us):
+        return f"by cost model {name!r} {what} ends after {end_us / 8.64e10:,.0f} days; check the sizes of its operands"
+    return f"cost model {name!r} has no price for {what}; add it, or choose another scheduler or cost model"
 
 
 def build_schedule(

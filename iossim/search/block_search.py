@@ -19,6 +19,7 @@ from functools import partial
 
 import numpy as np
 
+from iossim.base.errors import ignore
 from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
@@ -64,12 +65,7 @@ class BlockSolution:
 
 
 def solve_block(
-    part: Part,
-    cost_model: CostModel,
-    *,
-    entry: int,
-    bounds: StageBounds | None,
-    progress: UnitProgress = lambda units: None,
+    part: Part, cost_model: CostModel, *, entry: int, bounds: StageBounds | None, progress: UnitProgress = ignore
 ) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 

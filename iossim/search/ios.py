@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from iossim.base.compile_time import working_s
+from iossim.base.errors import Progress, ignore
 from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
@@ -26,7 +27,6 @@ from iossim.search.block_parts import notes_of_blocks, shown_in_notes
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import Progress, ignore
 from iossim.search.solver import Prefix, Solution, Solver
 from iossim.search.unsearched import greedy_stages
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from iossim.base.errors import OptionError, ScheduleError
+from iossim.base.errors import OptionError, Progress, ScheduleError, ignore
 from iossim.base.registry import Extension, Group, Places, Plugin
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
@@ -17,35 +17,12 @@ from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 
-class Progress(Protocol):
-    """Told as a search goes on: how many units are scheduled, and how many there are."""
-
-    def __call__(self, done: int, total: int, /) -> None: ...
-
-
-#: Starts the progress of a piece of work under a label.
-StartProgress = Callable[[str], Progress]
-
-
-def ignore(done: int, total: int) -> None:
-    """Progress that is not reported."""
-
-
-def silent(label: str) -> Progress:
-    """Starts progress that is not reported."""
-    return ignore
-
-
 class MeasuredProgress(Protocol):
     """Told after each round: the measurements made, their maximum (None: no limit), the latency of the best measured
     schedule so far, and an optimistic bound of all schedules; microseconds.
     """
 
-    def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
-
-
-def ignore_measuring(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
-    """Progress of measurements that is not reported."""
+    def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float, /) -> None: ...
 
 
 class Scheduler(Protocol):

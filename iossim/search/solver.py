@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, isfinite
 
-from iossim.base.errors import ScheduleError
+from iossim.base.errors import ScheduleError, ignore
 from iossim.cost.model import START, CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
@@ -139,7 +139,7 @@ class Solver:
         return best
 
     def _extend(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, progress: UnitProgress = lambda units: None
+        self, best: dict[int, Prefix], problem: ScheduleProblem, progress: UnitProgress = ignore
     ) -> dict[int, Prefix]:
         """Append a block to the best schedules of all that comes before it."""
         found = self._extend_by_search(best, problem, progress)
@@ -251,7 +251,7 @@ class Solver:
         plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
         return _cheapest(*ways, plainly)
 
-    def _solve(self, part: Part, entry: int, progress: UnitProgress = lambda units: None) -> BlockSolution | None:
+    def _solve(self, part: Part, entry: int, progress: UnitProgress = ignore) -> BlockSolution | None:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
             question = BlockQuestion.of(part.problem, entry, part.space, self.options.bounded, part.merges)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from iossim.base.compile_time import working_s
+from iossim.base.errors import Progress
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -20,7 +21,6 @@ from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of
 from iossim.search.lattice import no_merges
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress
 
 
 def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:

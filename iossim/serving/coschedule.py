@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import DeviceCostModel, RemarkingCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
@@ -30,7 +30,7 @@ from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, issue_
 from iossim.search.anytime import Clock, Steps
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER as NAME
-from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, without_search
+from iossim.search.scheduler import schedule, schedule_any, without_search
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 from iossim.serving.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side

@@ -19,10 +19,9 @@ from time import perf_counter
 from typing import Any
 
 from iossim._version import __version__
-from iossim.base.errors import OptionError, public
+from iossim.base.errors import OptionError, Progress, ignore, public
 from iossim.base.threads import usable_cores
 from iossim.cost.create import measures
-from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer
 from iossim.study.evaluate import Made, Texts, evaluate_cross, evaluate_point
 from iossim.study.points import Point, families, points_of

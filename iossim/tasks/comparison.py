@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import import_module
+from dataclasses import asdict, dataclass, field, replace
 from math import isclose
 from typing import Any, Generic, TypeVar
 
@@ -54,20 +53,15 @@ class ComparisonRow:
 
         ``known`` are other values of fields than those of the schedule, or besides.
         """
-        stages = len(schedule.stages) if isinstance(schedule, Schedule) else None
-        streams = schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams)
-        row = ComparisonRow(
-            schedule.scheduler,
-            schedule.latency_us,
-            schedule.speedup(sequential_us),
-            stages,
-            streams,
-            schedule.search_s,
-            schedule.lower_bound_us,
-            interval_us=None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
-            ties=tuple(schedule.ties),
-        )
-        return replace(row, **known)
+        own: dict[str, Any] = {
+            **{name: getattr(schedule, name) for name in ("scheduler", "latency_us", "search_s", "lower_bound_us")},
+            "speedup": schedule.speedup(sequential_us),
+            "stages": len(schedule.stages) if isinstance(schedule, Schedule) else None,
+            "streams": schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams),
+            "interval_us": schedule.interval_us and tuple(schedule.interval_us),
+            "ties": tuple(schedule.ties),
+        }
+        return ComparisonRow(**own | known)
 
     @property
     def gap_percent(self) -> float | None:
@@ -285,8 +279,30 @@ class Comparison(Printed):
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""
-        written: dict[str, Any] = import_module("iossim.tasks.comparison_document").document(self)
-        return written
+        from iossim.tasks.comparison_document import changed_row, given_row, streams_row
+
+        def row(entry: Entry[AnySchedule]) -> tuple[AnySchedule, dict[str, Any], bool]:
+            return entry.schedule, asdict(self._row(entry)), entry.label not in self.plans_us
+
+        given, streams = self._of_given(self.schedules), self._of_given(self.streams)
+        changed = [(one.transform, changed_row(*row(one), one.network, one.how)) for one in self.changed]
+        return {
+            "model": self.network.name,
+            "device": self.device,
+            "batch": self.batch,
+            "dtype": str(self.network.precision),
+            "engine": self.engine,
+            "cost_model": self.cost_model,
+            "complete": self.complete,
+            "schedules": [given_row(*row(one), self.is_in_sample(one.schedule.scheduler)) for one in given],
+            **({"streams": [streams_row(*row(one)) for one in streams]} if streams else {}),
+            **dict.fromkeys(("rewriting", "joins", "micro_batches")),
+            **{
+                one.name: {**one.to_json(), "schedules": [made for name, made in changed if name == one.name]}
+                for one in self.outcomes
+            },
+            "other_engine": self.other_engine and asdict(self.other_engine),
+        }
 
 
 def comparison_table(rows: Sequence[ComparisonRow]) -> Table:

@@ -14,7 +14,7 @@ from math import fsum, isfinite
 from typing import Any
 
 from iossim.base.display import Printed, counted
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.facts import Limit, StageFacts
 from iossim.cost.model import START, CostModel, VariantChoosing, problems_of
@@ -23,7 +23,7 @@ from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
 from iossim.search.assemble import price_blocks
-from iossim.search.scheduler import Progress, ignore, within_workspace
+from iossim.search.scheduler import within_workspace
 from iossim.search.unsearched import sequential_stages
 from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, block_contexts, is_small, one_by_one, space_of
 

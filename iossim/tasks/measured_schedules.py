@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from iossim.base.display import counted
-from iossim.base.errors import OptionError, PlanError, did_you_mean, once
+from iossim.base.errors import OptionError, PlanError, Progress, did_you_mean, once, silent
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -33,7 +33,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.measured import Budget
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import STREAM_SCHEDULER, Progress, ignore, schedule, schedule_any
+from iossim.search.scheduler import STREAM_SCHEDULER, schedule, schedule_any
 from iossim.tasks.comparison import ComparisonRow
 from iossim.tasks.own_prices import estimating_model, own_prices
 from iossim.tasks.task import Task
@@ -186,7 +186,7 @@ def measure_network(
     device: str | None = None,
     options: SearchOptions | None = None,
     store: Path | None = None,
-    progress: Callable[[str], Progress] = lambda label: ignore,
+    progress: Callable[[str], Progress] = silent,
 ) -> MeasuredNetwork:
     """Find the schedules of a network on a backend, then time them and the baselines.
 

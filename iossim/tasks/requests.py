@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, get_args
 
-from iossim.base.errors import OptionError, did_you_mean, once, public, takes
+from iossim.base.errors import OptionError, StartProgress, did_you_mean, once, public, silent, takes
 from iossim.base.registry import needed_part
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.create import create_cost_model
@@ -22,7 +22,7 @@ from iossim.models.passes.blocks import narrow_blocks
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.scheduler import STREAM_SCHEDULER, StartProgress, schedule_any, scheduler_names, silent
+from iossim.search.scheduler import STREAM_SCHEDULER, schedule_any, scheduler_names
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task
 from iossim.tasks.task import compare as compare_schedulers

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, StartProgress, silent
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
@@ -28,8 +28,8 @@ from iossim.schedule.streams import StreamProblem, as_streams, issue_order, with
 from iossim.search.anytime import Clock
 from iossim.search.assemble import reprice_streams
 from iossim.search.memo import SearchMemo
-from iossim.search.scheduler import StartProgress, schedule_any, silent
 from iossim.search.scheduler import schedule as schedule_stages
+from iossim.search.scheduler import schedule_any
 from iossim.tasks.task import Scheduled, Task, soon, under_other_engine
 from iossim.transforms.joint import JointlyFound, JointSearch
 

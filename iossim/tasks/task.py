@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
-from iossim.base.errors import IossimError, OptionError, warn_once
+from iossim.base.errors import IossimError, OptionError, Progress, StartProgress, ignore, silent, warn_once
 from iossim.base.registry import PluginError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel, StreamCostModel
 from iossim.cost.model import CostModel
@@ -33,12 +33,7 @@ from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.scheduler import (
     SCHEDULERS,
     MeasuredProgress,
-    Progress,
-    StartProgress,
-    ignore,
-    ignore_measuring,
     schedule,
-    silent,
     stage_scheduler,
     within_workspace,
     without_search,
@@ -140,9 +135,7 @@ class Task:
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 
-    def run(
-        self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring
-    ) -> Scheduled[Schedule]:
+    def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore) -> Scheduled[Schedule]:
         """Transform and schedule the network, judge the schedule, and note the other engine's latency.
 
         KeyboardInterrupt ends it with the best schedule so far (:mod:`iossim.search.anytime`): after an interrupted
@@ -183,10 +176,7 @@ class Task:
         return change(self.network, self.transforms, setting)
 
     def search(
-        self,
-        progress: Progress = ignore,
-        measuring: MeasuredProgress = ignore_measuring,
-        memo: SearchMemo | None = None,
+        self, progress: Progress = ignore, measuring: MeasuredProgress = ignore, memo: SearchMemo | None = None
     ) -> Schedule:
         """Schedule of the network as it is, neither transformed nor judged; KeyboardInterrupt ends it with the best so
         far.

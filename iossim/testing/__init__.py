@@ -137,7 +137,7 @@ def assert_no_slower_than(
     (:func:`iossim.tasks.checks.no_slower_than`).
     """
     __tracebackhide__ = True  # tracebacks show the test
-    from iossim.schedule.schedule_file import read_schedule
+    from iossim.schedule.schedule import read_schedule
     from iossim.tasks.checks import no_slower_than
 
     before = read_schedule(Path(baseline)) if isinstance(baseline, Path | str) else baseline

@@ -13,7 +13,7 @@ from itertools import chain, product
 from math import inf, prod
 from typing import Generic, Protocol, TypeVar
 
-from iossim.base.errors import OptionError, ScheduleError
+from iossim.base.errors import OptionError, ScheduleError, ignore
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -101,7 +101,7 @@ class Choices(GraphCost, Generic[V]):
     #: Whether the loop descends from the starts, or takes the best of them; whether it tries all ways if they are few.
     climbs, exhausts = True, False
 
-    def __init__(self, inner: GraphCost, tell: Callable[[int], None] = lambda seen: None) -> None:
+    def __init__(self, inner: GraphCost, tell: Callable[[int], None] = ignore) -> None:
         self.inner, self.tell = inner, tell
         self.seen = 0
         self._tried: dict[Network, dict[tuple[V, ...], tuple[float, Network]]] = {}

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import compress
 from typing import Any
 
+from iossim.base.errors import ignore
 from iossim.ir.network import Network
 from iossim.models.passes.joins import Joins, joins_of, with_joins
 from iossim.schedule.schedule import Schedule
@@ -35,7 +36,7 @@ class JoinChoices(Choices[bool]):
 
     climbs = False
 
-    def __init__(self, inner: GraphCost, by_schedule: BySchedule, tell: Callable[[int], None] = lambda seen: None):
+    def __init__(self, inner: GraphCost, by_schedule: BySchedule, tell: Callable[[int], None] = ignore):
         super().__init__(inner, tell)
         self.by_schedule, self.joins = by_schedule, cache(joins_of)
 

@@ -18,7 +18,7 @@ from itertools import combinations, product
 from math import inf
 from typing import Any
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, ignore
 from iossim.base.registry import guest_part
 from iossim.cost.capabilities import VariantCostModel, pricing_streams
 from iossim.cost.model import CostModel
@@ -28,7 +28,7 @@ from iossim.schedule.schedule import AnySchedule
 from iossim.search.anytime import Clock, Steps, TimeIsUp
 from iossim.search.ios import STRATEGIES, options_of
 from iossim.search.memo import SearchMemo
-from iossim.search.scheduler import ignore, schedule_any, without_search
+from iossim.search.scheduler import schedule_any, without_search
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.fused_joins import JoinChoices
 from iossim.transforms.rewriting.backtracking import Candidate

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+from iossim.base.errors import StartProgress, silent
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import StartProgress, silent
 
 #: Transforms are applied one after the other, or searched together (:mod:`iossim.transforms.joint`).
 SearchOrder = Literal["in-turn", "joint"]

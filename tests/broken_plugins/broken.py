@@ -7,6 +7,7 @@ from typing import Any
 from iossim.cost.model import CostModel, CostModelIdentity, Prices
 from iossim.cost.random import RandomCostModel
 from iossim.ir.network import Network
+from iossim.ir.op import Op
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
@@ -27,6 +28,11 @@ def rules() -> str:
 
 def output(*arguments: object) -> object:
     return 7
+
+
+class Miscounted(Op, kind="miscounted", priced_as="foreign", compute=lambda _, x: x):
+    def flops(self, *types: object) -> int:
+        return 1 // 0
 
 
 class Merging(RandomCostModel):

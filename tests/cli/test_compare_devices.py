@@ -16,7 +16,7 @@ from iossim.cli.main import main
 from iossim.cli.options import several_devices
 from iossim.cli.outputs import wants_plot
 from iossim.hardware.load import device
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_files(tmp_path: Path) -> None:
     document = printed_json(f"compare ios_sample -d t4,v100-sxm2 --out {tmp_path}/out --json")
     out = tmp_path / "out"
     assert json.loads((out / "comparison.json").read_text())["devices"] == document["devices"]
-    saved = [read_stages(out / f"{name}.schedule.json") for name in ("t4", "v100-sxm2")]
+    saved = [Schedule.read(out / f"{name}.schedule.json") for name in ("t4", "v100-sxm2")]
     assert [one.device for one in saved] == ["t4", "v100-sxm2"]
     assert (out / "comparison.svg").exists() == wants_plot(None)
     assert (out / "comparison.csv").read_text().count("\n") == 11

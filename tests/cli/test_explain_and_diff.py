@@ -13,7 +13,7 @@ from onnx_models import write_onnx
 
 import iossim
 from iossim.report.explanation import long_lines, overview, short_lines
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def latency_us(path: Path) -> float:
-    return read_stages(path).latency_us
+    return Schedule.read(path).latency_us
 
 
 def test_explain(saved: Path) -> None:

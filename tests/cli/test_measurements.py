@@ -72,7 +72,7 @@ def test_export_is_what_calibrate_reads(suffix: str) -> None:
     ):
         (found,) = (us for text, us in latency_us.items() if text.startswith(words))
         assert found == pytest.approx(units[name].copy_us(boundary_us))
-        assert network.units[network.unit_index[name]].name == name
+        assert network.unit(name).name == name
     side_by_side = [stage for stage in read.stages if len(stage.groups) > 1]
     assert side_by_side
     assert all(stage.serial_us is not None for stage in side_by_side)

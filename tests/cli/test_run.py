@@ -12,7 +12,7 @@ from command_line import printed, printed_json, refused
 from other_plans import plan_from_json
 
 import iossim
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_simulator_runs_what_it_predicts_of_backends(tmp_path: Path) -> None
     printed(
         f"optimize squeezenet {priced} --cost-model simulator:backend --company --out {tmp_path} --no-plot --no-trace"
     )
-    found = read_stages(tmp_path / "schedule.json")
+    found = Schedule.read(tmp_path / "schedule.json")
     assert sum(len(stage.variants) for stage in found.stages) > 5
     run = f"{tmp_path}/schedule.json --backend simulator --no-check --compare sequential --device"
     timed = run_json(*run.split(), "h200-sxm")

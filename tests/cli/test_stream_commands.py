@@ -13,8 +13,7 @@ import iossim
 from iossim.execution.backends import create_backend
 from iossim.models.random_graphs import seeded_network
 from iossim.report.figures.schedule_timeline import stream_figure
-from iossim.schedule.schedule import StreamSchedule
-from iossim.schedule.schedule_file import read_schedule
+from iossim.schedule.schedule import StreamSchedule, read_schedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import plan_us
 from iossim.tasks.measured_schedules import for_backend

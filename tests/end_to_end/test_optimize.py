@@ -14,7 +14,6 @@ from trace_format import check_trace, counters
 import iossim
 from iossim.models.onnx.export import write_onnx
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.schedule_file import read_stages
 from iossim.transforms.replay import network_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -23,7 +22,7 @@ FILES = {"schedule.json", "index.html", "graph.dot", "graph.svg", "trace.json", 
 
 def read_and_fit(path: Path) -> Schedule:
     """A saved schedule, checked against the network that it says it is for."""
-    saved = read_stages(path)
+    saved = Schedule.read(path)
     network_of(saved)
     return saved
 
@@ -64,7 +63,7 @@ def test_files_replace_those_of_the_run_before(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for device in ("t4", "k80"):
         printed(f"optimize ios_sample -d {device} --no-trace --no-plot --out {tmp_path}")
-        assert read_stages(tmp_path / "schedule.json").device == device
+        assert Schedule.read(tmp_path / "schedule.json").device == device
     assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot", "notes.txt"}
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
@@ -126,7 +125,7 @@ def test_simulated_elsewhere(tmp_path: Path) -> None:
     best_there = printed_json("optimize squeezenet -d k80 --json")
     assert there["device"] == "k80"
     assert there["latency_us"] >= best_there["latency_us"] * (1 - 1e-9)
-    saved = read_stages(path)
+    saved = Schedule.read(path)
     text = printed(f"simulate {path} --device k80")
     assert f"{there['latency_us'] / 1e3:.3f} ms on k80; {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
     graph = printed_json(f"simulate {path} --engine graph --json")
@@ -142,7 +141,7 @@ def test_model_that_has_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path = folder / "réseau 网络.onnx"
     write_onnx(OPS["conv"]().graph, path)
     printed(["optimize", str(path), "-d", "t4", "--out", "sortie préférée"])
-    saved = read_stages(Path("sortie préférée/schedule.json"))
+    saved = Schedule.read(Path("sortie préférée/schedule.json"))
     assert saved.network == "réseau 网络"
     assert printed_json(["simulate", "sortie préférée/schedule.json", "--json"])["latency_us"] > 0
     path.rename("moved.onnx")
@@ -202,5 +201,5 @@ def test_simulated_files_without_running_it(tmp_path: Path) -> None:
     printed(f"optimize squeezenet -d v100-sxm2 --no-plot --out {tmp_path}")
     printed(f"simulate {tmp_path / 'schedule.json'} -d t4 --no-plot --out {tmp_path / 'there'}")
     assert {path.name for path in (tmp_path / "there").iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
-    assert read_stages(tmp_path / "there" / "schedule.json").device == "t4"
+    assert Schedule.read(tmp_path / "there" / "schedule.json").device == "t4"
     assert counters((tmp_path / "there" / "trace.json").read_text()) == {}

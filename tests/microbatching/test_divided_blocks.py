@@ -34,7 +34,7 @@ from iossim.microbatching.divided_blocks import divide_blocks, divided_units, pa
 from iossim.microbatching.divisible import divisible
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions, StageSpace
@@ -161,7 +161,7 @@ def test_auto_is_never_slower_and_finds_again_what_it_saved(tmp_path: Path) -> N
     names = {name for stage in after.stages for group in stage.groups for name in group}
     assert {part_name(unit, 0, count) for unit, count in units.items()} <= names
     after.save(tmp_path / "schedule.json")
-    again = network_of(read_stages(tmp_path / "schedule.json"))
+    again = network_of(Schedule.read(tmp_path / "schedule.json"))
     assert again.graph.hash == after.graph_hash
 
 
@@ -189,7 +189,7 @@ def test_auto_divides_wide_blocks_in_whole_stages_no_worse_than_the_undivided_sc
     kept = {tuple(name for name in names if name in network.unit_index) for names in originals}
     assert kept - {()} == {tuple(stage.units) for stage in before.stages}
     after.save(tmp_path / "schedule.json")
-    assert network_of(read_stages(tmp_path / "schedule.json")).clusters == found.network.clusters
+    assert network_of(Schedule.read(tmp_path / "schedule.json")).clusters == found.network.clusters
 
 
 def test_a_cluster_has_the_slice_that_its_units_alone_read() -> None:

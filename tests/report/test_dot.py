@@ -243,7 +243,7 @@ def test_kernels_have_the_colour_of_their_kind(network: Network, schedule: Sched
     assert kernels
     for event in kernels:
         stage = schedule.stages[event["args"]["stage"]]
-        unit = network.units[network.unit_index[stage.units[0] if stage.strategy == "merge" else event["args"]["unit"]]]
+        unit = network.unit(stage.units[0] if stage.strategy == "merge" else event["args"]["unit"])
         assert event["cname"] == reserved_colour(main_kind(network, unit))
     assert len({event["cname"] for event in kernels}) > 1
     assert all("cname" not in event for event in events if event.get("cat") != "kernel")

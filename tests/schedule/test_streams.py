@@ -29,8 +29,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import StreamLaunch, StreamSchedule
-from iossim.schedule.schedule_file import read_schedule, read_stages
+from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, read_schedule
 from iossim.schedule.streams import as_streams, issue_order, reduced_waits, with_barriers
 
 SEEDS = st.integers(0, 2**20)
@@ -107,11 +106,11 @@ def test_one_format_holds_both(network: Network, tmp_path: Path) -> None:
     for schedule, name in ((stages, "stages.json"), (streams, "streams.json")):
         schedule.save(tmp_path / name)
         assert read_schedule(tmp_path / name) == schedule
-    assert read_stages(tmp_path / "stages.json") == stages
+    assert Schedule.read(tmp_path / "stages.json") == stages
     with pytest.raises(
         ScheduleError, match=r"streams.json is of streams, and has no stages; iossim.api.read_any_schedule reads it"
     ):
-        read_stages(tmp_path / "streams.json")
+        Schedule.read(tmp_path / "streams.json")
     written = json.loads((tmp_path / "streams.json").read_text())
     assert written["format_version"] == 2
     (tmp_path / "old.json").write_text(json.dumps(written | {"format_version": 1}))

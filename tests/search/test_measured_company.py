@@ -33,7 +33,6 @@ from iossim.schedule.fit import fit
 from iossim.schedule.planned_stage import PlannedStage, batch_of, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.schedule_file import read_stages
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
 from iossim.search.measured import Budget
@@ -233,7 +232,7 @@ def test_command_line(tmp_path: Path) -> None:
     text = " ".join(printed(command).split())
     assert "60 stages measured, until the budget of 60 was spent; simulator of t4 predicts" in text
     assert "proven" not in text
-    saved = read_stages(tmp_path / "schedule.json")
+    saved = Schedule.read(tmp_path / "schedule.json")
     assert [saved.options[name] for name in ("measurements", "budget", "settled")] == [60, "60", False]
     assert f"{saved.options['estimated_us'] / 1e3:.3f} ms for this schedule" in text
     again = printed_json(command.replace(f"--out {tmp_path}", "--json"))

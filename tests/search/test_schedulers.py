@@ -16,7 +16,7 @@ from random_networks import random_network
 
 import iossim
 from iossim import api
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import Prices, WrappedCostModel, problems_of
 from iossim.cost.random import RandomCostModel
@@ -50,6 +50,12 @@ def test_schedulers_are_named_from_the_plainest_to_the_most_able() -> None:
     assert scheduler_names() == ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
     with pytest.raises(OptionError, match="'ios-bth' is not known; did you mean 'ios-both'"):
         schedule(iossim.load("ios_sample"), RandomCostModel(), "ios-bth")
+
+
+def test_a_schedule_of_weeks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RandomCostModel, "price_stages", lambda self, batch: np.full(len(batch), 6e11))
+    with pytest.raises(ScheduleError, match="the stage of 'b' ends after 14 days"):
+        schedule(iossim.load("ios_sample"), RandomCostModel(), "sequential")
 
 
 @pytest.mark.parametrize("name", ["ios-both", "ios-streams"])

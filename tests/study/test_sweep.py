@@ -22,7 +22,7 @@ from iossim import api
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, say_once
 from iossim.hardware.load import device
-from iossim.schedule.schedule_file import read_stages
+from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.axes import Device, Model, Search
@@ -67,7 +67,7 @@ def test_rows_are_what_compare_says(run: StudyRun) -> None:
         assert row.gap == found.gap
         assert row.speedup == comparison.baseline_us / found.latency_us
         assert row.throughput_per_s == pytest.approx(8e6 / found.latency_us)
-        saved = read_stages(run.folder / str(row.schedule))
+        saved = Schedule.read(run.folder / str(row.schedule))
         assert saved == found.model_copy(update={"search_s": 0.0})
     assert sum(row.merged_stages or 0 for row in rows.values()) > 0
     assert rows_at(run, "squeezenet", "v100-sxm2", 1)["sequential"].published_ms == 0.86
@@ -90,7 +90,7 @@ def test_measures_are_those_of_the_event_driven_simulator_and_of_the_planner(run
     run = run_study(scenario, tmp_path / "measured", workers=1)
     row = rows_at(run, "ios_sample", "v100-sxm2", 8)["ios-both"]
     network = iossim.load("ios_sample", batch=8)
-    schedule = read_stages(run.folder / str(row.schedule))
+    schedule = Schedule.read(run.folder / str(row.schedule))
     assert row.active_warps == run_schedule(network, schedule, device("v100-sxm2")).mean_active_warps
     inputs_mib = network.graph.types[network.graph.inputs[0]].bytes / 2**20
     assert row.peak_memory_mib >= row.weights_mib + inputs_mib
@@ -108,7 +108,7 @@ def test_schedules_are_priced_at_all_points_that_differ_in_one_axis(run: StudyRu
         differing = [axis for axis in ("model", "device", "batch") if getattr(made_for, axis) != getattr(run_at, axis)]
         assert differing == [price.axis]
         if price.axis == "device" and price.scheduler == "greedy":
-            saved = read_stages(run.folder / str(made_for.schedule))
+            saved = Schedule.read(run.folder / str(made_for.schedule))
             assert price.latency_ms == iossim.simulate(saved, run_at.device).latency_us / 1e3
         if price.scheduler == "ios-both":
             # The search there is exact: nothing that was made elsewhere is faster.

@@ -54,5 +54,5 @@ def fake_execution(spans: Sequence[Span]) -> Execution:
 
 
 def unit_us(network: Network, name: str) -> float:
-    unit = network.units[network.unit_index[name]]
+    unit = network.unit(name)
     return 4 + sum(network.graph.work(node).flops for node in network.unit_nodes(unit)) / 8e6

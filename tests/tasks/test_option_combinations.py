@@ -20,7 +20,6 @@ from iossim.cost.random import RandomCostModel
 from iossim.models.load import load
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.schedule_file import read_stages
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule
@@ -91,7 +90,7 @@ def of_study(options: dict[str, Any], folder: Path) -> Schedule | str:
         "workspace": [options["workspace_limit"] or "none"],
     }
     (row,) = run_study(Scenario.model_validate(scenario), folder, workers=1).results.rows
-    return read_stages(folder / row.schedule) if row.schedule else row.reason
+    return Schedule.read(folder / row.schedule) if row.schedule else row.reason
 
 
 def decided(found: Schedule | str) -> Any:

@@ -40,7 +40,6 @@ from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.joins import joins_of, with_joins
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.schedule_file import read_stages
 from iossim.search import anytime
 from iossim.search.anytime import Clock, TimeIsUp
 from iossim.search.memo import BlockQuestion, SearchMemo
@@ -152,7 +151,7 @@ def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path) -> None
     said = " ".join(printed(f"{command} --out {tmp_path} --onnx {tmp_path}/chosen.onnx --no-plot --no-trace").split())
     assert "note: Joint search: " in said
     assert "the time was up" not in said
-    saved = read_stages(tmp_path / "schedule.json")
+    saved = Schedule.read(tmp_path / "schedule.json")
     joint = saved.options["joint"]
     assert {"rewriting", "joins", "micro_batches", "company"} == set(joint["without_us"]) == set(joint["alone_us"])
     assert saved.latency_us == pytest.approx(joint["us"])
@@ -314,7 +313,7 @@ def test_a_saved_schedule_brings_its_units_along(tmp_path: Path) -> None:
     for model in (str(path), "squeezenet"):
         said = printed(f"optimize {model} -d t4 --out {tmp_path}/out --no-plot --no-trace")
         assert "3 of 4 adds are fused into convolutions: faster here" in " ".join(said.split())
-        saved = read_stages(tmp_path / "out" / "schedule.json")
+        saved = Schedule.read(tmp_path / "out" / "schedule.json")
         assert len(network_of(saved).units) == 47
         assert "joins" in saved.source.options
         printed(f"explain {tmp_path}/out/schedule.json")

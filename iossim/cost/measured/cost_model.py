@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuredBy
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
@@ -43,12 +43,10 @@ from iossim.execution.backend import (
     Choices,
     Context,
     OffersVariants,
-    Progress,
     Samples,
     Timing,
     context_of,
     divided_by,
-    ignore,
 )
 from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine

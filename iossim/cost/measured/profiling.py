@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import FREE, IMPOSSIBLE
 from iossim.cost.measured.cost_model import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
 from iossim.cost.measured.record import MeasurementRecord
-from iossim.execution.backend import Progress, ignore
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of

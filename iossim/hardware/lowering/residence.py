@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
-from weakref import WeakKeyDictionary
 
 from iossim.base.compiled import jit
 from iossim.base.errors import OptionError, did_you_mean
@@ -21,7 +20,7 @@ from iossim.hardware.lowering.kernel import Candidate, Kernel
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.lowering.unit import StepCandidates
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.network import Network, Unit
+from iossim.ir.network import Network, once_a_network
 
 #: Operands up to the first fraction of a cache (a GPU's L2, that of a CPU's core) are all found there; from the second
 #: on none are.
@@ -103,19 +102,13 @@ def residences(network: Network, profile: DeviceProfile, weights: Weights = Weig
     On devices other than GPUs, whose cores have their own caches, it is that of a kernel alone.
     """
     l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
-    known = _KNOWN.setdefault(network, {})
-    key = l2_bytes if target_of(profile).has_warps else 0.0, weights
-    if key not in known:
-        known[key] = _found(network, *key)
-    return known[key]
+    return _found(network, l2_bytes if target_of(profile).has_warps else 0.0, weights)
 
 
-_KNOWN: WeakKeyDictionary[Network, dict[tuple[float, Weights], tuple[Residence, ...]]] = WeakKeyDictionary()
-
-
+@once_a_network
 def _found(network: Network, l2_bytes: float, weights: Weights) -> tuple[Residence, ...]:
     types = network.graph.types
-    touched = [(_weights(network, unit), (*unit.inputs, *unit.outputs)) for unit in network.units]
+    touched = [(network.constants_of(unit), (*unit.inputs, *unit.outputs)) for unit in network.units]
     weight_bytes = sum(types[name].bytes for name in {name for filters, _ in touched for name in filters})
     arena_bytes = _arena_bytes(network, [values for _, values in touched])
     fits = l2_bytes > 0.0 and weight_bytes + arena_bytes <= _FITS * l2_bytes
@@ -160,8 +153,3 @@ def _arena_bytes(network: Network, touched: Sequence[Sequence[str]]) -> int:
         changes[begin] += size
         changes[ends[name] + 1] -= size
     return max(accumulate(changes))
-
-
-def _weights(network: Network, unit: Unit) -> tuple[str, ...]:
-    read = (name for node in network.unit_nodes(unit) for name in node.inputs)
-    return tuple(dict.fromkeys(name for name in read if name in network.graph.constants))

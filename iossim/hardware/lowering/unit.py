@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
@@ -26,7 +25,7 @@ from iossim.hardware.lowering.target import copy_candidates, step_candidates, ta
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
-from iossim.ir.network import BATCH_VIEW, Network, Unit
+from iossim.ir.network import BATCH_VIEW, Network, Unit, once_a_network
 from iossim.ir.op import Op, Role
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision, TensorType
@@ -73,13 +72,12 @@ def unit_steps(network: Network, unit: Unit) -> list[Step]:
     """The steps of a unit, in execution order; none for one that only views slices of the batch."""
     if unit.kind == BATCH_VIEW:
         return []
-    known = _STEPS.setdefault(network, {})
-    if unit.name not in known:
-        known[unit.name] = list(Fusion(network, network.unit_nodes(unit)).steps())
-    return list(known[unit.name])
+    return list(_unit_steps(network, unit.name))
 
 
-_STEPS: WeakKeyDictionary[Network, dict[str, list[Step]]] = WeakKeyDictionary()
+@once_a_network
+def _unit_steps(network: Network, name: str) -> tuple[Step, ...]:
+    return tuple(Fusion(network, network.unit_nodes(network.unit(name))).steps())
 
 
 def main_kind(network: Network, unit: Unit) -> str:
@@ -91,9 +89,8 @@ def main_kind(network: Network, unit: Unit) -> str:
 
 def unit_bytes(network: Network, unit: Unit) -> int:
     """Compulsory traffic of a unit: each external input once, weights included, and each external output."""
-    graph = network.graph
-    weights = {name for node in network.unit_nodes(unit) for name in node.inputs if name in graph.constants}
-    return sum(graph.types[name].bytes for name in {*unit.inputs, *unit.outputs, *weights})
+    touched = {*unit.inputs, *unit.outputs, *network.constants_of(unit)}
+    return sum(network.graph.types[name].bytes for name in touched)
 
 
 #: A kernel of element-wise ops: its last op, and the value that it computes for another op.

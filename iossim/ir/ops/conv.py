@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, Op, require
+from iossim.ir.op import Array, Op, require, require_windows
 from iossim.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -44,15 +44,8 @@ class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
     """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``."""
 
     def output(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
-        rank = len(self.strides)
-        require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
-        require(len(weight.shape) == rank + 2, f"its weight {weight} does not have {rank} spatial dimensions")
-        require(len(self.pads) == 2 * rank and len(self.dilations) == rank, "attributes of different ranks")
-        require(
-            min(self.strides) > 0 and min(self.dilations) > 0 and min(self.pads) >= 0,
-            f"needs positive strides and dilations, and no negative pads such as {min(self.pads)}",
-        )
-        require(self.groups > 0, "needs at least one group")
+        require_windows(self, len(self.strides), input=x, weight=weight)
+        require(min(self.pads) >= 0, f"needs no negative pads such as {min(self.pads)}")
         require(
             x.shape[1] == weight.shape[1] * self.groups,
             f"its input has {x.shape[1]} channels, its weight takes {weight.shape[1]} in {self.groups} groups",

@@ -11,7 +11,7 @@ import numpy as np
 
 from iossim.base.errors import ModelError
 from iossim.ir.onnx_spelling import OnnxNode
-from iossim.ir.op import Array, require
+from iossim.ir.op import Array, require, require_windows
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.pool import windows
 from iossim.ir.types import TensorType
@@ -31,18 +31,7 @@ class ConvTranspose(
 
     def output(self, x: TensorType, weight: TensorType, bias: TensorType | None = None) -> TensorType:
         rank = len(self.strides)
-        require(
-            len(x.shape) == len(weight.shape) == rank + 2,
-            f"its input {x} and weight {weight} do not have {rank} spatial dimensions",
-        )
-        require(
-            len(self.pads) == 2 * rank and len(self.dilations) == len(self.output_padding) == rank,
-            "attributes of different ranks",
-        )
-        require(
-            min((*self.strides, *self.dilations, self.groups)) > 0 and min(self.output_padding) >= 0,
-            "needs positive strides, dilations and groups",
-        )
+        require_windows(self, rank, [extra + 1 for extra in self.output_padding], input=x, weight=weight)
         require(
             x.shape[1] == weight.shape[0] and x.shape[1] % self.groups == 0,
             f"its input has {x.shape[1]} channels, its weight takes {weight.shape[0]} in {self.groups} groups",
@@ -125,8 +114,7 @@ class ConvBackward(ConvAttributes):
         rank = len(self.strides)
         require(len(sized) == rank, f"needs a size for each of its {rank} spatial dimensions, not {list(sized)}")
         for value in inputs:
-            require(len(value.shape) == rank + 2, f"its input {value} does not have {rank} spatial dimensions")
-        require(self.groups > 0, "needs at least one group")
+            require_windows(self, rank, input=value)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from iossim.base.errors import GraphError
-from iossim.ir.onnx_node import compute, nodes_within
-from iossim.ir.op import Array, Op, is_product, require
+from iossim.ir.onnx_node import compute, is_product, nodes_within
+from iossim.ir.op import Array, Op, require
 from iossim.ir.types import DType, TensorType
 
 _RUN_GRAPHS = ("If", "Loop", "Scan")

@@ -7,10 +7,10 @@ per input after the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from iossim.ir.types import DType, TensorType
 
 @dataclass(frozen=True)
 class UnaryFunction:
-    """``compute`` takes the array, then the parameters, which are ONNX attributes with defaults.
+    """``compute`` takes the array, then the parameters, which are ONNX attributes with defaults; further ``attributes``
+    distinguish functions of one ONNX type, of which the first has those that a node may omit.
 
     ``takes`` is the accepted kind of numbers: any, real (floats, and a quantised graph's bytes), integer, or booleans.
     """
@@ -33,6 +34,7 @@ class UnaryFunction:
     parameters: tuple[tuple[str, float | int], ...] = ()
     takes: str = "real"
     makes_bool: bool = False
+    attributes: tuple[tuple[str, int | str], ...] = ()
 
 
 def _softplus(x: Array) -> Any:
@@ -90,8 +92,8 @@ UNARY: dict[str, UnaryFunction] = {
     "erf": UnaryFunction("Erf", 1, _erf),
     "exp": UnaryFunction("Exp", 1, np.exp),
     "floor": UnaryFunction("Floor", 1, np.floor),
-    "gelu": UnaryFunction("Gelu", 5, _gelu),
-    "gelu_tanh": UnaryFunction("Gelu", 8, _gelu_tanh),
+    "gelu": UnaryFunction("Gelu", 5, _gelu, attributes=(("approximate", "none"),)),
+    "gelu_tanh": UnaryFunction("Gelu", 8, _gelu_tanh, attributes=(("approximate", "tanh"),)),
     "hard_sigmoid": UnaryFunction(
         "HardSigmoid", 4, lambda x, a, b: np.clip(a * x + b, 0, 1), (("alpha", 0.2), ("beta", 0.5))
     ),
@@ -124,15 +126,15 @@ UNARY: dict[str, UnaryFunction] = {
         "ThresholdedRelu", 1, lambda x, alpha: np.where(x > alpha, x, np.zeros_like(x)), (("alpha", 1.0),)
     ),
 }
-_UNARY_BY_ONNX_TYPE = {function.onnx_type: name for name, function in UNARY.items() if name != "gelu_tanh"}
 
 
 @dataclass(frozen=True)
-class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Role.ACTIVATION):
-    """``function(x, *parameters)``, element by element; the functions are in :data:`UNARY`."""
+class _OfTable(Op):
+    """Base of ops that apply a function of a ``table``, by its name, element by element."""
+
+    table: ClassVar[Mapping[str, Any]]
 
     function: str
-    parameters: tuple[float, ...] = ()
 
     @property
     def unit_kind(self) -> str:
@@ -141,6 +143,32 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
     @property
     def operation(self) -> str:
         return self.function
+
+    def completed(self, node: OnnxNode) -> Self:
+        is_narrow = any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs)))
+        node.refuse(is_narrow, f"computes in {node.input_type(0).dtype}")
+        for name, function in self.table.items():
+            same = all(node.attribute(key, value) == value for key, value in function.attributes)
+            if function.onnx_type == node.op_type and same:
+                return replace(self, function=name)
+        raise NotCoveredError(f"{node.op_type} {node.name!r} has attributes that iossim does not know")
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return self._known().onnx_type, dict(self._known().attributes)
+
+    def _known(self) -> Any:
+        require(self.function in self.table, f"has no function {self.function!r}; known: {', '.join(self.table)}")
+        return self.table[self.function]
+
+
+@dataclass(frozen=True)
+class Unary(
+    _OfTable, kind="unary", table=UNARY, onnx_types=" ".join(each.onnx_type for each in UNARY.values()),
+    role=Role.ACTIVATION,
+):  # fmt: skip
+    """``function(x, *parameters)``; the functions are in :data:`UNARY`."""
+
+    parameters: tuple[float, ...] = ()
 
     def output(self, x: TensorType) -> TensorType:
         function = self._known()
@@ -161,26 +189,14 @@ class Unary(Op, kind="unary", onnx_types=" ".join(_UNARY_BY_ONNX_TYPE), role=Rol
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 
     def completed(self, node: OnnxNode) -> Self:
-        name = _UNARY_BY_ONNX_TYPE[node.op_type]
-        if node.op_type == "Gelu" and node.attribute("approximate", "none") == "tanh":
-            name = "gelu_tanh"
-        dtype = node.input_type(0).dtype
-        node.refuse(dtype.is_narrow, f"computes in {dtype}")
-        parameters = tuple(type(usual)(node.attribute(key, usual)) for key, usual in UNARY[name].parameters)
-        return replace(self, function=name, parameters=parameters)
+        found = super().completed(node)
+        usual = found._known().parameters
+        return replace(found, parameters=tuple(type(value)(node.attribute(key, value)) for key, value in usual))
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        function = self._known()
-        attributes: dict[str, Any] = {
-            key: type(usual)(value) for (key, usual), value in zip(function.parameters, self.parameters, strict=True)
-        }
-        if function.onnx_type == "Gelu":
-            attributes["approximate"] = "tanh" if self.function == "gelu_tanh" else "none"
-        return function.onnx_type, attributes
-
-    def _known(self) -> UnaryFunction:
-        require(self.function in UNARY, f"has no function {self.function!r}; known: {', '.join(UNARY)}")
-        return UNARY[self.function]
+        onnx_type, attributes = super().to_onnx()
+        pairs = zip(self._known().parameters, self.parameters, strict=True)
+        return onnx_type, attributes | {key: type(usual)(value) for (key, usual), value in pairs}
 
 
 def _check_numbers(name: str, takes: str, dtype: DType) -> None:
@@ -198,7 +214,7 @@ def _check_numbers(name: str, takes: str, dtype: DType) -> None:
 class NaryFunction:
     """``compute`` takes two arrays; with more (``variadic``) it is applied from left to right.
 
-    ``attributes`` distinguish functions of one ONNX type. Inputs have one element type unless ``mixed``; then the
+    ``attributes`` are as those of a :class:`UnaryFunction`. Inputs have one element type unless ``mixed``; then the
     output has the first one's.
     """
 
@@ -251,18 +267,11 @@ NARY: dict[str, NaryFunction] = {
 
 
 @dataclass(frozen=True)
-class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.values()), role=Role.ELEMENTWISE):
-    """``function`` of all inputs, element by element; the functions are in :data:`NARY`."""
-
-    function: str
-
-    @property
-    def unit_kind(self) -> str:
-        return self.to_onnx()[0]
-
-    @property
-    def operation(self) -> str:
-        return self.function
+class Nary(
+    _OfTable, kind="nary", table=NARY, onnx_types=" ".join(each.onnx_type for each in NARY.values()),
+    role=Role.ELEMENTWISE,
+):  # fmt: skip
+    """``function`` of all inputs; the functions are in :data:`NARY`."""
 
     def output(self, *inputs: TensorType) -> TensorType:
         function = self._known()
@@ -287,23 +296,6 @@ class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in NARY.
                 y = y / y.dtype.type(len(inputs))
         return (y if function.makes_bool else y.astype(inputs[0].dtype, copy=False),)
 
-    def completed(self, node: OnnxNode) -> Self:
-        is_narrow = any(node.input_type(index).dtype.is_narrow for index in range(len(node.inputs)))
-        node.refuse(is_narrow, f"computes in {node.input_type(0).dtype}")
-        for name, function in NARY.items():
-            same = all(node.attribute(key, 0) == value for key, value in function.attributes)
-            if function.onnx_type == node.op_type and same:
-                return replace(self, function=name)
-        raise NotCoveredError(f"{node.op_type} {node.name!r} has attributes that iossim does not know")
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        function = self._known()
-        return function.onnx_type, dict(function.attributes)
-
     def least_opset(self, x: DType) -> int:
         # Before opset 28, the remainder of a floored division was for integers only.
         return 28 if self.function == "mod" and x.is_floating else 1
-
-    def _known(self) -> NaryFunction:
-        require(self.function in NARY, f"has no function {self.function!r}; known: {', '.join(NARY)}")
-        return NARY[self.function]

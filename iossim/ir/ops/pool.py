@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.ir.op import Array, Op, require
+from iossim.ir.op import Array, Op, require, require_windows
 from iossim.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -34,13 +34,7 @@ class _Pool(Op, own_unit_kind="Pool"):
     """Base of poolings over windows."""
 
     def output(self: MaxPool | AveragePool, x: TensorType) -> TensorType:  # type: ignore[misc]
-        rank = len(self.kernel)
-        require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
-        require(
-            len(self.strides) == len(self.dilations) == rank and len(self.pads) == 2 * rank,
-            "has attributes of different ranks",
-        )
-        require(min((*self.kernel, *self.strides, *self.dilations)) > 0, "needs a positive kernel, stride and dilation")
+        require_windows(self, len(self.kernel), self.kernel, input=x)
         require(min(self.pads) >= 0, "needs padding that is not negative")
         spatial = []
         for axis, before, after in _axes(self):

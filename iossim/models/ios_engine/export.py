@@ -111,7 +111,7 @@ class _Writer:
         if stage.strategy is Strategy.MERGE:
             nodes.append(self._merged([self._network.unit_index[name] for name in stage.units]))
             return [[nodes[-1].name]]
-        groups = [[self._unit(self._network.units[self._network.unit_index[name]]) for name in g] for g in stage.groups]
+        groups = [[self._unit(self._network.unit(name)) for name in g] for g in stage.groups]
         nodes += [node for group in groups for node in group]
         return [[node.name for node in group] for group in groups]
 

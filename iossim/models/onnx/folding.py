@@ -25,9 +25,9 @@ from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper
 
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
-from iossim.ir.onnx_node import NONSENSE, canonical, compute, nodes_within, operands
+from iossim.ir.onnx_node import NONSENSE, canonical, compute, nodes_within, onnx_class, operands
 from iossim.ir.onnx_spelling import NotCoveredError, dtype_of_onnx
-from iossim.ir.op import Array, onnx_class
+from iossim.ir.op import Array
 from iossim.ir.ops.foreign import Foreign, recorded_type
 from iossim.ir.ops.quantize import OF_FEW_BITS
 from iossim.ir.types import TensorType

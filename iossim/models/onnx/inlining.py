@@ -20,6 +20,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import graphs_in, nodes_within
 from iossim.ir.op import Array
+from iossim.models.onnx.constants import Known
 from iossim.models.onnx.grouped_products import is_own
 
 #: Limits on the nodes and bytes (names, and tensors in attributes) that functions may add to a model.
@@ -86,9 +87,15 @@ def values_read(nodes: Iterable[NodeProto]) -> Iterator[str]:
         yield from (*node.input, *(value.name for graph in graphs_in(node) for value in graph.output))
 
 
-def taken_branch(node: NodeProto, condition: bool, prefix: str, where: str) -> list[NodeProto]:
-    """The nodes of the branch that an ``If`` takes, as in :func:`unrolled`, then identities that make its outputs."""
-    wanted = "then_branch" if condition else "else_branch"
+def taken_branch(node: NodeProto, known: Known, prefix: str, where: str) -> list[NodeProto]:
+    """The nodes of the branch that an ``If`` of a known condition takes, as in :func:`unrolled`, then identities that
+    make its outputs.
+    """
+    held = [known.constants[name] for name in node.input[:1] if name]
+    size = sum(each.type.elements for each in held)
+    if size != 1:
+        raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
+    wanted = "then_branch" if held[0].load().item() else "else_branch"
     branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
     if branch is None or len(branch.output) != len(node.output):
         raise ModelError(f"{where} has no {wanted} that makes its outputs; the file is damaged")

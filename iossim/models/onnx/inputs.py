@@ -113,9 +113,6 @@ class Rebatching:
         return replace(old, shape=(old.shape[0] // self.before * self.after, *old.shape[1:]))
 
 
-Shape = tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class DeclaredInput:
     """An input as declared in the file: each dimension a size, or a name (``"?"`` if it has none).
@@ -131,6 +128,14 @@ class DeclaredInput:
     def batch(self) -> int | str | None:
         """The leading dimension, if there is known to be one."""
         return self.dimensions[0] if self.dimensions else None
+
+    @property
+    def named(self) -> dict[int, str]:
+        """The names of its open dimensions, by axis."""
+        return {at: each for at, each in enumerate(self.dimensions or ()) if isinstance(each, str) and each != "?"}
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.spelled()}"
 
     def spelled(self) -> str:
         """The shape in the syntax of ``--shape``, with names in place of open sizes."""
@@ -172,19 +177,19 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     free = [value for value in inputs if value.name not in shapes]
     sizes = _named_sizes(inputs, options)
     unbound = [value for value in free if batch is None and _is_unbound(value.batch, sizes)]
-    sizes |= {str(value.batch): 1 for value in unbound if value.batch != "?"}
+    sizes |= {value.named[0]: 1 for value in unbound if 0 in value.named}
     leading = 1 if unbound else batch
-    inner = {size for value in free for size in (value.dimensions or ())[1:] if isinstance(size, str) and size != "?"}
+    inner = {name for value in free for axis, name in value.named.items() if axis}
     lacks = set[str]().union(*map(dimension_names, inner)) - sizes.keys()
-    types = {value.name: _bind(value, path, leading, shapes.get(value.name), sizes, lacks) for value in inputs}
-    listed = ", ".join(f"{value.name} {value.spelled()}" for value in unbound[:2]) + " ..." * (len(unbound) > 2)
-    remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (`batch`).",) if unbound else ()
-    named = {
-        dimension: size
+    types = {
+        value.name: TensorType(shapes[value.name], value.dtype)
+        if value.name in shapes
+        else _bind(value, path, leading, sizes, lacks)
         for value in inputs
-        for dimension, size in zip(value.dimensions or (), types[value.name].shape, strict=False)
-        if isinstance(dimension, str) and dimension != "?"
     }
+    listed = ", ".join(map(str, unbound[:2])) + " ..." * (len(unbound) > 2)
+    remarks = (f"The file leaves the batch open ({listed}); it is taken as 1 (`batch`).",) if unbound else ()
+    named = {name: types[value.name].shape[axis] for value in inputs for axis, name in value.named.items()}
     values = {value.name: options.dimensions[value.name] for value in inputs if value.name in options.dimensions}
     bound = BoundModel(model, types, named, remarks=remarks, values=values)
     batches = {value.batch for value in free if value.batch is not None}
@@ -192,7 +197,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     if batch is None or not fixed or len(fixed) < len(batches) or batch == free[0].batch:
         return bound
     if len(fixed) > 1:
-        listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
+        listed = ", ".join(map(str, free))
         raise OptionError(f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use `shapes` instead")
     changed = types | {
         value.name: TensorType((batch, *types[value.name].shape[1:]), value.dtype) for value in free if value.batch
@@ -237,7 +242,7 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
             )
         if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
             raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
-    open_dimensions = {size for value in inputs for size in value.dimensions or () if isinstance(size, str)} - {"?"}
+    open_dimensions = {name for value in inputs for name in value.named.values()}
     named = open_dimensions.union(*map(dimension_names, open_dimensions))
     # A single truth value or whole number may choose the branch of an `If`, or a size.
     single = (each for each in inputs if each.dimensions is not None and set(each.dimensions) <= {1})
@@ -246,9 +251,8 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
         if name not in named:
             if named:
                 raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
-            shapes = ", ".join(f"{value.name} {value.spelled()}" for value in inputs)
             raise OptionError(
-                f"{path} has no open dimension, so no {name!r}: its inputs are {shapes}; "
+                f"{path} has no open dimension, so no {name!r}: its inputs are {', '.join(map(str, inputs))}; "
                 "export it with that dimension open, or give another batch with `batch`"
             )
         if size < 0:
@@ -260,30 +264,21 @@ def _named_sizes(inputs: Sequence[DeclaredInput], options: LoadOptions) -> dict[
     sizes = dict(options.dimensions)
     for value in inputs:
         given: Sequence[int | None] = options.shapes.get(value.name, (options.batch,))
-        for dimension, size in zip(value.dimensions or (), given, strict=False):
-            if not isinstance(dimension, str) or dimension == "?" or size is None:
-                continue
-            if sizes.setdefault(dimension, size) != size:
+        for axis, dimension in value.named.items():
+            size = given[axis] if axis < len(given) else None
+            if size is not None and sizes.setdefault(dimension, size) != size:
                 raise OptionError(
                     f"dimension {dimension!r} of input {value.name!r} is bound to both {sizes[dimension]} and {size}"
                 )
     for name, size in sizes.items():
-        if (computed := _computed(name, sizes)) not in (None, size):
+        others = {other: known for other, known in sizes.items() if other != name}
+        if (computed := dimension_size(name, others)) not in (None, size):  # by its arithmetic
             raise OptionError(f"dimension {name!r} is bound to {size}, but comes to {computed}; bind its parts only")
     return sizes
 
 
-def _computed(dimension: str, sizes: Mapping[str, int]) -> int | None:
-    """A dimension's value, computed from the other names in its arithmetic; None for a plain name."""
-    return dimension_size(dimension, {name: size for name, size in sizes.items() if name != dimension})
-
-
-def _bind(
-    value: DeclaredInput, path: Path, batch: int | None, shape: Shape | None, sizes: Mapping[str, int], lacks: Set[str]
-) -> TensorType:
+def _bind(value: DeclaredInput, path: Path, batch: int | None, sizes: Mapping[str, int], lacks: Set[str]) -> TensorType:
     """The type of an input; a message has all names that the file ``lacks`` a size of."""
-    if shape is not None:
-        return TensorType(shape, value.dtype)
     if value.dimensions is None:
         raise ModelError(
             f"{path}: input {value.name!r} has no shape; give one with `shapes` {value.name}={value.spelled()}"

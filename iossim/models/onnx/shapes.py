@@ -15,9 +15,8 @@ import onnx
 from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, last_line
-from iossim.ir.onnx_node import captured_values, nodes_within
+from iossim.ir.onnx_node import captured_values, is_product, nodes_within
 from iossim.ir.onnx_spelling import dtype_of_onnx, onnx_code
-from iossim.ir.op import is_product
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, attributes_of, constant_node
 from iossim.models.onnx.file import is_standard
@@ -104,39 +103,33 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
     return known if len(known) == len(dimensions) else None
 
 
-def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
-    """Iterations of a ``Loop`` that multiplies matrices; 0 if unknown or too many, and for other nodes.
+def written_out(node: NodeProto, known: Known, written: int, name: str, where: str) -> list[NodeProto]:
+    """The nodes of all iterations of a ``Loop`` that multiplies matrices, then those that make its outputs; none if the
+    iterations are unknown or too many, and for other nodes.
 
-    ``written`` is the number of nodes in unrolled loops so far: nested loops are unrolled too.
+    ``written`` is the number of nodes in unrolled loops so far: nested loops are unrolled too. ``where`` begins a
+    ModelError.
     """
     body = next((each.g for each in node.attribute if each.name == "body"), None)
     if node.op_type != "Loop" or not is_standard(node.domain) or body is None:
-        return 0
+        return []
     inner = [each.op_type for each in nodes_within(body.node)]
-    if not any(map(is_product, inner)):
-        return 0
-    runs = _runs(node, body, known)
-    if runs is None or written + runs * len(inner) > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
-        return 0
-    return runs
-
-
-def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeProto]:
-    """The nodes of all iterations of a ``Loop``, then those that make its outputs; ``where`` begins a ModelError."""
-    (body,) = (each.g for each in node.attribute if each.name == "body")
+    runs = _runs(node, body, known) if any(map(is_product, inner)) else None
+    if not runs or written + runs * len(inner) > _MOST_NODES or runs * body.ByteSize() > _MOST_BYTES:
+        return []
     nodes: list[NodeProto] = []
 
-    def known(value: object, called: str) -> str:
+    def constant(value: object, called: str) -> str:
         nodes.append(constant_node(called, np.array(value)))
         return called
 
     states = list(node.input[2:])
     collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
-    condition = known(True, f"{name}[]")
+    condition = constant(True, f"{name}[]")
     for run in range(runs):
         prefix = f"{name}[{run}]."
-        inner, made = unrolled(body, [known(run, f"{name}[{run}]"), condition, *states], prefix, where)
-        nodes += inner
+        own, made = unrolled(body, [constant(run, f"{name}[{run}]"), condition, *states], prefix, where)
+        nodes += own
         states, each = list(made[1 : 1 + len(states)]), made[1 + len(states) :]
         for values, value in zip(collected, each, strict=True):
             values.append(value)

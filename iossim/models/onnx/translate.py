@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import onnx
 from onnx import NodeProto
@@ -17,9 +18,9 @@ from onnx import NodeProto
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Names, Node
-from iossim.ir.onnx_node import NONSENSE, nodes_within, operands
+from iossim.ir.onnx_node import NONSENSE, nodes_within, onnx_class, operands
 from iossim.ir.onnx_spelling import NotCoveredError
-from iossim.ir.op import Op, onnx_class
+from iossim.ir.op import Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx import attentions, fused_operators, quantised_operators
@@ -32,7 +33,7 @@ from iossim.models.onnx.grouped_products import DOMAIN, is_own, op_type
 from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
 from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty_parts, without_empty_terms
-from iossim.models.onnx.shapes import runs_to_write_out, written_out
+from iossim.models.onnx.shapes import written_out
 
 #: The domain of ONNX Runtime's own operators.
 RUNTIME_DOMAIN = "com.microsoft"
@@ -52,6 +53,13 @@ class _Reading:
     name: str
     where: str
     of: OperatorSet
+
+
+class _Others(NamedTuple):
+    """Nodes that replace one, in an operator set."""
+
+    nodes: list[NodeProto]
+    opset: int
 
 
 _ROUTING = "Rows are priced as if they were routed evenly: as many for each expert, of as many experts as have a row."
@@ -185,89 +193,67 @@ class _Importer:
 
         Exceptions for invalid operands become a ModelError that names the node.
         """
-        where = f"{self._path}: {node.op_type} {name!r}"
+        at = _Reading(node, name, f"{self._path}: {node.op_type} {name!r}", self._set(node, opset))
         try:
-            self._read_valid(_Reading(node, name, where, self._set(node, opset)))
+            self._read_valid(at)
         except GraphError as error:
-            raise ModelError(f"{where}: {error}") from None
+            raise ModelError(f"{at.where}: {error}") from None
         except NONSENSE as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None
+            raise ModelError(f"{at.where} is not valid: its operands or attributes make no sense ({reason})") from None
 
     def _read_valid(self, at: _Reading) -> None:
-        node, name, where, of = at.node, at.name, at.where, at.of
-        check_numbers(node, where)
+        node, inputs = at.node, operands(at.node)
+        check_numbers(node, at.where)
         is_known = is_standard(node.domain) or is_own(node.domain, node.op_type)
         op_class = onnx_class(op_type(node)) if is_known else None
-        inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only nodes that surely would not are unknown too.
             if op_class is None and not can_fold(node):
-                self._note_unknown(node, name, "it reads what these make")
+                self._note_unknown(node, at.name, "it reads what these make")
             self._leave_out(node)
             return
         for value in inputs:
             if value not in self._types and value not in self._sequences:
-                raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
+                raise ModelError(f"{at.where} reads {value!r}, which nothing before it makes; the file is damaged")
+        known: Sequence[Constant] | None = ()
         try:
-            written = self._written(node, inputs, name, of.opset)
-            inside = self._body(at) if written is None else []
-            if written is not None or inside:
-                self._read_instead(inside or written or [], name, of.opset if inside else OPSET)
-                return
-            known = of.known_outputs(node, where, self._known)
-            if known is None:
-                of.check(node, where)
+            if (others := self._instead(at, inputs)) is not None:
+                self._readers.update(values_read(others.nodes))
+                for index, each in enumerate(others.nodes):
+                    self._read(each, each.name or f"{at.name}.{each.op_type}_{index}", others.opset)
+            elif (known := at.of.known_outputs(node, at.where, self._known)) is None:
+                at.of.check(node, at.where)
                 self._add_op(*self._interpreted(op_class, at), at)
         except NotCoveredError as error:
             chosen = node.op_type == "If" and node.input[0] in self._inputs
             remedy = f"; bind the input that chooses its branch, with `dimensions` {node.input[0]}=1" if chosen else ""
-            reason = str(error).removeprefix(f"{node.op_type} {name!r}").lstrip(": ")
-            self._note_unknown(node, name, f"{reason}{remedy}")
-        else:
-            for value, constant in zip(node.output, known or (), strict=False):
-                self._add_constant(value, constant)
+            reason = str(error).removeprefix(f"{node.op_type} {at.name!r}").lstrip(": ")
+            self._note_unknown(node, at.name, f"{reason}{remedy}")
+        for value, constant in zip(node.output, known or (), strict=False):
+            self._add_constant(value, constant)
 
-    def _written(self, node: NodeProto, inputs: Sequence[str], name: str, opset: int) -> list[NodeProto] | None:
-        """The nodes of operator set :data:`OPSET` that replace a node; None if it stays.
+    def _instead(self, at: _Reading, inputs: Sequence[str]) -> _Others | None:
+        """The nodes that replace a node: those of a body, or that do the same on tensors; None if it stays.
 
         Raises NotCoveredError if that depends on data.
         """
+        node, name, known = at.node, at.name, self._known
         if self._sequences.takes(node, inputs):
-            return self._sequences.taken_apart(node, name, self._known, opset)
+            return _Others(self._sequences.taken_apart(node, name, known, at.of.opset), OPSET)
         bodies = _BODIES.get("" if is_standard(node.domain) else node.domain, {})
-        written = written_by(bodies, node, name, self._known, opset) or without_empty_parts(node, self._known)
-        return written or einsum_written_out(node, name, self._known) or None
-
-    def _body(self, at: _Reading) -> list[NodeProto]:
-        """The nodes of its body that replace a node which runs one; none if it stays."""
-        node, name, where = at.node, at.name, at.where
+        made = written_by(bodies, node, name, known, at.of.opset) or without_empty_parts(node, known)
+        if made := made or einsum_written_out(node, name, known):
+            return _Others(made, OPSET)
         if not runs_graphs(node) or not is_standard(node.domain):
-            return []
+            return None
         if node.op_type == "If" and set(node.input) <= self._constants.keys():
-            return self._taken_branch(node, name, where)
-        if counted := at.of.counted(node, name, where, self._known):
-            return counted
-        runs = runs_to_write_out(node, self._known, self._written_out)
-        instead = written_out(node, runs, name, where) if runs else []
-        self._written_out += len(instead)
-        return instead
-
-    def _taken_branch(self, node: NodeProto, name: str, where: str) -> list[NodeProto]:
-        """The branch of an ``If`` whose condition is known."""
-        given = node.input[0] if node.input else ""
-        size = self._types[given].elements if given else 0
-        if size != 1:
-            raise ModelError(f"{where} has a condition of {size} values; the file is damaged")
-        self._branches += 1
-        condition = bool(self._constants[given].load().item())
-        return taken_branch(node, condition, f"{name}.{self._branches}.", where)
-
-    def _read_instead(self, nodes: list[NodeProto], name: str, opset: int) -> None:
-        """Import the nodes that replace one."""
-        self._readers.update(values_read(nodes))
-        for index, node in enumerate(nodes):
-            self._read(node, node.name or f"{name}.{node.op_type}_{index}", opset)
+            self._branches += 1
+            made = taken_branch(node, known, f"{name}.{self._branches}.", at.where)
+        elif not (made := at.of.counted(node, name, at.where, known)):
+            made = written_out(node, known, self._written_out, name, at.where)
+            self._written_out += len(made)
+        return _Others(made, at.of.opset) if made else None
 
     def _with_weights_outside(self, node: NodeProto, name: str) -> NodeProto:
         """The node with the weights of its subgraphs imported as constants, like all others."""

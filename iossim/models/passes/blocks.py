@@ -160,19 +160,11 @@ def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int
             known |= before.get(other, 0)
         if not readers[unit]:
             continue  # a dead end
-        if all(other in before for other in predecessors) and not _multiplies(network, unit):
+        if all(other in before for other in predecessors) and not network.multiply_adds(network.units[unit]):
             before[unit] = known | 1 << len(before)
         elif all(other in before for other in predecessors):
             trunk &= known  # its descendants have all of its ancestors, too
     return {unit for index, unit in enumerate(before) if not trunk >> index & 1}
-
-
-def _multiplies(network: Network, unit: int) -> bool:
-    graph = network.graph
-    return any(
-        node.op.multiply_adds(graph.input_types(node), graph.output_types(node))
-        for node in network.unit_nodes(network.units[unit])
-    )
 
 
 def _named(network: Network, units: list[int]) -> Block:

@@ -378,7 +378,7 @@ def common_subexpression_elimination(graph: Graph, unequal: frozenset[str] = fro
     outputs = set(graph.outputs)
     for node in graph.nodes:
         inputs = tuple(stands_for.get(name, name) for name in node.inputs)
-        multiplies = node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) > 0
+        multiplies = graph.multiply_adds(node) > 0
         read = [constants[name].type if name in constants and not multiplies else name for name in inputs]
         key = (node.op.signature, *read)
         earlier = alike.setdefault(key, [])

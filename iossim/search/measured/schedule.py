@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log, sqrt
 
 from iossim.base.compile_time import working_s
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, ignore
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
@@ -19,7 +19,7 @@ from iossim.search.measured import Budget
 from iossim.search.measured.company import with_names_of
 from iossim.search.measured.search import DEVIATION, measured_search
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import MeasuredProgress, ignore_measuring
+from iossim.search.scheduler import MeasuredProgress
 
 #: Nine of ten values of a normal distribution, which is the content of a band, lie within this many deviations.
 _NINE_OF_TEN = 1.645
@@ -32,7 +32,7 @@ def schedule_measured(
     name: str,
     options: SearchOptions,
     budget: Budget,
-    progress: MeasuredProgress = ignore_measuring,
+    progress: MeasuredProgress = ignore,
 ) -> Schedule:
     """The schedule that the scheduler of IOS called ``name`` finds at measured prices, within a budget.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from iossim.base.compile_time import working_s
 from iossim.base.compiled import Floats
-from iossim.base.errors import OptionError, ScheduleError
+from iossim.base.errors import OptionError, ScheduleError, ignore
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.schedule.planned_stage import PlannedStage
@@ -26,7 +26,7 @@ from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
 from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import MeasuredProgress, ignore_measuring
+from iossim.search.scheduler import MeasuredProgress
 
 #: Optimism of estimates in standard deviations, step by step.
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
@@ -75,7 +75,7 @@ def measured_search(
     budget: Budget,
     *,
     deviation: float = DEVIATION,
-    progress: MeasuredProgress = ignore_measuring,
+    progress: MeasuredProgress = ignore,
 ) -> MeasuredSolution:
     """The best schedule found of blocks that run one after another, by measurements within ``budget``.
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from iossim.base.compile_time import working_s
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, Progress
 from iossim.cost.capabilities import StreamCostModel, pricing_streams
 from iossim.cost.model import CostModel
 from iossim.execution.lower import lower_schedule
@@ -25,7 +25,7 @@ from iossim.search.anytime import Clock, Steps
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER as NAME
-from iossim.search.scheduler import Progress, schedule
+from iossim.search.scheduler import schedule
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 

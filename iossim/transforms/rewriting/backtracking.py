@@ -70,10 +70,6 @@ class RewriteBudget:
 RewriteProgress = Callable[[int, float], None]
 
 
-def ignore(seen: int, best_us: float) -> None:
-    """Ignore progress."""
-
-
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A network, the steps that lead to it from the first one, and its cost in us, or an upper bound of that."""

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, ignore
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.models.passes.block_parts import units_alone
@@ -37,7 +37,6 @@ from iossim.transforms.rewriting.backtracking import (
     RewriteProgress,
     Search,
     cheaper,
-    ignore,
 )
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network

@@ -23,7 +23,7 @@ from time import perf_counter
 
 from scipy.cluster.hierarchy import DisjointSet
 
-from iossim.base.errors import GraphError
+from iossim.base.errors import GraphError, ignore
 from iossim.ir.network import Network
 from iossim.transforms.choices import GraphCost
 from iossim.transforms.rewriting.application import Target
@@ -34,7 +34,6 @@ from iossim.transforms.rewriting.backtracking import (
     RewriteProgress,
     Search,
     cheaper,
-    ignore,
 )
 from iossim.transforms.rewriting.egraph import EGraph, Origin, operator_prices
 from iossim.transforms.rewriting.extraction import Extraction, extract_cheapest, extract_greedily, extracted_graph

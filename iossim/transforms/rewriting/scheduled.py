@@ -16,20 +16,12 @@ from time import perf_counter
 from typing import Any, Literal, get_args
 
 from iossim.base.display import counted
-from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean, ignore
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.search.ios import STRATEGIES, options_of
 from iossim.transforms.choices import GraphCost, refuse_measuring
-from iossim.transforms.rewriting.backtracking import (
-    ALPHA,
-    Candidate,
-    Found,
-    RewriteBudget,
-    RewriteProgress,
-    cheaper,
-    ignore,
-)
+from iossim.transforms.rewriting.backtracking import ALPHA, Candidate, Found, RewriteBudget, RewriteProgress, cheaper
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.parts import MOST_OPS, search_in_parts
 from iossim.transforms.rewriting.rewritten import with_rewriting

@@ -211,9 +211,7 @@ def unlike_units(network: Network) -> list[int]:
     found = []
     for index, unit in enumerate(network.units):
         nodes = network.unit_nodes(unit)
-        work = [
-            node.op.multiply_adds(network.graph.input_types(node), network.graph.output_types(node)) for node in nodes
-        ]
+        work = [network.graph.multiply_adds(node) for node in nodes]
         if sum(work) <= MOST_MULTIPLY_ADDS and network.signatures[index] not in seen:
             seen.add(network.signatures[index])
             found.append(index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from time import perf_counter
 
+from iossim.base.errors import Progress
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -14,7 +15,6 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import Progress
 
 
 def pairs(

@@ -22,7 +22,6 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
 from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.schedule_file import read_stages
 from iossim.study.points import device_of, network_of, points_of
 from iossim.study.report.layout import Layout, Record, axis_columns, best_of, point_label, points, varying
 from iossim.study.report.plots import Plot, figure_command, figure_of
@@ -83,7 +82,7 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
             profile = device_of(known[number].device)
             if not target_of(profile).has_warps:
                 continue
-            first, second = (read_stages(run.folder / file) for file in (sequential.schedule, best.schedule))
+            first, second = (Schedule.read(run.folder / file) for file in (sequential.schedule, best.schedule))
             if own_prices(second, profile) is None:
                 continue
             # The network that the schedules were made for is rewritten as they say.
