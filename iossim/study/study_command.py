@@ -154,7 +154,6 @@ def run(
     out: Path,
     resume: bool = False,
     workers: int | None = None,
-    scheduler: str | None = None,
     report: bool = True,
     as_json: bool = False,
 ) -> None:
@@ -170,13 +169,7 @@ def run(
     try:
         with progress_bars(quiet=as_json, unit="points", tells_rest=True) as start:
             found = run_study(
-                read,
-                out,
-                workers=workers,
-                address=scheduler,
-                resume=resume,
-                command=["iossim", *sys.argv[1:]],
-                progress=start("study"),
+                read, out, workers=workers, resume=resume, command=["iossim", *sys.argv[1:]], progress=start("study")
             )
     except KeyboardInterrupt:
         typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
