@@ -75,7 +75,7 @@ def total_words(found: MicroBatching) -> str:
         return f"{words}. Each is the fastest under its limit ({worth})."
     words += f". Their workspaces have {size_text(found.workspace_bytes)} together"
     if found.proved:
-        return f"{words}; proved the best under the limit (greedy: {_time_text(found.greedy_us)}; {worth})."
+        return f"{words}; proved the best under the limit ({worth})."
     return f"{words}; {bound} (gap {found.gap:.2%}; {worth})."
 
 
