@@ -5,8 +5,8 @@ them needs. So under a limit only the rows within it count, and of each size onl
 
     T[b] = min over s of  fastest[s] + T[b - s],    T[0] = 0
 
-The undominated configurations are those of all limits: between two workspaces that occur nothing changes, so the
-recursion runs once, over a vector of limits.
+The undominated configurations are those of all limits, and the fastest under a limit is so under every lower one down
+to the workspace that it needs: so the next limit is a byte less than that.
 
 Workspace division (WD): one configuration for each kernel, all their workspaces together under one limit.
 A multiple-choice knapsack problem (Kellerer, Pferschy and Pisinger, *Knapsack Problems*, 2004, chapter 11): of each
@@ -27,7 +27,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from iossim.base.compiled import Integers
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.solvers import solve_integer_program
 from iossim.base.values import TimeUs
@@ -112,7 +112,12 @@ def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tupl
     """
     sizes = set(micro_batch_sizes(policy, batch))
     useful = _undominated(row for row in rows if row.batch in sizes)
-    return undominated(_fastest_under(useful, batch, sorted({row.workspace_bytes for row in useful})))
+    found: list[Configuration] = []
+    limit = max((row.workspace_bytes for row in useful), default=0)
+    while (one := _fastest_within(useful, batch, limit)) is not None:
+        found.append(one)
+        limit = one.workspace_bytes - 1
+    return undominated(found)
 
 
 def undominated(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
@@ -146,41 +151,40 @@ def _undominated(rows: Iterable[BenchmarkRow]) -> list[BenchmarkRow]:
     return kept
 
 
-def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[int]) -> list[Configuration]:
-    """The fastest configuration under each limit, each once; rows as :func:`_undominated` orders them."""
-    caps = np.array(limits, dtype=np.int64)
-    sizes = sorted({row.batch for row in rows})
-    row_of = np.full((len(sizes), len(caps)), -1, dtype=np.int64)
-    for number, row in reversed(list(enumerate(rows))):  # the fastest last, over the slower ones
-        row_of[sizes.index(row.batch), caps >= row.workspace_bytes] = number
-    times = np.array([*(row.time_us for row in rows), np.inf])[row_of]  # [sizes, limits]; -1 is the last: inf
-    total = np.full((batch + 1, len(caps)), np.inf)
-    parts = np.zeros((batch + 1, len(caps)), dtype=np.int64)
-    first = np.full((batch + 1, len(caps)), -1, dtype=np.int64)
-    total[0] = 0.0
-    for images in range(1, batch + 1):
-        fitting = [place for place, size in enumerate(sizes) if size <= images]
-        before = [images - sizes[place] for place in fitting]
-        if not fitting:
-            continue
-        choices = times[fitting] + total[before]
-        counts = parts[before]
-        least = choices.min(axis=0)
-        fewest = np.where(choices == least, counts, batch + 1)[::-1]
-        chosen = len(fewest) - 1 - np.argmin(fewest, axis=0)  # of equals the largest micro-batch
-        columns = np.arange(len(caps))
-        total[images], parts[images] = least, counts[chosen, columns] + 1
-        first[images] = np.where(np.isfinite(least), np.array(fitting)[chosen], -1)
-    found: dict[Configuration, None] = {}
-    for column in np.flatnonzero(np.isfinite(total[batch])).tolist():
-        taken: list[BenchmarkRow] = []
-        left = batch
-        while left:
-            row = rows[row_of[first[left, column], column]]
-            taken.append(row)
-            left -= row.batch
-        found[Configuration.of(taken)] = None
-    return list(found)
+def _fastest_within(rows: Sequence[BenchmarkRow], batch: int, limit_bytes: int) -> Configuration | None:
+    """The fastest configuration within a limit, None where there is none; rows as :func:`_undominated` orders them."""
+    fastest: dict[int, BenchmarkRow] = {}
+    for row in rows:
+        if row.workspace_bytes <= limit_bytes:
+            fastest.setdefault(row.batch, row)
+    sizes = np.array(list(fastest), dtype=np.int64)
+    times_us = np.array([row.time_us for row in fastest.values()])
+    total_us = np.array([0.0, *[np.inf] * batch])
+    parts, first = np.zeros(batch + 1, dtype=np.int64), np.zeros(batch + 1, dtype=np.int64)
+    _divide(sizes, times_us, total_us, parts, first)
+    if not np.isfinite(total_us[batch]):
+        return None
+    taken: list[BenchmarkRow] = []
+    left = batch
+    while left:
+        taken.append(fastest[int(first[left])])
+        left -= taken[-1].batch
+    return Configuration.of(taken)
+
+
+@jit
+def _divide(sizes: Integers, times_us: Floats, total_us: Floats, parts: Integers, first: Integers) -> None:
+    """Fill in ``T``, with the number of micro-batches that reach it, and the first: of equals the fewest and largest."""
+    for images in range(1, len(total_us)):
+        for place in range(len(sizes)):
+            rest = images - sizes[place]
+            if rest < 0:
+                break
+            taken_us = times_us[place] + total_us[rest]
+            if taken_us < total_us[images] or (taken_us == total_us[images] and parts[rest] < parts[images]):
+                total_us[images] = taken_us
+                parts[images] = parts[rest] + 1
+                first[images] = sizes[place]
 
 
 #: Two times that differ by less, relatively, are the same: sums of floats.
