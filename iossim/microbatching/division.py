@@ -174,7 +174,7 @@ def _fastest_within(rows: Sequence[BenchmarkRow], batch: int, limit_bytes: int) 
 
 @jit
 def _divide(sizes: Integers, times_us: Floats, total_us: Floats, parts: Integers, first: Integers) -> None:
-    """Fill in ``T``, with the number of micro-batches that reach it, and the first: of equals the fewest and largest."""
+    """Fill in ``T``, and how many micro-batches reach it, the first of them: of equals the fewest, then the largest."""
     for images in range(1, len(total_us)):
         for place in range(len(sizes)):
             rest = images - sizes[place]
