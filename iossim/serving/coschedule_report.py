@@ -17,11 +17,19 @@ from iossim.serving.union import label_of
 _COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnable", "rail_load", "bad", "good")
 
 
+#: Longer names of models, in letters together, are in the title alone: their columns have numbers.
+_NAMED_LETTERS = 30
+
+
 def ways_table(found: Coschedule) -> Table:
     """One row per way: its makespan, against running one after another, above the bound, and when each model ends.
 
     For a weighted objective, gain and gap are those of the weighted latency.
     """
+    name, titles = found.network.name, {label: label for label in found.labels}
+    if sum(map(len, titles)) > _NAMED_LETTERS:
+        titles = {label: str(number) for number, label in enumerate(found.labels, 1)}
+        name = " + ".join(f"{number} {label}" for label, number in titles.items())
     objective = found.objective
     base_us = objective.value_us(found.baseline.ends_us)
     value_us = {way.name: objective.value_us(way.ends_us) for way in found.ways}
@@ -44,12 +52,11 @@ def ways_table(found: Coschedule) -> Table:
         *([Column("weighted_ms", "weighted", digits=3)] if objective.weights else []),
         Column("gain_x", "gain"),
         Column("above_bound_percent", "gap", digits=1),
-        Column("event_by_event_ms", "event by event", digits=3),
+        Column("event_by_event_ms", "events", digits=3),
         *([Column("in_limits", "in limits")] if objective.limits_us else []),
-        *(Column(f"{label}_ms", label, digits=3) for label in found.labels),
+        *(Column(f"{label}_ms", title, digits=3) for label, title in titles.items()),
     ]
-    title = f"{found.network.name} on {found.device}, {found.engine} engine"
-    return records_table(title, rows, columns)
+    return records_table(f"{name} on {found.device}, {found.engine} engine", rows, columns)
 
 
 def bound_words(found: Coschedule) -> str:
