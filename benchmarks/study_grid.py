@@ -66,7 +66,8 @@ def main() -> None:
                 resume = given.kill_after is not None
                 if resume:
                     _killed(given.kill_after, scenario, folders[-1], address)
-                _run(scenario, folders[-1], given.report, address=address, resume=resume)
+                with _on(address):
+                    _run(scenario, folders[-1], given.report, resume=resume)
 
 
 def _killed(after_s: float, scenario: Scenario, folder: Path, address: str) -> None:
@@ -79,7 +80,8 @@ def _killed(after_s: float, scenario: Scenario, folder: Path, address: str) -> N
 
 
 def _begin(scenario: Scenario, folder: Path, address: str) -> None:
-    run_study(scenario, folder, address=address)
+    with _on(address):
+        run_study(scenario, folder)
 
 
 def _run(scenario: Scenario, folder: Path, report: bool, **options: Any) -> None:
@@ -111,6 +113,16 @@ def _cluster(count: int) -> Iterator[str]:
 
     with LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         yield cluster.scheduler_address
+
+
+@contextmanager
+def _on(address: str) -> Iterator[None]:
+    """Studies inside run on the Dask cluster there."""
+    from distributed import Client
+    from joblib import parallel_config
+
+    with Client(address, set_as_default=False) as client, parallel_config(backend="dask", client=client):
+        yield
 
 
 def _equal(first: Path, second: Path) -> bool:

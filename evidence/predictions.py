@@ -20,7 +20,7 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.measurements.operator_kinds import parse_description
+from iossim.measurements.operator_kinds import read_record
 from iossim.models.load import load
 from iossim.prediction.predict import predict
 
@@ -59,7 +59,8 @@ def _of_device(profile: DeviceProfile) -> Iterator[tuple[Row, float]]:
     reduced = Precision.FP16 if has_precision(profile.compute_capability, Precision.FP16) else Precision.FP32
     for issue, libraries in _CALLED.items():
         precision = Precision.FP32 if issue is Issue.CALLS else reduced
-        operators = [parse_description(text, precision) for text in OPERATORS]
+        named = [(op, dict(size.split("=") for size in sizes)) for op, *sizes in map(str.split, OPERATORS)]
+        operators = [read_record({"op": op, **sizes}, precision) for op, sizes in named]
         for text, found in zip(OPERATORS, predict(operators, profile, libraries, issue), strict=True):
             yield (profile.name, text, f"{issue.value} {precision}"), found.gpu_time_us
     for name in NETWORKS:

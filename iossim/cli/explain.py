@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.base.registry import guest_modules, guest_part
 from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import SCHEDULE, Part, TimelineOutputs, Writer, present, text_file, wrapped
@@ -47,17 +46,13 @@ def explain(
     from iossim import api
     from iossim.cost.create import measures
     from iossim.ir.shown_names import shown_names
-    from iossim.report.explanation import in_full, in_short, overview, rewriting_dot
+    from iossim.report.explanation import in_full, in_short, overview
     from iossim.report.schedule_formats import dot
     from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
 
-    # Files of other commands, such as a plan.json, are explained by these.
-    explainers = (guest_part("command", name, "explain_file") for name in guest_modules("command"))
-    if any(each(Path(target), device, model, all_stages, as_json) for each in explainers if each is not None):
-        return
     outputs = TimelineOutputs(out=out)
     outputs.check_files()
     saved, network = schedule_or_network(target, model, reading, reading.batch)
@@ -91,7 +86,7 @@ def explain(
         files = {"graph.dot": text_file(dot(network, priced))}
         if prices is not None:
             files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
-        return _drawings(files) | ({"rewriting.dot": text_file(rewriting_dot(network.name, steps))} if steps else {})
+        return _drawings(files)
 
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
     document |= {key: value for key, value in found.options.items() if key == "joint"}

@@ -13,7 +13,7 @@ from iossim.base.errors import OptionError
 from iossim.cli.bars import measuring_bar
 from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
 from iossim.cli.options import command, with_flags
-from iossim.cli.outputs import PAGE, ExitCode, TimelineOutputs, present, tell_written, wrapped
+from iossim.cli.outputs import PAGE, ExitCode, TimelineOutputs, notes, present, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import show_schedule
 
@@ -154,7 +154,8 @@ def check(
         "complete": found.complete,
         "holds": holds,
         "checks": [each.to_json() for each in made],
+        "remarks": list(map(with_flags, found.remarks)),
     }
     code = ExitCode.DONE if holds else ExitCode.DOES_NOT_HOLD
-    said = [*map(str, made), *([] if found.complete else [wrapped(INTERRUPTED)])]
+    said = [*map(str, made), *notes(found.remarks), *([] if found.complete else [wrapped(INTERRUPTED)])]
     present(document, said, as_json, complete=found.complete, code=code)

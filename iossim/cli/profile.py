@@ -41,7 +41,7 @@ def profile(
 ) -> None:
     """Measure each unit of MODEL, pairs and stages, except stored ones: an interrupted profile resumes."""
     from iossim.cost.measured.cost_model import MeasuredCostModel
-    from iossim.cost.measured.profiling import ProfileOptions, estimate, profile_parts
+    from iossim.cost.measured.profiling import ProfileOptions, profile_parts
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backends import backend_from
@@ -56,19 +56,17 @@ def profile(
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
-        expected = estimate(prices, parts)
-        to_do = f"{counted(expected.measurements, 'stage')} to measure, about {duration(expected.duration_s)}"
-        to_do = to_do if expected.measurements else "nothing to measure"
-        held = f"; {counted(expected.kept, 'stage')} in {kept.path} already" if expected.kept else ""
-        typer.echo(to_do + held, err=True)
-        with progress_bars(quiet=as_json, unit="stages") as start:
+        batches = [batch for part in parts for batch in part.batches]
+        missing = prices.recall(*batches)
+        stored = counted(sum(map(len, batches)) - missing, "stage")
+        typer.echo(f"{counted(missing, 'stage')} to measure; {stored} in {kept.path} already", err=True)
+        with progress_bars(quiet=as_json, unit="stages", tells_rest=True) as start:
             found = measure(network, prices, parts, start("profile"))
     facts = {
         "model": network.name,
         "batch": network.source.batch,
         **prices.identity.to_json(),
         "store": str(kept.path),
-        "estimate_s": expected.duration_s,
         "remarks": network.remarks,
         **found.to_json(),
     }

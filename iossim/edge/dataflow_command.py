@@ -92,30 +92,14 @@ def explain(
     policy: str = "priority",
     as_json: bool = False,
 ) -> None:
-    """Explain a plan on one edge device, the longest operators first, as 'iossim explain out/plan.json' does."""
+    """Explain a plan on one edge device, the longest operators first; for named ones, price every split."""
+    from iossim.edge.explain import explain_dataflow, explanation_lines, explanation_overview
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
-    _tell_explained(found, operator or [], all_operators, as_json)
-
-
-def explain_file(path: Path, device: str | None, model: str | None, all_operators: bool, as_json: bool) -> bool:
-    """Explain a saved plan for ``iossim explain``; False if the file holds none."""
-    from iossim.edge.planned import is_saved_plan, planned_again
-
-    if not is_saved_plan(path):
-        return False
-    _tell_explained(planned_again(path, device, model), [], all_operators, as_json)
-    return True
-
-
-def _tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
-    """Print why the operators are as they are; for named ones, price every split."""
-    from iossim.edge.explain import explain_dataflow, explanation_lines, explanation_overview
-
-    explained = explain_dataflow(found, operators)
-    ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
-    shown = ordered if all_operators or operators else ordered[:_FEW]
+    explained = explain_dataflow(found, operator or [])
+    ordered = [one for one in explained.by_importance if not operator or one.operator in operator]
+    shown = ordered if all_operators or operator else ordered[:_FEW]
     lines = explanation_overview(explained)
     for one in shown:
         lines += ["", *explanation_lines(one)]
@@ -189,14 +173,15 @@ def _title(network: Network, where: str) -> str:
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.edge import figures as drawn
     from iossim.edge.distributed import Distributed
-    from iossim.edge.planned import distribution_to_json, plan_to_json, saved_plan
+    from iossim.edge.planned import distribution_to_json, plan_to_json
 
     if isinstance(found, Distributed):
         files = {f"plan{index}.json": _compact(plan_to_json(each)) for index, each in enumerate(found.plans)}
         steps = {"steps": distribution_to_json(found.distribution)}
         return files | {"distribution.json": _compact(found.to_json() | steps)}
+    *_, (plan, _) = found.runs.values()
     files = {
-        "plan.json": _compact(saved_plan(found)),
+        "plan.json": _compact(plan_to_json(plan)),
         "dataflow.json": json_file(found.to_json()),
         "trace.json": text_file(drawn.dataflow_trace(found, title)),
     }

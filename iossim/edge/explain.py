@@ -17,7 +17,7 @@ from rich.table import Table
 
 from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, described_table
 from iossim.edge.distributed import Distributed
 from iossim.edge.optimize import SplitSearch
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, step_load, unit_work
@@ -217,20 +217,18 @@ _KIB = 1 << 10
 
 def dataflow_table(found: Dataflow) -> Table:
     """One row per operator: its split, the consumer that it is laid out for, what it moves, and its three times."""
-    rows: list[dict[str, Cell]] = []
-    for row in found.operators:
-        rows.append({**asdict(row), "linked": row.layout, "moved_kib": row.moved_bytes / _KIB})
-        if row.slices == 1:
-            del rows[-1]["slices"]
-    columns = [
-        Column("operator", shortens=True),
-        Column("partition", shortens=True),
-        Column("slices"),
-        Column("linked", shortens=True),
-        Column("moved_kib", digits=0),
-        *(Column(f"{variant}_us", digits=1) for variant in Variant),
+    rows: list[dict[str, Cell]] = [
+        {
+            "operator": row.operator,
+            "partition": row.partition,
+            **({"slices": row.slices} if row.slices > 1 else {}),
+            "linked": row.layout,
+            "moved_kib": row.moved_bytes / _KIB,
+            **{name: getattr(row, name) for name in (f"{variant}_us" for variant in Variant)},
+        }
+        for row in found.operators
     ]
-    return records_table("", rows, columns)
+    return described_table(__package__, "dataflow", "", rows)
 
 
 def dataflow_words(found: Dataflow) -> str:
@@ -274,16 +272,13 @@ def distribution_table(found: Distributed) -> Table:
     """One row per operator: its division, what is sent for it, how much of that is waited for, and the slowest device's
     time.
     """
-    rows = [{**asdict(row), "sent_kib": row.sent_bytes / _KIB} for row in found.rows]
-    columns = [
-        Column("operator", shortens=True),
-        Column("mode", "divided by"),
-        Column("sent_kib", digits=0),
-        Column("exchange_us", "sending", 1),
-        Column("waited_us", "waiting", 1),
-        Column("compute_us", "computing", 1),
+    times = ("exchange_us", "waited_us", "compute_us")
+    rows: list[dict[str, Cell]] = [
+        {"operator": row.operator, "mode": row.mode, "sent_kib": row.sent_bytes / _KIB}
+        | {name: getattr(row, name) for name in times}
+        for row in found.rows
     ]
-    return records_table("", rows, columns)
+    return described_table(__package__, "distribution", "", rows)
 
 
 def distribution_words(found: Distributed) -> str:

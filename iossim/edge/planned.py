@@ -12,12 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import from_json
-
-from iossim.base.errors import PlanError, StartProgress, public, silent
-from iossim.base.user_files import read_text
-from iossim.base.values import first_problem
+from iossim.base.errors import StartProgress, public, silent
 from iossim.edge.capacity import check, uses
 from iossim.edge.distribution import Distribution, Exchange
 from iossim.edge.optimize import SplitSearch, plan
@@ -28,8 +23,6 @@ from iossim.edge.splitting import partition_words
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.network import Network
-from iossim.models.load import load_source
-from iossim.schedule.schedule import ModelReference
 from iossim.tasks.requests import network_of
 
 
@@ -283,46 +276,3 @@ def _transfer(each: Transfer) -> dict[str, Any]:
     if each.bytes != each.size:
         told["moved_bytes"] = each.bytes
     return told if each.streamed else told | {"waits": True}
-
-
-_REMEDY = "give a plan.json that 'iossim dataflow optimize' wrote"
-
-
-def saved_plan(found: Dataflow) -> dict[str, Any]:
-    """JSON of a network's plans: the last of them in full, and its inputs."""
-    *_, (plan, _) = found.runs.values()
-    source = plan.network.source
-    made_of = ModelReference(model=source.model, batch=source.batch, options=dict(source.options))
-    told = {"policy": found.policy, "in_parts": found.parts is not None, "source": made_of.model_dump(mode="json")}
-    return {**plan_to_json(plan), **told}
-
-
-def is_saved_plan(path: Path) -> bool:
-    """True if a file holds a plan of dataflow; errors in other files are left to their readers."""
-    try:
-        document = from_json(path.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(document, dict) and {"variant", "buffers"} <= document.keys()
-
-
-def planned_again(path: Path, device: str | None = None, model: str | None = None) -> Dataflow:
-    """Inputs of a saved plan, planned again; ``device`` is another one, or the path of its profile, ``model`` the
-    current path of the model. Raises PlanError if the file lacks information, or the model has changed.
-    """
-    document = from_json(read_text(path, "plan", _REMEDY, PlanError))
-    try:
-        reference = ModelReference.model_validate(document["source"]).found_from(path)
-        policy, name, graph = (str(document[key]) for key in ("policy", "device", "graph"))
-    except KeyError as error:
-        raise PlanError(f"plan {path} has no field {error.args[0]!r}; {_REMEDY}, of one device") from None
-    except ValidationError as error:
-        raise PlanError(f"plan {path} is not valid: {first_problem(error)}; {_REMEDY}") from None
-    if document.get("in_parts"):
-        raise PlanError(
-            f"plan {path} has branches on parts of the units, and explain covers all units; leave out `parts`"
-        )
-    network = load_source(reference.to_source(model))
-    if network.graph.hash != graph:
-        raise PlanError(f"plan {path} is of another model than {reference.model} is now; write it again")
-    return dataflow(network, device or name, policy)

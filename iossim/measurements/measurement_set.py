@@ -22,10 +22,6 @@ and a line for each stage of concurrent groups, one stream per group::
     {"stage": [[{"op": "conv", ...}, {"op": "relu", "rows": 64, "cols": 784}], [{"op": "conv", ...}]],
      "latency_us": 61.0, "serial_us": 80.4}
 
-The same as CSV (``.csv``): the header as comment lines ``# key: value``, the schema first, the values JSON; then a
-table with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage`` is
-text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
-
 Rows that cannot be of their device are dropped and noted; a file with more than a tenth of them, or too few rows, is
 refused.
 """
@@ -48,7 +44,6 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
 from iossim.measurements.formats import Format, formats
-from iossim.measurements.formats.csv_table import to_csv
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measured_networks import measured_network_files
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet, Operator, unusable
@@ -222,9 +217,10 @@ def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSe
 
 
 def write_measurements(measured: MeasurementSet, path: Path) -> None:
-    """Write a set as CSV if the path ends in ``.csv``, else as JSON lines; completely or not at all."""
-    made = to_csv(measured) if Path(path).suffix == ".csv" else to_json_lines(measured)
-    write_atomically(Path(path), made, "measurements", MeasurementError)
+    """Write a set as JSON lines, completely or not at all; raises MeasurementError for a path of a table."""
+    if Path(path).suffix == ".csv":
+        raise unusable(path, "a set is written as JSON lines; name it .jsonl")
+    write_atomically(Path(path), to_json_lines(measured), "measurements", MeasurementError)
 
 
 _SUFFIXES = (".csv", ".jsonl", ".json", ".csv.gz", ".jsonl.gz", ".json.gz")

@@ -138,21 +138,3 @@ def record_of(operator: Operator) -> dict[str, int | str]:
     return {"op": operator.kind} | {
         name: columns[name].write(size) for name, size in sizes.items() if size != columns[name].default
     }
-
-
-def describe(operator: Operator) -> str:
-    """The record as one line of text: ``conv batch=1 in_channels=3 ...``; the name of NVTX ranges."""
-    record = record_of(operator)
-    return " ".join((str(record.pop("op")), *(f"{name}={value}" for name, value in record.items())))
-
-
-def parse_description(text: str, precision: Precision = Precision.FP32) -> Operator:
-    """Inverse of :func:`describe`, in any order and with any spelling of the columns; raises RecordError."""
-    words = text.split()
-    record: dict[str, Any] = {"op": words[0] if words else ""}
-    for word in words[1:]:
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise RecordError(f"{word!r} is not NAME=SIZE", name)
-        record[name] = value
-    return read_record(record, precision)

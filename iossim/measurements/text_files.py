@@ -19,7 +19,7 @@ from iossim.base.user_files import LARGEST, NumberError, read_number, read_text
 from iossim.base.values import LONGEST_US
 from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementError, StageMeasurement, unusable
-from iossim.measurements.operator_kinds import OperatorReader, parse_description, read_record
+from iossim.measurements.operator_kinds import OperatorReader, read_record
 from iossim.measurements.other_exports import binary_export
 
 #: Fraction of rows that may be dropped before the whole file is refused.
@@ -171,21 +171,16 @@ class RowReader:
         return Measurement(self._operator(cells), **{name: read(cells, name) for name, read in MEASUREMENT.items()})
 
     def stage(self, cells: Row) -> StageMeasurement:
-        """The stage in a row: lists of records, or text with ``|`` and ``;``; raises RowError or RecordError."""
+        """The stage in a row, lists of records; raises RowError or RecordError."""
         groups, precision = cells["stage"], self._operator.precision_of(cells)
-        if isinstance(groups, str):
-            texts = [group.split(";") for group in groups.split("|")]
-            operators = [[parse_description(text, precision) for text in group] for group in texts]
-        elif isinstance(groups, list) and all(isinstance(group, list) for group in groups):
-            if not all(isinstance(record, dict) for group in groups for record in group):
-                raise RowError("stage is not lists of operators")
-            operators = [[read_record(record, precision) for record in group] for group in groups]
-        else:
+        if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
             raise RowError("stage is not lists of operators")
-        if not operators or not all(operators):
+        if not all(isinstance(record, dict) for group in groups for record in group):
+            raise RowError("stage is not lists of operators")
+        if not groups or not all(groups):
             raise RowError("a group of the stage is empty")
-        groups = tuple(map(tuple, operators))
-        return StageMeasurement(groups, **{name: read(cells, name) for name, read in STAGE.items()})
+        operators = tuple(tuple(read_record(record, precision) for record in group) for group in groups)
+        return StageMeasurement(operators, **{name: read(cells, name) for name, read in STAGE.items()})
 
 
 def read_file(path: Path) -> str:
@@ -215,9 +210,8 @@ class CsvError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: its ``# key: value`` lines, its columns, its rows. Uneven rows are dropped into ``sieve``."""
+    """A CSV file: its columns, and its rows. Uneven rows are dropped into ``sieve``."""
 
-    preamble: dict[str, str]
     columns: tuple[str, ...]
     rows: list[NumberedRow]
     sieve: Sieve
@@ -226,7 +220,7 @@ class Table:
 def parse_table(text: str, path: Path) -> Table:
     """The table of CSV text; raises MeasurementError if it ends in the middle of a row."""
     try:
-        preamble, columns, lines = _read_csv(text, strict=False)
+        columns, lines = _read_csv(text, strict=False)
     except CsvError as error:
         raise unusable(path, f"line {error.line} {error.reason}; {error.remedy}") from None
     sieve = Sieve(path)
@@ -244,7 +238,7 @@ def parse_table(text: str, path: Path) -> Table:
         cut = "the file does not end with an end of line, so its last row may be cut short"
         sieve.total += 1
         sieve.drop(line, cut if is_cut else f"the row has not the {len(columns)} cells of the header")
-    return Table(preamble, columns, rows, sieve)
+    return Table(columns, rows, sieve)
 
 
 @dataclass(frozen=True)
@@ -259,7 +253,7 @@ def csv_rows(text: str) -> CsvRows:
     """The rows of a table; raises CsvError if there is no header or no row, for a repeated column, and
     for a line whose number of cells differs from the header's.
     """
-    _, columns, lines = _read_csv(text, strict=True)
+    columns, lines = _read_csv(text, strict=True)
     if not columns:
         raise CsvError("is empty", "give a header line and a row for each")
     for line, cells in lines:
@@ -270,16 +264,14 @@ def csv_rows(text: str) -> CsvRows:
     return CsvRows(columns, tuple(NumberedRow(line, dict(zip(columns, cells, strict=True))) for line, cells in lines))
 
 
-def _read_csv(text: str, *, strict: bool) -> tuple[dict[str, str], tuple[str, ...], list[tuple[int, list[str]]]]:
-    """The ``# key: value`` lines before the header, the columns, and each row that is not empty, with its line.
+def _read_csv(text: str, *, strict: bool) -> tuple[tuple[str, ...], list[tuple[int, list[str]]]]:
+    """The columns, and each row that is not empty, with its line.
 
     Raises CsvError for text that is not CSV or has another separator, and for a repeated column.
     """
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     begins = (index for index, line in enumerate(lines) if line.strip() and not line.startswith("#"))
     first = next(begins, len(lines))
-    keyed = (line.lstrip("#").partition(":") for line in lines[:first])
-    preamble = {key.strip(): value.strip() for key, colon, value in keyed if colon}
     reader = csv.reader(io.StringIO("".join(lines[first:]), newline=""), strict=strict)
     rows: list[tuple[int, list[str]]] = []
     try:
@@ -297,4 +289,4 @@ def _read_csv(text: str, *, strict: bool) -> tuple[dict[str, str], tuple[str, ..
     repeated = next((name for index, name in enumerate(columns) if name and name in columns[:index]), None)
     if repeated is not None:
         raise CsvError(f"column {repeated!r} is there twice", "remove one", first + 1)
-    return preamble, columns, rows
+    return columns, rows

@@ -172,21 +172,20 @@ def benchmarks(
     network: Network, cost_model: CostModel, policy: str = "all", training: bool = False, progress: Progress = ignore
 ) -> Benchmarks:
     """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no
-    algorithms. ``progress`` is told of the distinct kernels that are benchmarked, and how many there are.
+    algorithms. ``progress`` is told of the sizes of micro-batches that are benchmarked, of all distinct kernels.
     """
     kernels = convolution_kernels(network, training)
     if not kernels:
         raise OptionError(f"{network.name!r} has no convolution whose batch could be divided; give another model")
-    distinct = list(dict.fromkeys(kernels.values()))
-    known: dict[ConvKernel, tuple[BenchmarkRow, ...]] = {}
-    progress(0, len(distinct))
-    for done, kernel in enumerate(distinct):
-        sizes = micro_batch_sizes(policy, kernel.batch)
-        known[kernel] = tuple(row for size in sizes for row in _rows(kernel.of_batch(size), cost_model))
-        progress(done + 1, len(distinct))
+    known: dict[ConvKernel, list[BenchmarkRow]] = {kernel: [] for kernel in kernels.values()}
+    wanted = [(kernel, size) for kernel in known for size in micro_batch_sizes(policy, kernel.batch)]
+    progress(0, len(wanted))
+    for done, (kernel, size) in enumerate(wanted, 1):
+        known[kernel] += _rows(kernel.of_batch(size), cost_model)
+        progress(done, len(wanted))
     return Benchmarks(
         {name: kernel.batch for name, kernel in kernels.items()},
-        {name: known[kernel] for name, kernel in kernels.items()},
+        {name: tuple(known[kernel]) for name, kernel in kernels.items()},
         policy,
     )
 

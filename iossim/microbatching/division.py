@@ -5,19 +5,14 @@ them needs. So under a limit only the rows within it count, and of each size onl
 
     T[b] = min over s of  fastest[s] + T[b - s],    T[0] = 0
 
-The undominated configurations are those of all limits: between two workspaces that occur nothing changes, so the
-recursion runs once, over a vector of limits.
+The undominated configurations are those of all limits, and the fastest under a limit is so under every lower one down
+to the workspace that it needs: so the next limit is a byte less than that.
 
 Workspace division (WD): one configuration for each kernel, all their workspaces together under one limit.
 A multiple-choice knapsack problem (Kellerer, Pferschy and Pisinger, *Knapsack Problems*, 2004, chapter 11): of each
-kernel's front exactly one configuration, the least sum of times, the sum of workspaces within the limit. Its linear
-relaxation is solved by greed over the convex hulls of the fronts (Dyer, 1984; Zemel, 1984): from the least workspaces
-on, the step that saves most time for a byte comes next, until one no longer fits. That step's rate is the best
-Lagrange multiplier, and the relaxation a lower bound; what fits besides makes the greedy solution, an upper bound. A
-configuration whose reduced cost exceeds the difference of the two is in no better solution. The rest is a small 0-1
-program, which HiGHS solves.
-
-Kernels of equal fronts are interchangeable: the program says how many of them have each configuration.
+kernel's front exactly one configuration, the least sum of times, the sum of workspaces within the limit. HiGHS solves
+it as an integer program. Kernels of equal fronts are interchangeable: the program says how many of them have each
+configuration.
 """
 
 from __future__ import annotations
@@ -26,14 +21,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import fsum
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from iossim.base.compiled import Integers
+from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.solvers import solve_integer_program
 from iossim.base.values import TimeUs
@@ -118,7 +112,12 @@ def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tupl
     """
     sizes = set(micro_batch_sizes(policy, batch))
     useful = _undominated(row for row in rows if row.batch in sizes)
-    return undominated(_fastest_under(useful, batch, sorted({row.workspace_bytes for row in useful})))
+    found: list[Configuration] = []
+    limit = max((row.workspace_bytes for row in useful), default=0)
+    while (one := _fastest_within(useful, batch, limit)) is not None:
+        found.append(one)
+        limit = one.workspace_bytes - 1
+    return undominated(found)
 
 
 def undominated(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
@@ -152,41 +151,40 @@ def _undominated(rows: Iterable[BenchmarkRow]) -> list[BenchmarkRow]:
     return kept
 
 
-def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[int]) -> list[Configuration]:
-    """The fastest configuration under each limit, each once; rows as :func:`_undominated` orders them."""
-    caps = np.array(limits, dtype=np.int64)
-    sizes = sorted({row.batch for row in rows})
-    row_of = np.full((len(sizes), len(caps)), -1, dtype=np.int64)
-    for number, row in reversed(list(enumerate(rows))):  # the fastest last, over the slower ones
-        row_of[sizes.index(row.batch), caps >= row.workspace_bytes] = number
-    times = np.array([*(row.time_us for row in rows), np.inf])[row_of]  # [sizes, limits]; -1 is the last: inf
-    total = np.full((batch + 1, len(caps)), np.inf)
-    parts = np.zeros((batch + 1, len(caps)), dtype=np.int64)
-    first = np.full((batch + 1, len(caps)), -1, dtype=np.int64)
-    total[0] = 0.0
-    for images in range(1, batch + 1):
-        fitting = [place for place, size in enumerate(sizes) if size <= images]
-        before = [images - sizes[place] for place in fitting]
-        if not fitting:
-            continue
-        choices = times[fitting] + total[before]
-        counts = parts[before]
-        least = choices.min(axis=0)
-        fewest = np.where(choices == least, counts, batch + 1)[::-1]
-        chosen = len(fewest) - 1 - np.argmin(fewest, axis=0)  # of equals the largest micro-batch
-        columns = np.arange(len(caps))
-        total[images], parts[images] = least, counts[chosen, columns] + 1
-        first[images] = np.where(np.isfinite(least), np.array(fitting)[chosen], -1)
-    found: dict[Configuration, None] = {}
-    for column in np.flatnonzero(np.isfinite(total[batch])).tolist():
-        taken: list[BenchmarkRow] = []
-        left = batch
-        while left:
-            row = rows[row_of[first[left, column], column]]
-            taken.append(row)
-            left -= row.batch
-        found[Configuration.of(taken)] = None
-    return list(found)
+def _fastest_within(rows: Sequence[BenchmarkRow], batch: int, limit_bytes: int) -> Configuration | None:
+    """The fastest configuration within a limit, None where there is none; rows as :func:`_undominated` orders them."""
+    fastest: dict[int, BenchmarkRow] = {}
+    for row in rows:
+        if row.workspace_bytes <= limit_bytes:
+            fastest.setdefault(row.batch, row)
+    sizes = np.array(list(fastest), dtype=np.int64)
+    times_us = np.array([row.time_us for row in fastest.values()])
+    total_us = np.array([0.0, *[np.inf] * batch])
+    parts, first = np.zeros(batch + 1, dtype=np.int64), np.zeros(batch + 1, dtype=np.int64)
+    _divide(sizes, times_us, total_us, parts, first)
+    if not np.isfinite(total_us[batch]):
+        return None
+    taken: list[BenchmarkRow] = []
+    left = batch
+    while left:
+        taken.append(fastest[int(first[left])])
+        left -= taken[-1].batch
+    return Configuration.of(taken)
+
+
+@jit
+def _divide(sizes: Integers, times_us: Floats, total_us: Floats, parts: Integers, first: Integers) -> None:
+    """Fill in ``T``, and how many micro-batches reach it, the first of them: of equals the fewest, then the largest."""
+    for images in range(1, len(total_us)):
+        for place in range(len(sizes)):
+            rest = images - sizes[place]
+            if rest < 0:
+                break
+            taken_us = times_us[place] + total_us[rest]
+            if taken_us < total_us[images] or (taken_us == total_us[images] and parts[rest] < parts[images]):
+                total_us[images] = taken_us
+                parts[images] = parts[rest] + 1
+                first[images] = sizes[place]
 
 
 #: Two times that differ by less, relatively, are the same: sums of floats.
@@ -201,13 +199,12 @@ SECONDS = 60.0
 class Division:
     """The configuration of each kernel, by its name of any type; where it is ``proved``, this division is the best.
 
-    No division takes less than ``bound_us``; inf where each kernel has its best anyway. ``greedy_us`` is what the
-    greedy solution takes, and ``arena_bytes`` the arena in which activations share the limit, if they do.
+    No division takes less than ``bound_us``; inf where each kernel has its best anyway. ``arena_bytes`` is the arena in
+    which activations share the limit, if they do.
     """
 
     chosen: Mapping[Any, Configuration]
     bound_us: float = math.inf
-    greedy_us: float = math.inf
     arena_bytes: int | None = None
 
     @property
@@ -247,123 +244,45 @@ def divide(fronts: Mapping[Any, Sequence[Configuration]], limit_bytes: int) -> D
     alike: dict[tuple[Configuration, ...], list[Any]] = {}
     for kernel, front in fronts.items():
         alike.setdefault(tuple(front), []).append(kernel)
-    classes, members = list(alike), list(alike.values())
-    counts = [len(kernels) for kernels in members]
-    greedy = _greedily(classes, counts, limit_bytes)
-    taken, bound_us = greedy.taken, greedy.relaxed_us
-    if greedy.time_us - bound_us > SAME * greedy.time_us:
-        exact = _program(classes, counts, limit_bytes, greedy)
-        if exact is not None:
-            taken, bound_us = exact
+    taken, bound_us = _program(list(alike), list(map(len, alike.values())), limit_bytes)
     chosen: dict[Any, Configuration] = {}
-    for front, kernels, numbers in zip(classes, members, taken, strict=True):
-        expanded = [place for place, number in enumerate(numbers) for _ in range(number)]
-        chosen.update({kernel: front[place] for kernel, place in zip(kernels, expanded, strict=True)})
-    return Division({kernel: chosen[kernel] for kernel in fronts}, bound_us, greedy.time_us)
-
-
-@dataclass(frozen=True)
-class _Greedy:
-    """``taken[c][i]``: kernels of class ``c`` with configuration ``i``; ``rate`` is the multiplier, us/byte."""
-
-    taken: list[list[int]]
-    time_us: float
-    relaxed_us: float
-    rate: float
-
-
-def _greedily(classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int) -> _Greedy:
-    """The linear relaxation, and what of it is whole, with what still fits besides."""
-    taken = [[0] * len(front) for front in classes]
-    for numbers, count in zip(taken, counts, strict=True):
-        numbers[-1] = count
-    left = limit_bytes - sum(front[-1].workspace_bytes * count for front, count in zip(classes, counts, strict=True))
-    time_us = fsum(front[-1].time_us * count for front, count in zip(classes, counts, strict=True))
-    steps = [
-        (-_rate(front, low, high), place, -low, high)
-        for place, front in enumerate(classes)
-        for low, high in _hull(front)
-    ]
-    relaxed_us, rate, is_full = time_us, 0.0, False
-    for slope, place, minus_low, high in sorted(steps):
-        front, low = classes[place], -minus_low
-        more = front[high].workspace_bytes - front[low].workspace_bytes
-        saved_us = front[low].time_us - front[high].time_us
-        whole = min(counts[place], left // more)
-        if not is_full and whole < counts[place]:
-            is_full, rate = True, -slope
-            relaxed_us -= whole * saved_us + (left - whole * more) / more * saved_us
-        elif not is_full:
-            relaxed_us -= whole * saved_us
-        movable = min(taken[place][low], left // more)
-        taken[place][low] -= movable
-        taken[place][high] += movable
-        left -= movable * more
-    time_us = fsum(
-        number * one.time_us
-        for front, numbers in zip(classes, taken, strict=True)
-        for one, number in zip(front, numbers, strict=True)
-    )
-    return _Greedy(taken, time_us, relaxed_us, rate)
-
-
-def _hull(front: Sequence[Configuration]) -> list[tuple[int, int]]:
-    """The steps of the lower convex hull of time over workspace, as places in the front, least workspace first."""
-    hull: list[int] = []
-    for place in range(len(front) - 1, -1, -1):
-        while len(hull) > 1 and _rate(front, hull[-2], hull[-1]) <= _rate(front, hull[-1], place):
-            hull.pop()
-        hull.append(place)
-    return list(pairwise(hull))
-
-
-def _rate(front: Sequence[Configuration], low: int, high: int) -> float:
-    """Time saved for each byte more."""
-    more = front[high].workspace_bytes - front[low].workspace_bytes
-    return (front[low].time_us - front[high].time_us) / more
+    for (front, kernels), numbers in zip(alike.items(), taken, strict=True):
+        expanded = (one for one, number in zip(front, numbers, strict=True) for _ in range(number))
+        chosen |= dict(zip(kernels, expanded, strict=True))
+    return Division({kernel: chosen[kernel] for kernel in fronts}, bound_us)
 
 
 def _program(
-    classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int, greedy: _Greedy
-) -> tuple[list[list[int]], float] | None:
-    """The best numbers and a lower bound, by HiGHS; None where it found nothing in time."""
+    classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int
+) -> tuple[list[list[int]], float]:
+    """How many kernels of each class have each configuration, and a lower bound, by HiGHS; of a class's kernels all
+    the least workspace where it found nothing in time.
+    """
     from scipy.optimize import Bounds, LinearConstraint
     from scipy.sparse import csr_array
 
-    slack_us = greedy.time_us - greedy.relaxed_us
-    kept: list[tuple[int, int]] = []
-    for place, front in enumerate(classes):
-        costs = np.array([one.time_us + greedy.rate * one.workspace_bytes for one in front])
-        reduced = costs - costs.min()
-        kept += [(place, index) for index in np.flatnonzero(reduced <= slack_us * (1 + 1e-6) + SAME).tolist()]
-    configurations = [classes[place][index] for place, index in kept]
+    configurations = [one for front in classes for one in front]
     times = np.array([one.time_us for one in configurations])
     workspaces = np.array([one.workspace_bytes for one in configurations], dtype=np.float64)
-    columns = np.arange(len(kept))
-    rows = np.array([place for place, _ in kept])
-    one_each = csr_array((np.ones(len(kept)), (rows, columns)), shape=(len(classes), len(kept)))
-    scale = max(1.0, float(workspaces.max()) / _LARGEST)
-    upper = np.array([counts[place] for place, _ in kept], dtype=np.float64)
+    rows = np.repeat(np.arange(len(classes)), list(map(len, classes)))
+    columns, ones = np.arange(len(rows)), np.ones(len(rows))
+    one_each = csr_array((ones, (rows, columns)), shape=(len(classes), len(rows)))
+    scale = max(1.0, float(workspaces.max(initial=0.0)) / _LARGEST)
     result = solve_integer_program(
         times,
-        integrality=np.ones(len(kept)),
-        bounds=Bounds(0.0, upper),
+        integrality=ones,
+        bounds=Bounds(0.0, np.array(counts, dtype=np.float64)[rows]),
         constraints=[
             LinearConstraint(one_each, counts, counts),
             LinearConstraint(csr_array(workspaces[None, :] / scale), -np.inf, limit_bytes / scale),
         ],
         options={"mip_rel_gap": 0.0, "time_limit": SECONDS},
     )
-    bound_us = max(greedy.relaxed_us, result.mip_dual_bound if result.mip_dual_bound is not None else -np.inf)
-    if result.x is None:
-        return greedy.taken, bound_us
-    numbers: Integers = np.rint(result.x).astype(np.int64)
-    used = sum(int(number) * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True))
-    time_us = fsum(number * one.time_us for number, one in zip(numbers.tolist(), configurations, strict=True))
-    # The solver's tolerance let a byte slip, or it was stopped early.
-    if used > limit_bytes or time_us > greedy.time_us:
-        return greedy.taken, bound_us
-    taken = [[0] * len(front) for front in classes]
-    for (place, index), number in zip(kept, numbers.tolist(), strict=True):
-        taken[place][index] = number
-    return taken, bound_us
+    bound_us = -np.inf if result.mip_dual_bound is None else float(result.mip_dual_bound)
+    numbers: Integers = np.zeros(len(rows), dtype=np.int64) if result.x is None else np.rint(result.x).astype(np.int64)
+    ends = np.cumsum(list(map(len, classes)))
+    used = sum(number * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True))
+    if result.x is None or used > limit_bytes:  # or the solver's tolerance let a byte slip
+        numbers[:] = 0
+        numbers[ends - 1] = counts
+    return [own.tolist() for own in np.split(numbers, ends[:-1])], bound_us

@@ -73,7 +73,7 @@ def microbatch(
         training = out is not None and direction == "training"
         network = load(model, batch=batch, dtype=dtype, training=training)
         prices = api.cost_model(cost_model, device, network.precision, engine, store)
-        with progress_bars(quiet=as_json, unit="kernels") as bars:
+        with progress_bars(quiet=as_json, unit="sizes", tells_rest=True) as bars:
             found = microbatch_api.microbatch(
                 network,
                 device,

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from iossim.base.memory import size_text
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, described_table
 from iossim.microbatching.division import Configuration
 from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, MicroBatching
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
@@ -34,16 +34,7 @@ def micro_batch_table(found: MicroBatching) -> Table:
         }
         for one in found.kernels
     ]
-    columns = [
-        Column("layer", shortens=True),
-        *([Column("pass")] if several else []),
-        Column("configuration", wraps=True),
-        Column("undivided_us", digits=1),
-        Column("divided_us", digits=1),
-        Column("workspace"),
-        Column("share_percent", "share", digits=0),
-    ]
-    table = records_table("", rows, columns)
+    table = described_table(__package__, "kernels", "", rows)
     table.columns[-2].justify = "right"
     return table
 
@@ -75,7 +66,7 @@ def total_words(found: MicroBatching) -> str:
         return f"{words}. Each is the fastest under its limit ({worth})."
     words += f". Their workspaces have {size_text(found.workspace_bytes)} together"
     if found.proved:
-        return f"{words}; proved the best under the limit (greedy: {_time_text(found.greedy_us)}; {worth})."
+        return f"{words}; proved the best under the limit ({worth})."
     return f"{words}; {bound} (gap {found.gap:.2%}; {worth})."
 
 

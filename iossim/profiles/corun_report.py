@@ -185,16 +185,24 @@ def _rows(numbers: Sequence[int], count: int) -> str:
     return f"row{'s' if len(numbers) > 1 else ''} {told}"
 
 
+@records.register
+def _(run: Corun) -> list[dict[str, Any]]:
+    return [
+        {
+            "row": number,
+            **{name: getattr(row.kernel, name) for name in ("stream", "name")},
+            **{name: getattr(row, name) for name in ("ready_us", "start_us", "end_us", "alone_us")},
+            "times_alone": slower(row),
+            "slowed_by": ";".join(f"{one.by} {one.through} {one.us:.6g}" for one in row.slowed_by),
+        }
+        for number, row in enumerate(run.kernels)
+    ]
+
+
 def corun_csv(run: Corun) -> str:
     """One line per kernel; who slowed it as ``ROW THROUGH US`` separated by ``;``."""
-    rows: list[list[object]] = [
-        ["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"]
-    ]
-    for number, row in enumerate(run.kernels):
-        slowed = ";".join(f"{one.by} {one.through} {one.us:.6g}" for one in row.slowed_by)
-        times = (f"{value:.6f}" for value in (row.ready_us, row.start_us, row.end_us, row.alone_us))
-        rows.append([number, row.kernel.stream, row.kernel.name, *times, f"{slower(row):.6g}", slowed])
-    return csv_text(rows)
+    rows = records(run)
+    return csv_text([rows[0], *(row.values() for row in rows)])
 
 
 _WIDTH_PIXELS = 1000
@@ -320,15 +328,3 @@ def _(run: Corun) -> list[str | Table]:
 @picture.register
 def _(run: Corun) -> Picture:
     return svg(corun_figure(run, "Kernels side by side"))
-
-
-@records.register
-def _(run: Corun) -> list[dict[str, Any]]:
-    return [
-        {
-            **{name: getattr(row.kernel, name) for name in ("name", "stream")},
-            **{name: getattr(row, name) for name in ("ready_us", "start_us", "end_us", "alone_us")},
-            "slowdown": slower(row),
-        }
-        for row in run.kernels
-    ]

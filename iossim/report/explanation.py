@@ -1,6 +1,4 @@
-"""An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network (also as
-DOT).
-"""
+"""An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network."""
 
 from __future__ import annotations
 
@@ -12,12 +10,11 @@ from rich.table import Table
 from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
-from iossim.report.schedule_formats import digraph, quoted
 from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
-from iossim.tasks.explain_rewriting import ExplainedStep, Part
+from iossim.tasks.explain_rewriting import ExplainedStep
 from iossim.transforms.rewriting.scheduled import rewritten_by
 
 #: Smaller parts of a stage's time are not mentioned.
@@ -253,45 +250,8 @@ def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str
             yield from (f"  {sign} {line}" for line in part.lines)
 
 
-def rewriting_dot(name: str, steps: Sequence[ExplainedStep]) -> str:
-    """DOT text: the change of each step, before and after, side by side. Equal arguments give equal text."""
-    return digraph(name, f"{name}, {rewritten_by(len(steps))}", _changes(steps))
-
-
 def _step_worth(step: ExplainedStep) -> str:
     if step.before_us is None or step.after_us is None or step.saves_us is None:
         return ""
     verb = "saves" if step.saves_us >= 0 else "costs"
     return f": {step.before_us:.1f} -> {step.after_us:.1f} us, {verb} {abs(step.saves_us):.1f} us"
-
-
-def _changes(steps: Sequence[ExplainedStep]) -> Iterator[str]:
-    for number, step in enumerate(steps, 1):
-        yield f"  subgraph cluster_step{number} {{"
-        yield f'    label={quoted(f"{number}. {step.rule}{_step_worth(step)}")}; style="rounded"; color=gray50;'
-        for side, part, colour in (("before", step.before, "#f7d3bd"), ("after", step.after, "#c5e8dc")):
-            yield f"    subgraph cluster_step{number}_{side} {{"
-            yield f'      label={side}; style="dashed"; fontsize=9;'
-            yield from (f"      {line}" for line in _part_lines(f"s{number}{side}", part, colour))
-            yield "    }"
-        yield "  }"
-
-
-def _part_lines(prefix: str, part: Part, colour: str) -> Iterator[str]:
-    """Ops of a part, and the values that they read from outside it; constants are left out."""
-    types, constants = part.graph.types, part.graph.constants
-    inside = {value for node in part.nodes for value in node.outputs}
-    read = dict.fromkeys(value for node in part.nodes for value in node.inputs if value not in constants)
-    made: dict[str, str] = {}
-    for number, value in enumerate(value for value in read if value not in inside):
-        made[value] = f"{prefix}_in{number}"
-        label = quoted(f"{value}\n{types[value]}")
-        yield f"{made[value]} [label={label}, shape=plaintext, style=solid];"
-    for number, node in enumerate(part.nodes):
-        made |= dict.fromkeys(node.outputs, f"{prefix}_{number}")
-        shapes = "\n".join(str(types[value]) for value in node.outputs)
-        label = quoted(f"{node.name}\n{node.op.kind}\n{shapes}")
-        yield f'{prefix}_{number} [label={label}, fillcolor="{colour}"];'
-        for value in node.inputs:
-            if value in made:
-                yield f"{made[value]} -> {prefix}_{number};"

@@ -19,13 +19,13 @@ from rich.table import Table
 from iossim.base.display import counted
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.picture import Picture
-from iossim.base.tables import Cell, keyed_table, plain_text
+from iossim.base.tables import keyed_table, plain_text
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.ir.shown_names import shown_names
 from iossim.prediction.network_table import NetworkTable
-from iossim.report.explanation import named_limit, overview, slowest_lines
+from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
@@ -182,27 +182,11 @@ def _(comparison: Comparison) -> list[dict[str, Any]]:
 @html.register
 def _(found: Explanation) -> str:
     first, *rest = overview(found)
-    rows: list[dict[str, Cell]] = [
-        {
-            "stage": one.number,
-            "block": str(one.block),
-            "groups": len(one.stage.groups),
-            "units": len(one.stage.units),
-            "time_us": one.stage.latency_us,
-            "share_percent": 100 * one.share,
-            "limited_by": named_limit(one.facts.bound, one.facts) if one.facts and one.facts.bound else "",
-            "saves_us": one.saves_us,
-            "next_best_us": one.next_best.more_us if one.next_best else None,
-        }
-        for one in found.by_importance[:MOST_ROWS]
-    ]
+    slowest = sorted(records(found), key=lambda row: -row["share"])[:MOST_ROWS]
+    rows = [{name: cell for name, cell in row.items() if name != "units"} for row in slowest]
     hidden = len(found.stages) - len(rows)
-    return whole(
-        first,
-        lines(*rest),
-        html_table(keyed_table("", rows, digits=1)),
-        lines(f"{hidden} more: {TO_ALL}") if hidden else "",
-    )
+    more = [f"{hidden} more: {TO_ALL}"] if hidden else []
+    return whole(first, lines(*rest), html_table(keyed_table("", rows, digits=3)), lines(*more))
 
 
 @records.register

@@ -5,7 +5,7 @@ Other packages add formats by entry points ``iossim.outputs`` (:mod:`iossim.base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from iossim.base.display import counted
@@ -25,20 +25,16 @@ def dot(network: Network, schedule: AnySchedule) -> str:
     """DOT text: stages, or streams with their waits, as clusters; equal arguments give equal text."""
     network, schedule = shown_names(network)((network, schedule))
     own, noun = (schedule.stages, "stage") if isinstance(schedule, Schedule) else (schedule.streams, "stream")
-    return digraph(network.name, f"{heading(schedule)} in {counted(len(own), noun)}", _lines(network, schedule))
-
-
-def digraph(name: str, label: str, inside: Iterable[str]) -> str:
-    """DOT text of a graph of boxes, with a label above the lines ``inside`` it."""
-    begin = f"digraph {quoted(name)} {{\n  label={quoted(label)}; labelloc=t; fontname=Helvetica;"
+    label = _quoted(f"{heading(schedule)} in {counted(len(own), noun)}")
+    begin = f"digraph {_quoted(network.name)} {{\n  label={label}; labelloc=t; fontname=Helvetica;"
     nodes = '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
-    return "\n".join([begin, nodes, "  edge [arrowsize=0.6, color=gray40];", *inside, "}\n"])
+    return "\n".join([begin, nodes, "  edge [arrowsize=0.6, color=gray40];", *_lines(network, schedule), "}\n"])
 
 
 def _lines(network: Network, schedule: AnySchedule) -> Iterator[str]:
     graph = network.graph
     for number, name in enumerate(graph.inputs):
-        label = quoted(f"{name}\n{graph.types[name]}")
+        label = _quoted(f"{name}\n{graph.types[name]}")
         yield f"  in{number} [label={label}, shape=plaintext, style=solid];"
     if isinstance(schedule, StreamSchedule):
         yield from _streams(network, schedule)
@@ -59,7 +55,7 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
     for number, (block, stage) in enumerate(schedule.named_stages):
         yield f"  subgraph cluster_stage{number} {{"
         dashes = "rounded,dashed" if stage.strategy is Strategy.MERGE else "rounded"
-        label = quoted(_stage_label(number, block, stage))
+        label = _quoted(_stage_label(number, block, stage))
         yield f'    label={label}; style="{dashes}"; color=gray50; fontsize=9;'
         for group, names in enumerate(stage.groups):
             colour = _GROUP_COLOURS[group % len(_GROUP_COLOURS)]
@@ -102,11 +98,11 @@ def _stage_label(number: int, block: str, stage: Stage) -> str:
 
 def _node(network: Network, unit: Unit, colour: str) -> str:
     shapes = "\n".join(str(network.graph.types[value]) for value in unit.outputs)
-    label = quoted(f"{unit.name}\n{unit.kind}\n{shapes}")
+    label = _quoted(f"{unit.name}\n{unit.kind}\n{shapes}")
     return f'u{network.unit_index[unit.name]} [label={label}, fillcolor="{colour}"];'
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     r"""A DOT string: quotes and backslashes escaped, line ends as ``\n``."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, described_table
 from iossim.report.traces import complete, trace_text
 from iossim.serving.arrivals import Served
 from iossim.serving.coschedule import Coschedule
@@ -17,11 +17,19 @@ from iossim.serving.union import label_of
 _COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnable", "rail_load", "bad", "good")
 
 
+#: Longer names of models, in letters together, are in the title alone: their columns have numbers.
+_NAMED_LETTERS = 30
+
+
 def ways_table(found: Coschedule) -> Table:
     """One row per way: its makespan, against running one after another, above the bound, and when each model ends.
 
     For a weighted objective, gain and gap are those of the weighted latency.
     """
+    name, titles = found.network.name, {label: label for label in found.labels}
+    if sum(map(len, titles)) > _NAMED_LETTERS:
+        titles = {label: str(number) for number, label in enumerate(found.labels, 1)}
+        name = " + ".join(f"{number} {label}" for label, number in titles.items())
     objective = found.objective
     base_us = objective.value_us(found.baseline.ends_us)
     value_us = {way.name: objective.value_us(way.ends_us) for way in found.ways}
@@ -29,27 +37,17 @@ def ways_table(found: Coschedule) -> Table:
         {
             "way": way.name,
             "all_ms": way.makespan_us / 1e3,
-            "weighted_ms": value_us[way.name] / 1e3,
+            **({"weighted_ms": value_us[way.name] / 1e3} if objective.weights else {}),
             "gain_x": base_us / value_us[way.name] if value_us[way.name] else 1.0,
             "above_bound_percent": 100 * (value_us[way.name] / found.bound_us - 1) if found.bound_us else None,
             "event_by_event_ms": None if way.simulated_us is None else way.simulated_us / 1e3,
-            "in_limits": "no" if objective.over_us(way.ends_us) > 0.0 else "yes",
+            **({"in limits": "no" if objective.over_us(way.ends_us) else "yes"} if objective.limits_us else {}),
             **{f"{label}_ms": way.ends_us.get(label, 0.0) / 1e3 for label in found.labels},
         }
         for way in found.ways
     ]
-    columns = [
-        Column("way", wraps=True),
-        Column("all_ms", digits=3),
-        *([Column("weighted_ms", "weighted", digits=3)] if objective.weights else []),
-        Column("gain_x", "gain"),
-        Column("above_bound_percent", "gap", digits=1),
-        Column("event_by_event_ms", "event by event", digits=3),
-        *([Column("in_limits", "in limits")] if objective.limits_us else []),
-        *(Column(f"{label}_ms", label, digits=3) for label in found.labels),
-    ]
-    title = f"{found.network.name} on {found.device}, {found.engine} engine"
-    return records_table(title, rows, columns)
+    ends = {f"{label}_ms": {"title": title, "digits": 3} for label, title in titles.items()}
+    return described_table(__package__, "ways", f"{name} on {found.device}, {found.engine} engine", rows, **ends)
 
 
 def bound_words(found: Coschedule) -> str:
@@ -76,12 +74,8 @@ def served_table(served: Sequence[Served]) -> Table:
         }
         for one in served
     ]
-    columns = [
-        Column("load_percent", "load", digits=0),
-        Column("policy"),
-        *(Column(f"p{part}_ms") for part in (50, 95, 99)),
-    ]
-    return records_table("Request latency by load (100% is the most that one after another can serve)", rows, columns)
+    title = "Request latency by load (100% is the most that one after another can serve)"
+    return described_table(__package__, "served", title, rows)
 
 
 def coschedule_trace(found: Coschedule) -> str:

@@ -20,7 +20,7 @@ from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import memory_remarks, plan_memory
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.lowering.unit import unit_bytes, unit_steps
 from iossim.hardware.profile import DeviceProfile
@@ -69,8 +69,10 @@ class EvaluationContext:
     @cached_property
     def network_facts(self) -> dict[str, Any]:
         """Facts of the scheduled network for a row."""
-        network = self.network
+        network, memory_bytes = self.network, self.profile.datasheet.dram_bytes.value
+        is_large = sum(value.bytes for value in network.graph.types.values()) > memory_bytes
         return {
+            "remark": "; ".join(memory_remarks(network, memory_bytes, self.profile.name) if is_large else ()),
             **_size_of(network),
             "kernels": sum(len(unit_steps(network, unit)) for unit in network.units),
             "traffic_mib": sum(unit_bytes(network, unit) for unit in network.units) / _MIB,

@@ -7,13 +7,10 @@ relative to the file; the reader makes them absolute.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
-from math import inf
 from pathlib import Path
 from string import Template
-from textwrap import indent
-from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -103,32 +100,20 @@ def _error(path: Path, line: int, location: Location, reason: str) -> ScenarioEr
     return ScenarioError(" ".join(f"scenario {path}, line {line}{field}: {reason}".split()))
 
 
-def write_new_scenario(path: Path, fields: Mapping[str, Any]) -> Scenario:
+def write_new_scenario(path: Path, name: str) -> None:
     """Write a commented scenario, whole or not at all, and the JSON schema that its first line names for editors.
 
-    ``fields`` are its name, title, models, devices, batch sizes, schedulers and questions, which are in YAML. Raises
-    ScenarioError if they form no scenario. An existing file is replaced.
+    Raises ScenarioError for an invalid name. An existing file is replaced.
     """
     if path.suffix not in (".yaml", ".yml"):
         raise ScenarioError(f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then")
     schema_path = user_data() / "schemas" / "scenario.json"
     template = (resources.files("iossim.study") / "new_scenario.txt").read_text(encoding="utf-8")
+    title = name.replace("_", " ").replace("-", " ").capitalize()
     text = Template(template).substitute(
-        modeline=MODELINE,
-        schema=schema_path,
-        file=path,
-        name=fields["name"],
-        title=_yaml({"title": fields["title"]}),
-        **{name: indent(_yaml(fields[name]), "  ") for name in ("models", "devices")},
-        **{name: f"[{', '.join(fields[name])}]" for name in ("batch_sizes", "schedulers")},
-        questions="\n".join(f"  - {question}" for question in fields["questions"]),
+        modeline=MODELINE, schema=schema_path, file=path, name=name, title=json.dumps(title)
     )
-    scenario = parse_scenario(text, path)
+    parse_scenario(text, path)
     schema_path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(schema_path, json.dumps(schema("scenario"), indent=1, ensure_ascii=False) + "\n")
     write_atomically(path, text, "scenario", ScenarioError)
-    return scenario
-
-
-def _yaml(value: Any) -> str:
-    return yaml.dump(value, Dumper=Dumper, allow_unicode=True, width=inf).rstrip("\n")

@@ -76,44 +76,16 @@ def _contents(scenario: Scenario) -> Iterator[str]:
 
 
 @command
-def new_study(
-    name: str,
-    title: str | None = None,
-    models: str | None = None,
-    devices: str | None = None,
-    batch_sizes: str | None = None,
-    schedulers: str | None = None,
-    question: list[str] | None = None,
-    out: Path | None = None,
-    force: bool = False,
-    yes: bool = False,
-) -> None:
-    """Ask for missing values, and write a scenario with a comment on everything else."""
+def new_study(name: str, out: Path | None = None, force: bool = False) -> None:
+    """Write a scenario with a comment on each field."""
     from iossim.study.scenario_file import write_new_scenario
 
     path = out or Path(f"{name}.yaml")
     if path.exists() and not force:
         raise OptionError(f"{path} is there already; choose another --out, or give --force to replace it")
-
-    def asked(given: str | None, text: str, default: str) -> str:
-        return given if given is not None else default if yes else typer.prompt(text, default=default, err=True)
-
-    fields = {
-        "name": name,
-        "title": asked(title, "What is it about?", name.replace("_", " ").replace("-", " ").capitalize()),
-        "models": _split(asked(models, "Networks (see 'iossim models list'), with commas between", "inception_v3")),
-        "devices": _split(asked(devices, "Devices (see 'iossim devices list'), with commas between", "v100-sxm2,t4")),
-        "batch_sizes": _split(asked(batch_sizes, "Batch sizes", "1,8,32")),
-        "schedulers": _split(asked(schedulers, "Schedulers", "sequential,ios-both")),
-        "questions": question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")],
-    }
-    scenario = write_new_scenario(path, fields)
-    seen, run = f"iossim study show {path}", f"iossim study run {path} --out {scenario.name}"
+    write_new_scenario(path, name)
+    seen, run = f"iossim study show {path}", f"iossim study run {path} --out {name}"
     typer.echo(f"wrote {path}; see what it will do: {seen}; run it: {run}")
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 _PICTURE_FORMATS = ("svg", "png")
@@ -154,7 +126,6 @@ def run(
     out: Path,
     resume: bool = False,
     workers: int | None = None,
-    scheduler: str | None = None,
     report: bool = True,
     as_json: bool = False,
 ) -> None:
@@ -170,13 +141,7 @@ def run(
     try:
         with progress_bars(quiet=as_json, unit="points", tells_rest=True) as start:
             found = run_study(
-                read,
-                out,
-                workers=workers,
-                address=scheduler,
-                resume=resume,
-                command=["iossim", *sys.argv[1:]],
-                progress=start("study"),
+                read, out, workers=workers, resume=resume, command=["iossim", *sys.argv[1:]], progress=start("study")
             )
     except KeyboardInterrupt:
         typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)

@@ -58,6 +58,8 @@ class Row(Value):
     #: True where the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is
     #: in-sample; None where nothing is published.
     in_sample: bool | None = None
+    #: The memory that the network needs, where the device has less; empty elsewhere.
+    remark: str = ""
     #: Breakdown of the time: by block, and by kind of op (``boundaries`` for gaps between stages), in us.
     blocks: list[BlockTime] = Field(default_factory=list)
     time_by_kind_us: dict[str, float] = Field(default_factory=dict)

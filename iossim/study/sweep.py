@@ -29,7 +29,7 @@ from iossim.study.run_directory import Done, RunDirectory, crossing, read_run
 from iossim.study.scenario import CrossAxis, Scenario
 from iossim.study.scenario_file import read_scenario
 from iossim.study.study_run import CrossPrice, Results, StudyRun
-from iossim.study.workers import Workers, open_workers
+from iossim.study.workers import Workers, workers_for
 
 #: Packages that results or their speed may depend on.
 _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed")
@@ -57,7 +57,6 @@ def run_study(
     out: Path | str,
     *,
     workers: int | None = None,
-    address: str | None = None,
     resume: bool = False,
     command: Sequence[str] = (),
     progress: Progress = ignore,
@@ -65,27 +64,27 @@ def run_study(
     """Run a study (``scenario``: a value, the name of one that ships, or a YAML file); ``out`` is the folder of its
     results (layout: :mod:`iossim.study.study_run`).
 
-    ``workers`` is the number of processes, by default one per core; the Dask cluster at ``address``, if there is one,
-    does the work instead. ``resume`` continues an interrupted run; ``command`` is what the user typed, for the
-    record. ``progress`` is called with the finished and total pieces of work.
+    ``workers`` is the number of processes, by default one per core; inside of ``joblib.parallel_config(backend=...)``
+    that backend does the work, so many pieces at a time. ``resume`` continues an interrupted run; ``command`` is what
+    the user typed, for the record. ``progress`` is called with the finished and total pieces of work.
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises ScenarioError for a study that is not valid, and
-    another subclass of IossimError for a folder in use or with other results, and for
-    models, devices or clusters that cannot be read or reached; a failure at one point is a row of its own.
+    another subclass of IossimError for a folder in use or with other results, and for models or devices that cannot be
+    read; a failure at one point is a row of its own.
     """
     if not isinstance(scenario, Scenario):
         scenario = read_scenario(scenario)
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
-        if workers not in (None, 1) or address is not None:
+        if workers not in (None, 1):
             raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
         workers = 1  # concurrent measurements disturb each other
-    with open_workers(workers, address) as crew, RunDirectory(Path(out), scenario, points, resume) as directory:
+    crew = workers_for(workers)
+    with RunDirectory(Path(out), scenario, points, resume) as directory:
         done = directory.done()
         begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
         attempt: dict[str, Any] = {
             "command": list(command),
-            "executor": "dask" if address else "processes",
             "workers": crew.count,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "points_taken_over": taken_over,

@@ -1,5 +1,5 @@
-"""Pieces of work on the cores of this machine, or on those of a Dask cluster, by the same code; and values that pieces
-of a process share.
+"""Pieces of work on the cores of this machine, or wherever joblib is told to run them; and values that pieces of a
+process share.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Generic, TypeVar
@@ -22,31 +21,25 @@ from iossim.base.threads import limit_threads, usable_cores
 Result = TypeVar("Result")
 V = TypeVar("V")
 
-#: Seconds until an unresponsive scheduler is given up.
-_PATIENCE = "20s"
 _KILLED = "a worker was killed, perhaps for want of memory; go on with `resume`, and fewer workers"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Execution of pieces of work by joblib; ``count`` is the number of concurrent ones.
-
-    ``backend`` is joblib's, with its options: processes (if there is a single one, it is this process), or Dask.
+    """Execution of pieces of work by joblib, ``count`` at a time: in processes of this machine (a single one is this
+    process), unless the caller has chosen another backend by ``joblib.parallel_config``, such as a Dask cluster's.
     """
 
     count: int
-    backend: Mapping[str, Any]
 
     def each(self, work: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
         """Results of the tasks, arguments of ``work``, in order of completion; tasks are taken on demand."""
-        from joblib import Parallel, delayed, parallel_config
+        from joblib import Parallel, delayed
 
         # Tasks take seconds: they are dealt singly, so that none waits after another in one process.
-        with parallel_config(**self.backend):
-            pool = Parallel(self.count, return_as="generator_unordered", batch_size=1)
-        parent = os.getpid() if self.backend["backend"] == "loky" else None
+        pool = Parallel(self.count, return_as="generator_unordered", batch_size=1)
         threads = 1 if self.count > 1 else None  # other processes use the other cores
-        results = pool(delayed(_work_for)(parent, threads, work, task) for task in tasks)
+        results = pool(delayed(_work_for)(os.getpid(), threads, work, task) for task in tasks)
         try:
             for result, said in results:
                 for line in said:
@@ -61,31 +54,19 @@ class Workers:
                 results.close()
 
 
-@contextmanager
-def open_workers(count: int | None, address: str | None) -> Iterator[Workers]:
-    """Processes on this machine (by default one per core), or those of the Dask cluster at ``address``.
-
-    Raises OptionError for Dask that is not installed, and for a cluster that does not answer.
-    """
-    if address is not None:
-        if count is not None:
-            raise OptionError("`workers` is for processes of this machine; a Dask cluster has its own: leave it out")
-        with _dask_client(address) as client:
-            yield Workers(sum(client.ncores().values()), {"backend": "dask", "client": client})
-        return
+def workers_for(count: int | None) -> Workers:
+    """So many workers, by default one per core of this machine; raises OptionError for less than one."""
     if count is not None and count < 1:
         raise OptionError(f"`workers` {count} is not possible; give 1 or more")
-    yield Workers(count or len(usable_cores()), {"backend": "loky"})
+    return Workers(count or len(usable_cores()))
 
 
 def _work_for(
-    parent: int | None, threads: int | None, work: Callable[..., Result], task: tuple[Any, ...]
+    parent: int, threads: int | None, work: Callable[..., Result], task: tuple[Any, ...]
 ) -> tuple[Result, list[str]]:
-    """The result, and the lines that another process than the parent would have logged: the parent logs each once.
-    Without a parent, the process is not ours.
-    """
+    """The result, and the lines that a process of the parent's would have logged: the parent logs each once."""
     limit_threads(threads)
-    if parent is None or os.getpid() == parent:
+    if os.getppid() != parent:  # this is the parent, or a process that somebody else started
         return work(*task), []
     heard = _begin(parent)
     heard.lines = []
@@ -119,29 +100,10 @@ def _begin(parent: int) -> _Heard:
     return heard
 
 
-@contextmanager
-def _dask_client(address: str) -> Iterator[Any]:
-    try:
-        from distributed import Client
-    except ImportError:
-        reason = "needs Dask, which is not installed; pip install 'iossim[cluster]'"
-        raise OptionError(f"`address` {address} {reason}") from None
-    try:
-        client = Client(address, timeout=_PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
-        reason = f"{str(error).strip() or type(error).__name__}; start one with 'dask scheduler'"
-        raise OptionError(f"no Dask scheduler answers at {address}: {reason}") from None
-    with client:
-        if not client.ncores():
-            remedy = f"start some with 'dask worker {address}'"
-            raise OptionError(f"the Dask cluster at {address} has no workers; {remedy}")
-        yield client
-
-
 class LruCache(threading.local, Generic[V]):
     """The ``maxsize`` most recently used values, per thread; a value that cannot be made is tried again.
 
-    A Dask worker may have several threads, and cost models are not thread-safe.
+    A worker may have several threads, and cost models are not thread-safe.
     """
 
     def __init__(self, maxsize: int) -> None:

@@ -13,6 +13,7 @@ from command_line import printed
 from cpus import cpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import parse_description
 from random_networks import random_network, random_schedule, random_stream_batch
 
 import iossim
@@ -34,7 +35,6 @@ from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.schedule.streams import StreamBatch, as_streams, in_streams, reduced_waits

@@ -9,6 +9,7 @@ import pytest
 from cpus import cpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operators import parse_description
 from random_networks import make_stage, random_network, random_schedule
 
 import iossim
@@ -34,7 +35,6 @@ from iossim.ir.network import Network
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.slice import Concat
 from iossim.ir.types import Precision
-from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 from iossim.models.random_graphs import seeded_network
 from iossim.prediction.predict import predict

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from operators import parse_description
 
 from evidence.data.data_sets import own_measurements, read_measurements
 from iossim.api import optimize
@@ -23,7 +24,7 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.measurements.operator_kinds import parse_description, read_record
+from iossim.measurements.operator_kinds import read_record
 from iossim.models.load import load
 from iossim.prediction.predict import predict
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
+from operators import parse_description
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.execution.engine import Engine
@@ -19,7 +20,6 @@ from iossim.hardware.write import write_profile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.measurement_set import write_measurements
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict, stage_us
 
 EFFICIENCY = 0.6
@@ -70,10 +70,10 @@ def test_a_profile_that_the_other_commands_take(folder: Path) -> None:
 
 def test_json_out_and_files_behind_data(folder: Path) -> None:
     whole = made()
-    for name, rows in (("a.csv", whole.measurements[::2]), ("b.jsonl", whole.measurements[1::2])):
+    for name, rows in (("a.jsonl", whole.measurements[::2]), ("b.jsonl", whole.measurements[1::2])):
         write_measurements(replace(whole, measurements=rows), Path(name))
     options = "--device v100-sxm2 --out mine.yaml --folds 0 --seed 3 --held-out 0.2 --json"
-    found = printed_json(f"calibrate --data a.csv --data b.jsonl {options}")
+    found = printed_json(f"calibrate --data a.jsonl --data b.jsonl {options}")
     assert found["device"] == "v100-sxm2"
     assert found["profile"] == "mine.yaml"
     assert found["parameters"]["gemm_efficiency"]["value"] == pytest.approx(EFFICIENCY, abs=0.04)
@@ -86,7 +86,7 @@ def test_json_out_and_files_behind_data(folder: Path) -> None:
     assert mine.spread["bare_launch_us"] == device("t4").spread["bare_launch_us"]
     assert found["provenance"]["held_out_fraction"] == 0.2
     assert len(found["provenance"]["data_sets"]) == 2
-    assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "b.jsonl", "mine.yaml"]
+    assert sorted(path.name for path in folder.iterdir()) == ["a.jsonl", "b.jsonl", "mine.yaml"]
 
 
 def test_stages_tell_of_concurrency() -> None:
@@ -180,8 +180,8 @@ def test_files_that_are_wrong(kind: str, folder: Path) -> None:
 
 def test_measurements_of_another_device_are_fitted_where_that_is_wanted() -> None:
     write_measurements(made(label="lab-board"), Path("lab.jsonl"))
-    assert "recorded on lab-board, not on v100-sxm2" in refused("calibrate lab.jsonl -d v100-sxm2 --folds 0")
-    printed("calibrate lab.jsonl -d v100-sxm2 --folds 0 --trust-labels")
+    assert "recorded on lab-board, not on v100-sxm2" in refused("calibrate lab.tf32.jsonl -d v100-sxm2 --folds 0")
+    printed("calibrate lab.tf32.jsonl -d v100-sxm2 --folds 0 --trust-labels")
     assert device("./v100-sxm2.calibrated.yaml").provenance.kind == "fitted"
 
 
@@ -191,14 +191,14 @@ def test_what_is_faster_than_the_peak_is_named_with_the_precision() -> None:
     rows = [parse_description(f"conv batch=32 {size} padding=1 stride=1") for size in sizes]
     peak = 1e6 * device("a100-sxm-40gb").fp32_tflops
     several = tuple(Measurement(row, row.flops / (4.5 * peak)) for row in rows)
-    for precision, suffix in ((Precision.FP32, "csv"), (Precision.TF32, "jsonl")):
+    for precision, name in ((Precision.FP32, "fp32"), (Precision.TF32, "tf32")):
         labelled = tuple(replace(one, operator=replace(one.operator, precision=precision)) for one in several)
         header = Header(device="a100-sxm-40gb", data_set="lab", precision=precision)
-        write_measurements(MeasurementSet(header, labelled), Path(f"lab.{suffix}"))
+        write_measurements(MeasurementSet(header, labelled), Path(f"lab.{name}.jsonl"))
     told = "32 of 32 rows are faster than a100-sxm-40gb can be in fp32"
-    refused("calibrate lab.csv -d a100-sxm-40gb --folds 0", told, "did they run in tf32?")
+    refused("calibrate lab.fp32.jsonl -d a100-sxm-40gb --folds 0", told, "did they run in tf32?")
     assert list(Path().glob("*.yaml")) == []
-    printed("calibrate lab.jsonl -d a100-sxm-40gb --folds 0 --trust-labels")
+    printed("calibrate lab.tf32.jsonl -d a100-sxm-40gb --folds 0 --trust-labels")
 
 
 def test_a_few_bad_rows_are_stated() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_sets import DEVICE, shapes
+from operators import parse_description
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
@@ -26,7 +27,6 @@ from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import transfer_table
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, MeasurementSet, Operator, StageMeasurement
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction import published
 from iossim.prediction.predict import stage_us
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json
 from cpus import cpu
+from operators import parse_description
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
@@ -27,7 +28,6 @@ from iossim.measurements.measurement import (
     StageMeasurement,
 )
 from iossim.measurements.measurement_set import write_measurements
-from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 from iossim.prediction.predict import predict, stage_us
 from iossim.prediction.schedule_interval import ScheduleErrors

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from operators import parse_description
 from synthetic import TRUTH, measured, true_profile
 
 from iossim.calibration.bootstrap import KEPT_RESAMPLES, Bootstrap, bootstrap
@@ -16,7 +17,6 @@ from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import GPU_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 from iossim.prediction.published import published_figures
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from operators import parse_description
 from synthetic import measured, true_profile
 
 from iossim.calibration import nuisances
@@ -37,7 +38,7 @@ from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.profile import with_values
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, Operator
-from iossim.measurements.operator_kinds import parse_description, read_record
+from iossim.measurements.operator_kinds import read_record
 from iossim.prediction.predict import predict
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 from fake_backend import FakeBackend
+from operators import describe
 
 import iossim
 from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -16,7 +17,6 @@ from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.measurements.measurement_set import read_measurements
-from iossim.measurements.operator_kinds import describe
 from iossim.schedule.problem import ScheduleProblem
 
 PATH = Path("s.sqlite")
@@ -49,12 +49,11 @@ def test_list() -> None:
     assert "0 measurements in 0 contexts" in printed("measurements list --store s.sqlite --backend other")
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_export_is_what_calibrate_reads(suffix: str) -> None:
+def test_export_is_what_calibrate_reads() -> None:
     """Latencies are those of the prices; a Conv-Relu is a convolution; stages are groups of operators."""
     prices = fill(PATH)
-    facts = printed_json(f"measurements export out.{suffix} --store s.sqlite --json")
-    read = read_measurements(Path(f"out.{suffix}"))
+    facts = printed_json("measurements export out.jsonl --store s.sqlite --json")
+    read = read_measurements(Path("out.jsonl"))
     assert (len(read.measurements), len(read.stages)) == (facts["operators"], facts["stages"])
     header = read.header
     assert (header.device, str(header.precision), header.libraries) == ("fake-device", "fp32", {"fake": "1"})

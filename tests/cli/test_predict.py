@@ -16,10 +16,11 @@ import pytest
 from command_line import printed, printed_json, refused
 from onnx import helper
 from onnx_models import write_onnx
+from operators import parse_description
 
 import iossim
 from iossim.hardware.load import device
-from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
+from iossim.measurements.operator_kinds import ALIASES, KINDS
 from iossim.prediction.network_table import COLUMNS
 from iossim.prediction.predict import predict
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.cli.main import main
-from iossim.study.question import Question, in_words
+from iossim.study.question import in_words
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names
 
 
@@ -50,7 +48,7 @@ def test_show_says_what_will_be_done() -> None:
 
 
 def test_new_without_questions_writes_a_file_that_can_be_shown(folder: Path) -> None:
-    line = printed("study new mine --yes")
+    line = printed("study new mine")
     assert "wrote mine.yaml" in line
     text = (folder / "mine.yaml").read_text()
     schema = text.splitlines()[0].removeprefix(MODELINE)
@@ -61,36 +59,11 @@ def test_new_without_questions_writes_a_file_that_can_be_shown(folder: Path) -> 
     assert [path.name for path in folder.iterdir()] == ["mine.yaml"]
 
 
-def test_new_takes_options(folder: Path) -> None:
-    options = "--models squeezenet,resnet18 --devices t4 --batch-sizes 4 --schedulers ios-both --title 'A: \"title\"'"
-    printed(
-        f"study new two --yes {options} --question '{{best: model}}' --question '{{metric: throughput_per_s}}' --out other.yaml"
-    )
-    scenario = read_scenario(folder / "other.yaml")
-    assert scenario.title == 'A: "title"'
-    assert [model.model for model in scenario.models] == ["squeezenet", "resnet18"]
-    assert (scenario.batch_sizes, scenario.schedulers) == ([4], ["ios-both"])
-    assert scenario.questions == [Question(best="model"), Question(metric="throughput_per_s")]
-
-
-def test_new_asks_for_what_is_not_given(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("On purpose\n\nt4, p4\n1,2\n\n{best: device}\n"))
-    printed("study new asked")
-    scenario = read_scenario(folder / "asked.yaml")
-    assert scenario.title == "On purpose"
-    assert [model.model for model in scenario.models] == ["inception_v3"]
-    assert [device.device for device in scenario.devices] == ["t4", "p4"]
-    assert scenario.questions == [Question(best="device")]
-    monkeypatch.setattr("sys.stdin", io.StringIO("no more\n"))
-    assert main(["study", "new", "broken"]) == 130
-    assert not (folder / "broken.yaml").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("new there --yes", "there.yaml is there already; choose another --out, or give --force"),
-        ("new other --yes --out missing/other.yaml", "cannot write scenario missing/other.yaml: No such file"),
+        ("new there", "there.yaml is there already; choose another --out, or give --force"),
+        ("new other --out missing/other.yaml", "cannot write scenario missing/other.yaml: No such file"),
         ("show there.yaml", "scenario there.yaml, line 1: is not a mapping of fields"),
     ],
 )
@@ -103,5 +76,5 @@ def test_mistakes_are_one_line_and_leave_no_file(arguments: str, words: str, fol
 
 def test_force_replaces(folder: Path) -> None:
     (folder / "there.yaml").write_text("mine\n")
-    printed("study new there --yes --force")
+    printed("study new there --force")
     assert read_scenario(folder / "there.yaml").name == "there"

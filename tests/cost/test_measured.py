@@ -116,13 +116,6 @@ def test_short_stages_run_many_times(tmp_path: Path) -> None:
     assert records[Kind.STAGE].words == "module, batch 1: a | c"
 
 
-def test_quick_times_are_of_one_copy_and_of_stages_to_be_measured(tmp_path: Path) -> None:
-    model, problem = model_of(tmp_path), problem_of(inception_module())
-    expected = model_of(tmp_path / "other").price_stages(stages(problem, 0b001, 0b101, 0b010))
-    model.price_stages(stages(problem, 0b100))
-    assert list(model.quick_us(stages(problem, 0b001, 0b101, 0b010, 0b100)).values()) == pytest.approx(expected[:2])
-
-
 def test_cold_stages_run_once_and_are_kept_apart(tmp_path: Path) -> None:
     batch = stages(problem_of(inception_module()), 0b1)
     warm = model_of(tmp_path)

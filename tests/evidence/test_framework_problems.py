@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from operators import parse_description
 
 from evidence.data.data_sets import own_measurements, read_measurement_sets, read_measurements
 from evidence.data.formats import formats
@@ -21,7 +22,6 @@ from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
-from iossim.measurements.operator_kinds import parse_description
 
 IMAGE = "x = torch.randn(batch_size, in_channels, height, width) return [x]"
 COLUMNS = [

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from operators import parse_description
 
 from evidence.concurrency.microbenchmarks import (
     PLACEMENT_FILE,
@@ -31,7 +32,6 @@ from evidence.data.data_sets import read_measurements
 from evidence.data.formats import formats
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Extent, MeasurementError, MeasurementSet, StageMeasurement
-from iossim.measurements.operator_kinds import parse_description
 
 V100_COLUMNS = (
     "device,experiment,how_shared,kernel_a,kernel_b,blocks_a,threads_a,blocks_b,threads_b,bytes_per_kernel_or_block,"

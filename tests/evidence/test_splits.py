@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_sets import DEVICE, made_set, noise, predicted_us, shapes, with_latencies
+from operators import parse_description
 
 from evidence.data.data_sets import read_measurements
 from evidence.profiles.chips import all_rows, chips, fit_lanes
@@ -21,7 +22,6 @@ from iossim.calibration.validation import OperatorEvaluation, evaluate_operators
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 
 RELUS = tuple(parse_description(f"relu rows={97 * n} cols=4096") for n in range(1, 201))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
+from operators import parse_description
 from rich.console import Console
 
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
@@ -41,7 +42,6 @@ from iossim.execution.backend import Samples
 from iossim.hardware.load import device
 from iossim.measurements.measured_networks import NetworkRun
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 
 OWN, EVIDENCE = "validate", "evidence validate --part operators --split hash"

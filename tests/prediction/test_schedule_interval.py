@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from operators import operators
+from operators import operators, parse_description
 
 import iossim
 from iossim.calibration.accuracy import BUCKET_ENDS_US, FEWEST_RESIDUALS, band_key, interval, residual_bands
@@ -21,7 +21,6 @@ from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.ops import functions
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Operator
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.bands import measured_over_predicted
 from iossim.prediction.predict import predict
 from iossim.prediction.schedule_interval import REPEAT_NOISE, ConcurrencySlopes, ScheduleErrors, schedule_errors

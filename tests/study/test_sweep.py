@@ -9,12 +9,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cpus import cpu
+from joblib import parallel_config
 from made_studies import files_of, small_study
 
 import iossim
@@ -28,6 +28,7 @@ from iossim.study import sweep
 from iossim.study.axes import Device, Model, Search
 from iossim.study.points import Point
 from iossim.study.question import in_words
+from iossim.study.report.layout import remarks_in_words
 from iossim.study.run_directory import read_run
 from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun
@@ -143,11 +144,7 @@ def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: p
     scenario = small_study(crossed=["device", "batch"])
     run_study(scenario, tmp_path / "forwards", workers=1)
 
-    @contextmanager
-    def backwards(*_: object) -> Iterator[_Backwards]:
-        yield _Backwards()
-
-    monkeypatch.setattr(sweep, "open_workers", backwards)
+    monkeypatch.setattr(sweep, "workers_for", lambda count: _Backwards())
     run_study(scenario, tmp_path / "backwards")
     assert files_of(tmp_path / "backwards") == files_of(tmp_path / "forwards")
 
@@ -250,13 +247,9 @@ def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> Non
     assert all(row.low_ms is None and not row.ties for row in rows[0])
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [({"workers": 0}, "`workers` 0"), ({"address": "tcp://127.0.0.1:1", "workers": 2}, "`workers`")],
-)
-def test_impossible_workers_are_refused(tmp_path: Path, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(OptionError, match=says):
-        run_study(small_study(), tmp_path / "run", **options)
+def test_impossible_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="`workers` 0"):
+        run_study(small_study(), tmp_path / "run", workers=0)
     assert not (tmp_path / "run").exists()
 
 
@@ -296,27 +289,28 @@ def test_a_note_is_logged_once_whoever_does_the_work(
     assert sum("has no fast fp16" in record.getMessage() for record in caplog.records) == 1
 
 
-distributed = pytest.importorskip("distributed", reason="Dask is not installed; pip install 'iossim[cluster]'")
+def test_want_of_memory_is_told(tmp_path: Path) -> None:
+    given = {"devices": [Device(device="t4")], "batch_sizes": [1, 65536], "questions": []}
+    rows = run_study(small_study(schedulers=["sequential"], **given), tmp_path / "run", workers=1).results.rows
+    assert [row.remark.partition(" and t4 has ")[2] for row in rows] == ["", "16.0"]
+    assert remarks_in_words(rows).endswith(f"Want of memory: {rows[1].remark}.")
 
-ON_DASK = small_study(crossed=["device"])
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed; pip install 'dask[distributed]'")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_cluster_writes_the_same(tmp_path: Path, processes: bool) -> None:
-    run_study(ON_DASK, tmp_path / "here", workers=1)
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1 if processes else 2, processes=processes, dashboard_address=None
-    ) as cluster:
-        run = run_study(ON_DASK, tmp_path / "cluster", address=cluster.scheduler_address)
+    study = small_study(crossed=["device"])
+    run_study(study, tmp_path / "here", workers=1)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1 if processes else 2, processes=processes, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        parallel_config(backend="dask", client=client),
+    ):
+        run_study(study, tmp_path / "cluster", workers=2)
+        assert client.run(lambda: "iossim.study.evaluate" in __import__("sys").modules)
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "here")
-    attempt = run.environment["attempts"][0]
-    assert (attempt["executor"], attempt["workers"]) == ("dask", 2 if processes else 4)
-
-
-@pytest.mark.slow
-def test_a_cluster_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iossim.study.workers._PATIENCE", "1s")
-    with pytest.raises(OptionError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1") as refused:
-        run_study(ON_DASK, tmp_path / "run", address="tcp://127.0.0.1:1")
-    assert "\n" not in str(refused.value)

@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from operators import parse_description
 
 from iossim.hardware.load import device
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 
 DEVICE = "v100-sxm2"

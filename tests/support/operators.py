@@ -9,10 +9,22 @@ from hypothesis import strategies as st
 
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementSet, Operator, StageMeasurement
-from iossim.measurements.operator_kinds import KINDS, parse_description, read_record
+from iossim.measurements.operator_kinds import KINDS, read_record, record_of
 
 Record = dict[str, Any]
 CONV = "conv batch=1 in_channels=64 out_channels=32 in_h=56 in_w=48 kernel_h=3 kernel_w=5 stride_h=1 stride_w=2 pad_h=1 pad_w=2"
+
+
+def parse_description(text: str, precision: Precision = Precision.FP32) -> Operator:
+    """The operator of ``conv batch=1 in_channels=3 ...``."""
+    op, *sizes = text.split()
+    return read_record({"op": op, **dict(size.split("=") for size in sizes)}, precision)
+
+
+def describe(operator: Operator) -> str:
+    """Inverse of :func:`parse_description`."""
+    record = record_of(operator)
+    return " ".join((str(record.pop("op")), *(f"{name}={value}" for name, value in record.items())))
 
 
 def conv(text: str = CONV) -> Operator:

@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 import numpy as np
+from operators import parse_description
 
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
-from iossim.measurements.operator_kinds import parse_description
 from iossim.prediction.predict import predict
 
 #: Parameters that operators of all kinds and sizes tell, away from their defaults.

@@ -63,9 +63,8 @@ if TYPE_CHECKING:
 #: Maximum number of stages measured in one random order, and the time after which measurements are committed.
 CHUNK = 32
 COMMIT_US = 2e6
-#: Rounds to determine the number of copies of a stage.
-QUICK_ROUNDS = 3
-QUICK_WARM_UP = 1
+#: Rounds to determine the number of copies of a stage, and those before them.
+QUICK_ROUNDS, QUICK_WARM_UP = 3, 1
 
 
 @dataclass
@@ -83,10 +82,8 @@ class MeasuredCostModel:
     target_us: float = TARGET_US
     again: bool = False
     progress: Progress = ignore
-    #: Number of stages that this model measured, and the accepted and rejected rounds of all plans.
+    #: Number of stages that this model measured.
     measured: int = 0
-    accepted_rounds: int = 0
-    rejected_rounds: int = 0
     _signatures: StageSignatures = field(default_factory=StageSignatures)
     _records: dict[str, MeasurementRecord] = field(default_factory=dict)
     _prices_us: dict[str, float] = field(default_factory=dict)
@@ -177,15 +174,6 @@ class MeasuredCostModel:
             found = self.store.newest(context, keys, self.timing.cold)
             self._records |= {keys[signature]: record for signature, record in found.items()}
         return sum(self._key(stage) not in self._records for stage in stages)
-
-    def quick_us(self, *batches: StageBatch) -> dict[str, float]:
-        """Time of one copy of each stage to be measured, from a few rounds; nothing is stored."""
-        missing = self._missing(*batches)
-        for chunk in _chunks(missing):
-            self._time_once(chunk)
-        boundary = self.boundary_us()
-        singles = {key: self._single_us[key] for key in map(self._key, missing)}
-        return {key: max(us - boundary, 0.1 * us) for key, us in singles.items()}
 
     def boundary_us(self) -> float:
         """Overhead between two stages, one of which has several groups."""
@@ -294,8 +282,6 @@ class MeasuredCostModel:
                     f"{self.context.backend} accepted no round of {names}: {samples.rejected} were disturbed; "
                     "measure when the machine is idle"
                 )
-            self.accepted_rounds += len(samples.times_us)
-            self.rejected_rounds += samples.rejected
         return taken
 
     def _measure_boundary(self) -> float:

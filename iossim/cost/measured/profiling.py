@@ -1,4 +1,4 @@
-"""Profiling a network on a backend: selection of stages, estimated duration, measurement, and result.
+"""Profiling a network on a backend: selection of stages, measurement, and result.
 
 A profile measures every distinct unit alone, pairs that may run concurrently, and stages of random schedules: all
 from a seed, and each distinct signature once. Stages already in the store are not measured again.
@@ -17,7 +17,7 @@ import numpy as np
 
 from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import FREE, IMPOSSIBLE
-from iossim.cost.measured.cost_model import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
+from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import MeasurementRecord
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
@@ -143,15 +143,6 @@ def _pairs(problem: ScheduleProblem) -> list[PlannedStage]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileEstimate:
-    """Size of a profile before it is measured: ``kept`` stages are in the store already."""
-
-    measurements: int
-    kept: int
-    duration_s: float
-
-
 @dataclass(frozen=True, eq=False)
 class ProfiledPart:
     """The records and prices (us) of a part's stages, in parallel; ``kept`` of them were in the store before."""
@@ -213,42 +204,6 @@ class Profile:
                 for record in part.noisy
             ],
         }
-
-
-def estimate(model: MeasuredCostModel, parts: Sequence[ProfilePart]) -> ProfileEstimate:
-    """Estimated duration of a profile, from one quick round of the units that are still to be measured.
-
-    A stage is assumed to take the sum of its units, which is an upper bound; rounds are assumed to be rejected
-    as often as in the quick round; the preparation of plans is added as observed there.
-    """
-    batches = [batch for part in parts for batch in part.batches]
-    total = sum(len(batch) for batch in batches)
-    missing = model.recall(*batches)
-    if not missing:
-        return ProfileEstimate(0, total, 0.0)
-    units = [batch for part in parts if part.name == "units" for batch in part.batches]
-    boundary_us = model.boundary_us()
-    began = time.perf_counter()
-    quick_us = model.quick_us(*units)
-    elapsed_us = 1e6 * (time.perf_counter() - began)
-    quick_rounds = QUICK_ROUNDS + QUICK_WARM_UP
-    repeated = 1.0 + model.rejected_rounds / max(1, model.accepted_rounds)
-    running_us = repeated * quick_rounds * sum(quick_us.values())
-    preparing_us = max(0.0, elapsed_us - running_us) / max(1, len(quick_us))
-    unit_us = {signature: record.copy_us(boundary_us) for signature, record in model.known(*units).items()} | quick_us
-    rounds = model.timing.rounds + model.timing.warm_up
-    needed_us = 0.0
-    for batch in batches:
-        known = model.known(batch)
-        for mask, signature in zip(batch.masks.tolist(), model.signatures(batch), strict=True):
-            if signature in known:
-                continue
-            singles = np.array([1 << unit for unit in bits(mask)], dtype=np.uint64)
-            signed = model.signatures(StageBatch.concurrent(batch.problem, singles))
-            one_us = sum(unit_us.get(single, 0.0) for single in signed)
-            quick = 0.0 if signature in quick_us else quick_rounds * one_us
-            needed_us += repeated * (rounds * max(model.target_us, one_us) + quick) + 2 * preparing_us
-    return ProfileEstimate(missing, total - missing, needed_us / 1e6)
 
 
 def profile(

@@ -31,9 +31,8 @@ from iossim.measurements.text_files import NumberedRow, RowReader, Sieve, read_f
 COUNTS = ("measurements", "stages")
 
 
-def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tuple[Header, dict[str, int]]:
+def _header(fields: dict[str, Any], path: Path, device: str | None) -> tuple[Header, dict[str, int]]:
     """The header and the counts that it announces; raises MeasurementError naming the invalid field."""
-    fields = dict(fields)
     counts = {name: fields.pop(name) for name in COUNTS if name in fields}
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts.values()):
         raise unusable(path, "line 1: counts are not whole numbers; correct the header")
@@ -47,9 +46,7 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
         raise unusable(path, f"header: {first_problem(error)}; correct the header") from None
 
 
-def measured_rows(
-    header: Header, promised: dict[str, int], rows: Sequence[NumberedRow], sieve: Sieve
-) -> MeasurementSet:
+def _measured(header: Header, promised: dict[str, int], rows: Sequence[NumberedRow], sieve: Sieve) -> MeasurementSet:
     """The set of a file's rows, some of which ``sieve`` dropped; raises MeasurementError if rows are missing."""
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
@@ -86,23 +83,18 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         else:
             sieve.total += 1
             sieve.drop(index + 1, "the line is not a JSON object")
-    header, promised = parse_header(dict(records[0].cells), path, device)
-    return measured_rows(header, promised, records[1:], sieve)
+    header, promised = _header(dict(records[0].cells), path, device)
+    return _measured(header, promised, records[1:], sieve)
 
 
-def header_record(measured: MeasurementSet) -> dict[str, Any]:
-    fields = measured.header.model_dump(mode="json", by_alias=True)
-    return fields | {"measurements": len(measured.measurements), "stages": len(measured.stages)}
-
-
-def measurement_record(measurement: Measurement, precision: Precision) -> dict[str, Any]:
+def _measurement(measurement: Measurement, precision: Precision) -> dict[str, Any]:
     """A measurement as JSON values, without unknown values and without the set's own precision."""
     own = measurement.operator.precision
     other = {} if own is precision else {"precision": str(own)}
     return {**record_of(measurement.operator), **other, **written(measurement)}
 
 
-def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
+def _stage(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
     """The known properties of a stage besides its operators; raises MeasurementError for several precisions."""
     own, *others = {operator.precision for group in stage.groups for operator in group}
     if others:
@@ -113,11 +105,12 @@ def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any
 def to_json_lines(measured: MeasurementSet) -> str:
     """The text of a set, as :data:`FORMAT` reads it."""
     precision = measured.header.precision
-    lines = [header_record(measured)]
-    lines += [measurement_record(measurement, precision) for measurement in measured.measurements]
+    header = measured.header.model_dump(mode="json", by_alias=True)
+    lines = [header | {"measurements": len(measured.measurements), "stages": len(measured.stages)}]
+    lines += [_measurement(measurement, precision) for measurement in measured.measurements]
     for stage in measured.stages:
         groups = [[record_of(operator) for operator in group] for group in stage.groups]
-        lines.append({"stage": groups} | stage_record(stage, precision))
+        lines.append({"stage": groups} | _stage(stage, precision))
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 

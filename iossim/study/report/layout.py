@@ -16,6 +16,8 @@ from iossim.study.table import context, grouped, varied_axes
 Record = dict[str, Cell]
 #: A reader chooses from the values of a longer axis, instead of seeing all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
+#: Most networks without enough memory that are named.
+_LISTED = 3
 #: Stands for all axes together, if they do not form a grid.
 POINT = "point_label"
 
@@ -53,8 +55,8 @@ def fixed_in_words(rows: Sequence[Row]) -> str:
 
 
 def remarks_in_words(rows: Sequence[Row]) -> str:
-    """Sentences on models with fitted published figures (in-sample, so that their latencies are no predictions), and on
-    the baseline of speed-ups where joins were chosen; empty without either.
+    """Sentences on models with fitted published figures (in-sample, so that their latencies are no predictions), on the
+    baseline of speed-ups where joins were chosen, and on want of memory; empty without any.
     """
     models = dict.fromkeys(row.model for row in rows if row.in_sample)
     in_sample = (
@@ -66,7 +68,10 @@ def remarks_in_words(rows: Sequence[Row]) -> str:
         f"Sums of branches of {', '.join(chosen)} are fused into convolutions, or apart, as is faster; speed-ups are "
         "over the model's units one by one. 'units: model' leaves the units so."
     )
-    return " ".join(said for said, names in ((in_sample, models), (joins, chosen)) if names)
+    lacking = dict.fromkeys(row.remark for row in rows if row.remark)
+    few = "; ".join([*list(lacking)[:_LISTED], *([f"{len(lacking) - _LISTED} more"] if len(lacking) > _LISTED else [])])
+    memory = f"Want of memory: {few}."
+    return " ".join(said for said, names in ((in_sample, models), (joins, chosen), (memory, lacking)) if names)
 
 
 def coordinates(row: Row, axes: Sequence[str]) -> Record:

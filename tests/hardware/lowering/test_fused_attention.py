@@ -10,6 +10,7 @@ import pytest
 from cpus import cpu
 from hypothesis import given
 from hypothesis import strategies as st
+from operators import parse_description
 
 from iossim.hardware.load import device
 from iossim.hardware.lowering.cpu import GATHERED, GATHERED_AT_STRIDE, PACKED
@@ -21,7 +22,6 @@ from iossim.ir.network import Network, Unit
 from iossim.ir.op import Op
 from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
 from iossim.ir.types import Precision, TensorType
-from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
 
 H100, V100 = device("h100-sxm"), device("v100-sxm2")

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 from cpus import cpu
+from operators import parse_description
 
 from iossim.api import cost_model, optimize
 from iossim.base.errors import DeviceError
@@ -36,7 +37,7 @@ from iossim.ir.ops.reshape import DepthToSpace, Expand, Pad
 from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.measurements.operator_kinds import parse_description, read_record
+from iossim.measurements.operator_kinds import read_record
 from iossim.models.partition import network_of
 
 V100 = device("v100-sxm2")

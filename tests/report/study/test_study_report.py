@@ -219,9 +219,8 @@ def test_the_libraries_are_kept_in_the_cache(tmp_path: Path, monkeypatch: pytest
     assert vega.libraries.__wrapped__() in texts
 
 
-def test_points_that_can_be_run_again_have_timelines_and_rooflines(real: StudyRun) -> None:
-    drawn = {figure.name: figure for figure in figures(real)}
-    timeline, roofline = drawn["timeline"], drawn["roofline"]
+def test_points_that_can_be_run_again_have_timelines(real: StudyRun) -> None:
+    timeline = next(figure for figure in figures(real) if figure.name == "timeline")
     assert [choice.key for choice in timeline.choices] == ["point"]
     for schedule in ("sequential", "best"):
         own = [r for r in timeline.records if r["schedule"] == schedule and r["point"] == "batch 1"]
@@ -231,22 +230,6 @@ def test_points_that_can_be_run_again_have_timelines_and_rooflines(real: StudyRu
         assert len(steps) == 240
         assert all(-1e-9 <= float(r["busy_sms_percent"]) <= 100 + 1e-9 for r in steps)  # type: ignore[arg-type]
         assert any(float(r["busy_sms_percent"]) > 10 for r in steps)  # type: ignore[arg-type]
-    units = {r["unit"]: r for r in roofline.records if r["what"] == "unit" and r["point"] == "batch 1"}
-    assert len(units) == 5
-    # A convolution of 3 x 3, 375 channels to 375 on 15 x 15: two operations a multiply-add, and one each for bias and relu;
-    # the input and the output, the weights and the bias, each moved once.
-    values = 375 * 15 * 15
-    flops = values * (2 * 375 * 9 + 2)
-    moved = 4 * (2 * values + 375 * 375 * 9 + 375)
-    assert units["a"]["kind"] == "conv"
-    assert units["a"]["intensity"] == pytest.approx(flops / moved, rel=1e-4)
-    assert units["a"]["gflops"] == pytest.approx(flops / 1e3 / float(units["a"]["time_us"]), rel=1e-3)  # type: ignore[arg-type]
-    assert units["concat"]["gflops"] is None
-    row = next(row for row in real.results.rows if row.point == 0 and row.scheduler == "sequential")
-    times = [float(r["time_us"]) for r in units.values()]  # type: ignore[arg-type]
-    assert sum(times) == pytest.approx(1e3 * row.latency_ms, rel=0.05)
-    roofs = [r for r in roofline.records if r["what"] == "roof" and r["point"] == "batch 1"]
-    assert [round(float(r["gflops"])) for r in roofs][1:] == [15667, 15667]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "magic"), [("svg", b"<svg"), ("png", b"\x89PNG")])

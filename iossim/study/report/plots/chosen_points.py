@@ -1,26 +1,20 @@
-"""The few points that a report examines: two schedules of each over time, with kernels and the occupancy, and the
-roofline of the ops, the rate of each unit alone under the limits of the device (Williams et al. 2009).
-"""
+"""The few points that a report examines: two schedules of each over time, with kernels and the occupancy."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from iossim.base.errors import IossimError
-from iossim.base.tables import number_of
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.target import target_of
-from iossim.hardware.lowering.unit import main_kind, unit_bytes
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.shown_names import shown_names
 from iossim.report.colours import kind_colours, legend_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
-from iossim.report.figures.vega import colour_scale, described, log_ticks
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import device_of, network_of, points_of
 from iossim.study.report.layout import Layout, Record, axis_columns, best_of, point_label, points, varying
@@ -54,11 +48,6 @@ class ChosenPoint:
         return {
             name: (one, run_schedule(self.network, one, self.profile, engine=one.engine)) for name, one in drawn.items()
         }
-
-    @property
-    def peak_gflops(self) -> float:
-        """The peak of the device at the network's precision."""
-        return 1e3 * (self.profile.reduced_precision_tflops(self.network.precision) or self.profile.fp32_tflops)
 
 
 @lru_cache(maxsize=1)
@@ -147,89 +136,4 @@ def _finding(point: ChosenPoint) -> str:
     )
 
 
-def draw_roofline(run: StudyRun) -> Figure | None:
-    chosen = chosen_points(run)
-    units = [record for point in chosen for record in _units(point)]
-    drawn = [record for record in units if record["gflops"]]
-    if not drawn:
-        return None
-    several = ["point"] if len(chosen) > 1 else []
-    missing = len(units) - len(drawn)
-    left_out = f" Not drawn, and in the data alone: {missing} without arithmetic." if missing else ""
-    colours = kind_colours([str(record["kind"]) for record in drawn])
-    records = [*units, *(record for point in chosen for record in _roofs(point, units))]
-    intensities, rates = (log_ticks(number_of(record[key]) for record in records) for key in ("intensity", "gflops"))
-    values = {"intensities": intensities, "rates": rates, "kinds": list(colours), "colours": colour_scale(colours)}
-    return figure_of(
-        "roofline",
-        Layout(several, axis_columns(several)),
-        records,
-        {"": described(__package__, "roofline", **values)},
-        {"left_out": left_out},
-        finding=_roofline_finding(chosen[0], units),
-        legend=tuple(LegendEntry(*entry, "circle") for entry in legend_colours(colours).items()),
-    )
-
-
-def _units(point: ChosenPoint) -> list[Record]:
-    network, profile = point.network, point.profile
-    alone_us = {stage.units[0]: stage.latency_us for stage in point.sequential.stages if len(stage.units) == 1}
-    total_us = sum(alone_us.values())
-    records: list[Record] = []
-    for unit in network.units:
-        time_us = alone_us.get(unit.name)
-        if time_us is None:
-            continue
-        flops = sum(network.graph.work(node).flops for node in network.unit_nodes(unit))
-        moved = unit_bytes(network, unit)
-        counts = bool(flops and moved and time_us)
-        intensity = flops / moved if counts else None
-        gflops = flops / time_us / 1e3 if counts else None
-        roof = min(point.peak_gflops, intensity * profile.dram_bandwidth_gbps) if intensity else None
-        records.append(
-            {
-                "what": "unit",
-                "point": point.label,
-                "unit": unit.name,
-                "kind": main_kind(network, unit),
-                "intensity": intensity,
-                "gflops": gflops,
-                "time_us": time_us,
-                "share_percent": 100 * time_us / total_us if total_us else 0.0,
-                "of_roof_percent": 100 * gflops / roof if gflops and roof else None,
-            }
-        )
-    return records
-
-
-def _roofs(point: ChosenPoint, units: Sequence[Record]) -> list[Record]:
-    """The two lines, from the leftmost unit to the rightmost, or beyond their corner."""
-    own = [number_of(unit["intensity"]) for unit in units if unit["point"] == point.label and unit["intensity"]]
-    if not own:
-        return []
-    peak, bandwidth = point.peak_gflops, point.profile.dram_bandwidth_gbps
-    corner = peak / bandwidth
-    places = (min(*own, corner) / 2, corner, max(*own, corner) * 2)
-    said = f"{bandwidth:,.0f} GB/s and {peak / 1e3:,.1f} TFLOP/s of {point.profile.name}"
-    return [
-        {
-            "what": "roof",
-            "point": point.label,
-            "unit": f"roof: {said}",
-            "kind": None,
-            "intensity": place,
-            "gflops": min(peak, place * bandwidth),
-            "text": f"roof: {said}" if place == places[-1] else None,
-        }
-        for place in places
-    ]
-
-
-def _roofline_finding(point: ChosenPoint, units: Sequence[Record]) -> str:
-    own = [unit for unit in units if unit["point"] == point.label and unit["of_roof_percent"] is not None]
-    low = sum(number_of(unit["share_percent"]) for unit in own if number_of(unit["of_roof_percent"]) < 50)
-    told = "ops that attain less than half of what the roofline allows"
-    return f"{point.label}: {told} take {low:.0f} % of the sequential time."
-
-
-PLOTS = (Plot("timeline", 90, None, draw_timeline), Plot("roofline", 100, None, draw_roofline))
+PLOTS = (Plot("timeline", 90, None, draw_timeline),)
