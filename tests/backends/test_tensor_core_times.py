@@ -21,6 +21,7 @@ from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.step import FP32_STORED, Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.ir.ops.channels_last import MaxPoolNhwc
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.operator_kinds import parse_description, read_record
@@ -115,9 +116,42 @@ def test_products_of_fp32_with_a_vector_and_attention_by_cudnn_take_what_an_h200
 
 
 def test_averages_of_a_framework_take_what_an_h200_took() -> None:
-    averages = [one for one in over_measured("kernels.jsonl", Libraries.CURRENT) if one[0].op.kind == "average_pool"]
-    assert len(averages) > 40
-    assert sum(abs(ratio - 1) for _, _, ratio in averages) < 0.12 * len(averages)
+    """In-sample: windows, and means of images, which were predicted 57% too fast as one pass over their bytes."""
+    measured = over_measured("kernels.jsonl", Libraries.CURRENT)
+    for kind, rows, most in (("average_pool", 49, 0.12), ("global_average_pool", 16, 0.08)):
+        ratios = [ratio for step, _, ratio in measured if step.op.kind == kind]
+        assert len(ratios) >= rows
+        assert sum(abs(ratio - 1) for ratio in ratios) < most * len(ratios)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grid", "recorded_us"),
+    [  # channels, side and stride; blocks, threads and shared bytes of launches on an H100, and what they took with a gap
+        ((64, 112, 1), (112, 1024, 12_288), 18.2),
+        ((672, 21, 1), (36, 1024, 24_576), 22.3),
+        ((16, 14, 1), (1, 1024, 6_144), 10.2),
+        ((288, 35, 2), (15, 1024, 18_432), 20.3),
+        ((1280, 8, 2), (5, 1024, 24_576), 10.3),
+        ((16, 14, 2), (1, 256, 1_536), 9.8),
+    ],
+)
+def test_maxima_of_images_with_channels_last_go_tap_by_tap(
+    sizes: tuple[int, ...], grid: tuple[int, ...], recorded_us: float
+) -> None:
+    """Blocks of a framework there; a batch fills the device, and then its instructions are what takes time."""
+    channels, side, stride = sizes
+    op = MaxPoolNhwc((3, 3), (stride, stride), (1, 1, 1, 1))
+    model, found = KernelModel(device("h100-sxm"), Issue.GRAPH), []
+    for images in (1, 256):
+        x = TensorType((images, side, side, channels), DType.BFLOAT16)
+        step = Step(op, (Operand(x),), op.infer((x,)), 0, Precision.BF16)
+        (one, (price,)) = model.fastest(step_candidates(step, model.profile))
+        found.append((one.kernels[0], price.alone_us))
+    (kernel, us), (many, many_us) = found
+    assert (kernel.blocks, kernel.threads_per_block, kernel.shared_bytes_per_block) == grid
+    assert us == pytest.approx(recorded_us, rel=0.12)
+    assert (many.blocks, many.steps) == (256 * kernel.blocks, kernel.steps)
+    assert us <= many_us < 256 * us
 
 
 def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
