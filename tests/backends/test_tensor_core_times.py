@@ -191,6 +191,31 @@ def test_blocks_of_full_grids_fill_their_steps_together(
         assert (found_us - fast_us > 0.8) is (batch > 1)
 
 
+@pytest.mark.parametrize(
+    ("channels", "filters", "window", "stride", "side", "recorded_us"),
+    [
+        (84, 84, 5, 2, 83, 3.2), (336, 336, 7, 2, 42, 4.5),  # an even number of outputs, whose taps lie in the image
+        (336, 336, 5, 2, 42, 6.5), (84, 84, 7, 2, 83, 10.5),  # an odd one
+        (168, 84, 1, 1, 42, 5.1), (154, 154, 1, 1, 56, 6.3),  # loads of 4 bytes; the last one took part in no choice
+    ],
+)  # fmt: skip
+def test_what_cudnn_loads_piece_by_piece_takes_what_an_h100_took(
+    channels: int, filters: int, window: int, stride: int, side: int, recorded_us: float
+) -> None:
+    """Within 12%; a depthwise kernel of a padded image checks one tap after another."""
+    groups = channels if window > 1 else 1
+    sizes = {"in_channels": channels, "out_channels": filters, "kernel": window, "stride": stride, "in_size": side}
+    model = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED)
+
+    def took_us(padding: int) -> float:
+        step = read_record({"op": "conv", "batch": 1, "groups": groups, "padding": padding} | sizes, Precision.BF16)
+        return sum(price.alone_us for price in model.fastest(step_candidates(step.step(), model.profile))[1])
+
+    assert took_us(0) == pytest.approx(recorded_us, rel=0.12)
+    if window > 1:
+        assert took_us(window // 2) > 5.5
+
+
 def test_unaligned_operands_cost_time() -> None:
     profile = device("a100-sxm-40gb")
     assert linear_us(profile, 4096, 4096, 4095) > 1.2 * linear_us(profile, 4096, 4096, 4096)
