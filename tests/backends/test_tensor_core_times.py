@@ -216,6 +216,18 @@ def test_what_cudnn_loads_piece_by_piece_takes_what_an_h100_took(
         assert took_us(window // 2) > 5.5
 
 
+def test_a_tile_that_ends_much_sooner_than_the_first_runs() -> None:
+    """193 rows took 12.8 us on an H100: tiles of 40 rows by 128 have 120 blocks, those of 40 by 64 two waves."""
+    model = KernelModel(device("h100-sxm"), Issue.GRAPH)
+    record = {"op": "linear", "batch": 1, "m": 193, "n": 3584, "k": 3072}
+    step = read_record(record, Precision.BF16).step()
+    found = [one for one in step_candidates(step, model.profile) if one.algorithm.startswith("nvjet")]
+    assert found[0].algorithm == "nvjet_64x40"
+    chosen, (price,) = model.fastest(found)
+    assert chosen.algorithm == "nvjet_128x40"
+    assert price.alone_us == pytest.approx(12.8, rel=0.1)
+
+
 def test_unaligned_operands_cost_time() -> None:
     profile = device("a100-sxm-40gb")
     assert linear_us(profile, 4096, 4096, 4095) > 1.2 * linear_us(profile, 4096, 4096, 4096)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 
@@ -141,7 +140,7 @@ def test_the_tile_of_a_product_is_the_one_that_an_h100_ran(sizes: tuple[int, int
     first, *others = (kernels[0].name for kernels in tensor_products(product(*sizes), NVJET))
     assert first == f"nvjet_{taken}"
     assert len(others) < 8
-    assert [passed_over_us(NVJET, place) for place in (0, 1)] == [0.0, inf]
+    assert 0.0 == passed_over_us(NVJET, 0) < passed_over_us(NVJET, 1)
 
 
 @pytest.mark.parametrize(
