@@ -144,7 +144,7 @@ def of_all_families(one: Recorded, profile: DeviceProfile) -> list[Candidate]:
         )
     else:
         known = chain(step_candidates(one.operator.step(), profile))
-    return [each for each in known if each.runs_on(profile.architecture) and math.isfinite(each.passed_over_us)]
+    return [each for each in known if each.runs_on(profile.architecture)]
 
 
 def grids() -> dict[str, dict[str, float]]:

@@ -22,6 +22,7 @@ from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.hardware.lowering.step import FP32_STORED, Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.ir.ops.channels_last import MaxPoolNhwc
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.operator_kinds import read_record
@@ -116,9 +117,42 @@ def test_products_of_fp32_with_a_vector_and_attention_by_cudnn_take_what_an_h200
 
 
 def test_averages_of_a_framework_take_what_an_h200_took() -> None:
-    averages = [one for one in over_measured("kernels.jsonl", Libraries.CURRENT) if one[0].op.kind == "average_pool"]
-    assert len(averages) > 40
-    assert sum(abs(ratio - 1) for _, _, ratio in averages) < 0.12 * len(averages)
+    """In-sample: windows, and means of images, which were predicted 57% too fast as one pass over their bytes."""
+    measured = over_measured("kernels.jsonl", Libraries.CURRENT)
+    for kind, rows, most in (("average_pool", 49, 0.12), ("global_average_pool", 16, 0.08)):
+        ratios = [ratio for step, _, ratio in measured if step.op.kind == kind]
+        assert len(ratios) >= rows
+        assert sum(abs(ratio - 1) for ratio in ratios) < most * len(ratios)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grid", "recorded_us"),
+    [  # channels, side and stride; blocks, threads and shared bytes of launches on an H100, and what they took with a gap
+        ((64, 112, 1), (112, 1024, 12_288), 18.2),
+        ((672, 21, 1), (36, 1024, 24_576), 22.3),
+        ((16, 14, 1), (1, 1024, 6_144), 10.2),
+        ((288, 35, 2), (15, 1024, 18_432), 20.3),
+        ((1280, 8, 2), (5, 1024, 24_576), 10.3),
+        ((16, 14, 2), (1, 256, 1_536), 9.8),
+    ],
+)
+def test_maxima_of_images_with_channels_last_go_tap_by_tap(
+    sizes: tuple[int, ...], grid: tuple[int, ...], recorded_us: float
+) -> None:
+    """Blocks of a framework there; a batch fills the device, and then its instructions are what takes time."""
+    channels, side, stride = sizes
+    op = MaxPoolNhwc((3, 3), (stride, stride), (1, 1, 1, 1))
+    model, found = KernelModel(device("h100-sxm"), Issue.GRAPH), []
+    for images in (1, 256):
+        x = TensorType((images, side, side, channels), DType.BFLOAT16)
+        step = Step(op, (Operand(x),), op.infer((x,)), 0, Precision.BF16)
+        (one, (price,)) = model.fastest(step_candidates(step, model.profile))
+        found.append((one.kernels[0], price.alone_us))
+    (kernel, us), (many, many_us) = found
+    assert (kernel.blocks, kernel.threads_per_block, kernel.shared_bytes_per_block) == grid
+    assert us == pytest.approx(recorded_us, rel=0.12)
+    assert (many.blocks, many.steps) == (256 * kernel.blocks, kernel.steps)
+    assert us <= many_us < 256 * us
 
 
 def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
@@ -156,6 +190,43 @@ def test_blocks_of_full_grids_fill_their_steps_together(
         )  # fmt: skip
         assert found_us == pytest.approx(us, rel=0.15)
         assert (found_us - fast_us > 0.8) is (batch > 1)
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "window", "stride", "side", "recorded_us"),
+    [
+        (84, 84, 5, 2, 83, 3.2), (336, 336, 7, 2, 42, 4.5),  # an even number of outputs, whose taps lie in the image
+        (336, 336, 5, 2, 42, 6.5), (84, 84, 7, 2, 83, 10.5),  # an odd one
+        (168, 84, 1, 1, 42, 5.1), (154, 154, 1, 1, 56, 6.3),  # loads of 4 bytes; the last one took part in no choice
+    ],
+)  # fmt: skip
+def test_what_cudnn_loads_piece_by_piece_takes_what_an_h100_took(
+    channels: int, filters: int, window: int, stride: int, side: int, recorded_us: float
+) -> None:
+    """Within 12%; a depthwise kernel of a padded image checks one tap after another."""
+    groups = channels if window > 1 else 1
+    sizes = {"in_channels": channels, "out_channels": filters, "kernel": window, "stride": stride, "in_size": side}
+    model = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED)
+
+    def took_us(padding: int) -> float:
+        step = read_record({"op": "conv", "batch": 1, "groups": groups, "padding": padding} | sizes, Precision.BF16)
+        return sum(price.alone_us for price in model.fastest(step_candidates(step.step(), model.profile))[1])
+
+    assert took_us(0) == pytest.approx(recorded_us, rel=0.12)
+    if window > 1:
+        assert took_us(window // 2) > 5.5
+
+
+def test_a_tile_that_ends_much_sooner_than_the_first_runs() -> None:
+    """193 rows took 12.8 us on an H100: tiles of 40 rows by 128 have 120 blocks, those of 40 by 64 two waves."""
+    model = KernelModel(device("h100-sxm"), Issue.GRAPH)
+    record = {"op": "linear", "batch": 1, "m": 193, "n": 3584, "k": 3072}
+    step = read_record(record, Precision.BF16).step()
+    found = [one for one in step_candidates(step, model.profile) if one.algorithm.startswith("nvjet")]
+    assert found[0].algorithm == "nvjet_64x40"
+    chosen, (price,) = model.fastest(found)
+    assert chosen.algorithm == "nvjet_128x40"
+    assert price.alone_us == pytest.approx(12.8, rel=0.1)
 
 
 def test_unaligned_operands_cost_time() -> None:

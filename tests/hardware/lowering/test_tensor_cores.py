@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
 
 import pytest
 
-from iossim.hardware.compute_capability import LIMITS, TENSOR_CORES, Architecture
+from iossim.hardware.compute_capability import LIMITS, SINCE_HOPPER, TENSOR_CORES, Architecture
 from iossim.hardware.load import device
 from iossim.hardware.lowering import cpu, gpu
 from iossim.hardware.lowering.gpu import TARGET
@@ -141,7 +140,7 @@ def test_the_tile_of_a_product_is_the_one_that_an_h100_ran(sizes: tuple[int, int
     first, *others = (kernels[0].name for kernels in tensor_products(product(*sizes), NVJET))
     assert first == f"nvjet_{taken}"
     assert len(others) < 8
-    assert [passed_over_us(NVJET, place) for place in (0, 1)] == [0.0, inf]
+    assert 0.0 == passed_over_us(NVJET, 0) < passed_over_us(NVJET, 1)
 
 
 @pytest.mark.parametrize(
@@ -437,11 +436,13 @@ def test_other_permutations_are_copies() -> None:
     assert as_kernel(Transpose(TO_LAST), (2, 3, 4, 5)).work_class is WorkClass.LAYOUT
 
 
-def test_pooling_takes_either_layout() -> None:
+def test_pooling_takes_either_layout_in_one_time_but_for_maxima_of_a_framework_on_hopper() -> None:
     record = {"op": "max_pool", "batch": 1, "channels": 8, "in_size": 9, "kernel": 3, "stride": 2, "padding": 1}
     step = read_record(record, Precision.FP32).step()
     families = gpu.TARGET.families
-    assert families["max_pool_nhwc"](in_nhwc(step, MaxPoolNhwc(**step.op.attributes()))) == families["max_pool"](step)
+    last = families["max_pool_nhwc"](in_nhwc(step, MaxPoolNhwc(**step.op.attributes())))
+    (differs,) = (one for one, first in zip(last, families["max_pool"](step), strict=True) if one != first)
+    assert (differs.libraries, differs.architectures) == ({Libraries.CURRENT}, SINCE_HOPPER)
 
 
 def test_a_processor_reorders_nhwc_before_and_after() -> None:

@@ -10,13 +10,14 @@ FAMILIES = Places[Lower](
     {
         "attention:attention": "attention",
         "families.channels_last:convolution_nhwc": "conv_nhwc",
+        "families.channels_last:maximum_nhwc": "max_pool_nhwc",
         "families.convolution:convolution": "conv",
         "cudnn_algorithms:gradient": "conv_backward_data conv_backward_filter",
         "families.matrix_product:matrix_product": "gemm matmul grouped_matmul",
         "families.matrix_product:stored_product": "integer_conv quantized_conv integer_matmul quantized_matmul "
         "scaled_conv scaled_matmul",
         "families.matrix_product:dequantised_product": "dequantized_matmul",
-        "families.pooling:pooling": "max_pool average_pool max_pool_nhwc average_pool_nhwc local_response_norm",
+        "families.pooling:pooling": "max_pool average_pool average_pool_nhwc local_response_norm",
         "families.pooling:global_pooling": "global_average_pool global_max_pool global_average_pool_nhwc "
         "global_max_pool_nhwc",
         "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",

@@ -86,10 +86,11 @@ def _window_kernel(
 _OUTPUTS_A_THREAD, _TAPS_OF_NHWC, _INDEXING_OF_NHWC = 4, 0.32, 6
 #: Taps of windows that exceed the registers, and their relative cost.
 _SPILLED, _SPILLING = 49, 1.5
-#: Registers of a thread, and the latency of its loads in steps of tensor cores, by the side of the window, without a
-#: stride and with one; for a single image, and for several.
-_OF_ONE_IMAGE = {3: ((40, 13), (48, 13)), 5: ((80, 40), (98, 40)), 7: ((128, 90), (162, 35))}
-_OF_MANY_IMAGES = {3: ((80, 30), (79, 30)), 5: ((156, 30), (160, 30)), 7: ((254, 30), (255, 30))}
+#: By the side of the window: registers of a thread without a stride and with one; the latency of its loads in steps of
+#: tensor cores, where it checks one after another, and where its 2x2 outputs and all their taps lie in the image. For a
+#: single image, and for several.
+_OF_ONE_IMAGE = {3: ((40, 48), (13, 13)), 5: ((80, 98), (40, 12)), 7: ((128, 162), (90, 25))}
+_OF_MANY_IMAGES = {3: ((80, 79), (30, 30)), 5: ((156, 160), (30, 30)), 7: ((254, 255), (30, 30))}
 #: Fraction of its time in which a depthwise block keeps its SM busy, like ``tensor_core_families.CONTENTION``.
 _DEPTHWISE_CONTENTION = 0.5
 #: Outputs of a block for several images.
@@ -111,14 +112,21 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     side += side % 2 == 0
     taps = _TAPS_OF_NHWC * (window * shape.strides[-1] + _INDEXING_OF_NHWC)
     taps *= _SPILLING if window >= _SPILLED else 1.0
-    registers, steps = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side][shape.strides[-1] > 1]
+    of_strides, latencies = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side]
+    registers, sizes = (
+        of_strides[shape.strides[-1] > 1],
+        (shape.output_size, shape.strides, shape.kernel, shape.input_size),
+    )
+    is_inside = all(
+        not made % 2 and (made - 1) * by + wide <= read for made, by, wide, read in zip(*sizes, strict=True)
+    )
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
     if shape.batch > 1:
         a_block, block = _OUTPUTS_OF_MANY_IMAGES, (_DEPTHWISE_THREADS // 2, registers, 0)
     elif side == 3 and shape.pixels <= _SMALL_IMAGE and is_half(shape):
         name, block, taps = "grouped_direct_nhwc", (1024, 40, 0), float(_TAPS_OF_SMALL)
     kernel = _window_kernel(name, shape, taps, a_block, block)
-    kernel = replace(kernel, steps=steps, contention=_DEPTHWISE_CONTENTION)
+    kernel = replace(kernel, steps=latencies[is_inside], contention=_DEPTHWISE_CONTENTION)
     yield Candidate(name, (kernel,), architectures=SINCE_HOPPER)
 
 

@@ -10,7 +10,7 @@ work is counted in its taps, of some 13 instructions. There are two libraries:
 - PyTorch's kernel divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100
   with 2.0 TB/s as on one with 1.6; an H200 divides in less than half the clocks. Maxima also write their positions, as
   64-bit integers: with these, the poolings of ResNet-50 and VGG move data at the rate of DRAM on a V100 and an RTX
-  A5000. The mean of an image is a reduction.
+  A5000. The mean of an image is a reduction, on Hopper by a warp (or by a part of one if it has few loads).
 
 Compilers keep channels last, so that a thread pools as many channels as one load holds: TensorRT's maxima of
 ResNet-50's first images take 1.2 to 1.3 times as long as their DRAM traffic (RTX 3090 in fp16, A100 in fp32).
@@ -22,12 +22,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from iossim.hardware.compute_capability import SINCE_HOPPER, Architecture
+from iossim.hardware.compute_capability import SINCE_HOPPER, WARP_THREADS, Architecture
 from iossim.hardware.lowering.gpu.families.streaming import reduction
 from iossim.hardware.lowering.kernel import (
     ALL_OF_CUDNN,
     OF_COMPILERS,
-    OF_FRAMEWORKS,
     Candidate,
     Kernel,
     Libraries,
@@ -48,6 +47,9 @@ _TAP = 2
 _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
 #: The same of PyTorch's average on Hopper, channels first and last (49 recordings of an H200, 6 of an H100).
 _AVERAGE_ON_HOPPER = 13, 34
+#: Threads of a block of PyTorch's means; length of a row whose threads load vectors; what a thread takes besides a tap
+#: for each load (16 means of an H200: 6% off *in-sample*, 57% before).
+_ROW_THREADS, _LONG_ROW, _ROW = 512, 128, 14
 #: Bytes of contiguous channels that one load fetches, and that one instruction compares or adds.
 _LOAD_BYTES, _REGISTER_BYTES = 16, 4
 
@@ -63,25 +65,23 @@ def pooling(step: Step) -> list[Candidate]:
         taps, indexing = math.prod(step.op.kernel), _MAXIMUM if is_maximum else _AVERAGE
         places = step.outputs[0].elements * DType.INT64.bytes if is_maximum else 0
     on_hopper = _AVERAGE_ON_HOPPER[given is not step] if step.op.kind == "average_pool" else indexing
-    called = [
-        Candidate("pooling", (_window_kernel(step, each + _TAP * taps, WorkClass.WINDOW, places),), architectures=where)
-        for each, where in ((indexing, frozenset(Architecture) - SINCE_HOPPER), (on_hopper, SINCE_HOPPER))
-    ]
+    called = (_window_kernel(step, each + _TAP * taps, WorkClass.WINDOW, places) for each in (indexing, on_hopper))
     element_bytes = step.operands[0].type.dtype.bytes
     vector_taps = math.ceil(_CUDNN * element_bytes / _LOAD_BYTES + taps * element_bytes / _REGISTER_BYTES)
     compiled = _window_kernel(step, vector_taps, WorkClass.WINDOW)
-    return [
-        _of_cudnn(step, taps),
-        *(replace(one, libraries=frozenset({Libraries.CURRENT})) for one in called),
-        Candidate("pooling", (compiled,), libraries=OF_COMPILERS),
-    ]
+    return [_of_cudnn(step, taps), *_of_framework(*called, compiled)]
 
 
 def global_pooling(step: Step) -> list[Candidate]:
     """The library's kernel with the whole image as its window, and the framework's reduction, for either layout."""
-    step = as_channels_first(step)
-    (reduced,) = reduction(step)
-    return [_of_cudnn(step, math.prod(step.operands[0].type.shape[2:])), _of_framework(*reduced.kernels)]
+    given, step = step, as_channels_first(step)
+    ((reduced,),) = (one.kernels for one in reduction(step))
+    x, size = step.operands[0].type, math.prod(step.operands[0].type.shape[2:])
+    loads = min(WARP_THREADS, size if size <= _LONG_ROW else size * x.dtype.bytes // _LOAD_BYTES)
+    blocks = ceil_div(step.outputs[0].elements << (loads.bit_length() - 1), _ROW_THREADS)
+    flops = 2 * blocks * _ROW_THREADS * (_ROW + ceil_div(size, WARP_THREADS))
+    grid = replace(reduced, work_class=WorkClass.WINDOW, blocks=blocks, threads_per_block=_ROW_THREADS, flops=flops)
+    return [_of_cudnn(step, size), *_of_framework(reduced, grid if given is step else reduced, reduced)]
 
 
 def pooling_backward(step: Step) -> list[Candidate]:
@@ -89,11 +89,13 @@ def pooling_backward(step: Step) -> list[Candidate]:
     op = cast("MaxPoolBackward | AveragePoolBackward", step.op)
     windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(op.kernel, op.strides, strict=True))
     kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)
-    return [_of_cudnn(step, windows), _of_framework(kernel)]
+    return [_of_cudnn(step, windows), *_of_framework(kernel, kernel, kernel)]
 
 
-def _of_framework(*kernels: Kernel) -> Candidate:
-    return Candidate("pooling", kernels, libraries=OF_FRAMEWORKS)
+def _of_framework(earlier: Kernel, on_hopper: Kernel, compiled: Kernel) -> list[Candidate]:
+    before, current = frozenset(Architecture) - SINCE_HOPPER, frozenset({Libraries.CURRENT})
+    kinds = (earlier, before, current), (on_hopper, SINCE_HOPPER, current), (compiled, None, OF_COMPILERS)
+    return [Candidate("pooling", (one,), 0, True, where, libraries) for one, where, libraries in kinds]
 
 
 def _of_cudnn(step: Step, taps: int) -> Candidate:
