@@ -59,8 +59,8 @@ Judged = TypeVar("Judged", Schedule, StreamSchedule, AnySchedule)
 
 #: Parameters on which a latency may depend.
 COSTS = ("interference", "bare_launch_us", "synchronise_us", "graph_gap_factor", "fork_us", "join_us")
-#: Step of a parameter, relative to its value, and its minimum.
-_STEP, _LEAST_STEP = 0.05, 0.01
+#: Step of a parameter, relative to its value, and its minimum: a longer one may change which kernel is the fastest.
+_STEP, _LEAST_STEP = 0.001, 0.0001
 
 
 class ConcurrencySlopes:
