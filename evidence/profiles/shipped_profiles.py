@@ -3,8 +3,7 @@
 ``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
 ``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it.
 Each fit begins at a device-independent point, so that the result does not depend on shipped profiles. Names of devices
-make only those, and ``launches`` only the gap and the launch overhead of all shipped profiles, without changing their
-kernels: this takes a second.
+make only those; ``bands`` refits the bands of Hopper's alone, whose prices changed after their fit, in a minute.
 """
 
 from __future__ import annotations
@@ -15,40 +14,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from statistics import fmean
 
 from evidence.data.data_sets import own_measurements, read_data_sets, shared_data
-from evidence.profiles.leave_one_out import (
-    CONCURRENCY_FROM,
-    SHIPPED_SAMPLES,
-    leave_one_out,
-    write_lent,
-    write_transfer_table,
-)
+from evidence.profiles.chips import all_rows, priced
+from evidence.profiles.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
 from iossim.base.errors import OptionError
-from iossim.calibration.calibrate import DeviceData, Protocol
-from iossim.calibration.concurrency_fit import borrowing, lent_by
-from iossim.calibration.host_fit import fit_host
-from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_out
+from iossim.calibration.accuracy import Residuals, bands_by_kind
+from iossim.calibration.calibrate import FOLDS, DeviceData, Protocol
+from iossim.calibration.profile_fit import fit_profiles, uninformed
+from iossim.calibration.recording import Recording
 from iossim.hardware.load import device
+from iossim.hardware.profile import with_values
+from iossim.hardware.provenance import KindError
 from iossim.hardware.write import write_profile
+from iossim.measurements.measurement import HELD_OUT_FRACTION
 
 #: Folders of the shared data with tables of single operators in fp32.
 FOLDERS = ("kernels", "kernels_direct", "framework_operators")
 TRANSFER = "transfer"
-LAUNCHES = "launches"
+BANDS = "bands"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Boards with one chip, which share their parameters; their ``published`` figures are fitted too.
 
-    ``tables`` are in the shared data, ``own`` are measurements in the repository beside its profiles.
+    ``tables`` are in the shared data, ``own`` are measurements in the repository beside its profiles; bands know those
+    ``judged`` besides.
     """
 
     boards: tuple[str, ...]
     published: bool = False
     tables: tuple[str, ...] = FOLDERS
     own: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -66,6 +66,7 @@ RECIPES = (
         ("h200-sxm", "h100-sxm"),
         tables=("graph_kernels/graph_products_bf16.csv", "h100_bf16/operators.csv"),
         own=tuple(f"h200/{name}.jsonl" for name in ("kernels", "pairs", "stages", "products")),
+        judged=("graph_kernels/graph_attention_bf16.csv",),
     ),
 )
 #: Steps in order.
@@ -94,21 +95,35 @@ def make_transfer_table(date: str) -> Path:
     return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
 
 
-def make_launches(folder: Path) -> list[Path]:
-    """Fit launch costs to published networks, with the shipped kernels, and lend them to all shipped profiles that
-    borrow.
+def make_bands(recipe: Recipe, folder: Path, date: str) -> list[Path]:
+    """Refit the bands and held-out errors of a recipe's boards to all rows, at the prices that ship.
+
+    The note says how many rows are inside the bands of other shapes, each fifth of the shapes left out in turn.
     """
-    lender, sister = (device(name) for name in RECIPES[0].boards)
-    host = fit_host(lender)
-    assert host is not None, f"networks of {lender.name} are published"
-    found = with_left_out(host.on(lender), lender.provenance.left_out)
-    lent = lent_by(found)
-    write_lent(lent)
-    borrowers = [device(name) for recipe in RECIPES[1:] for name in recipe.boards]
-    made = [found, borrowing(host.with_gap(sister), lent), *(borrowing(one, lent) for one in borrowers)]
-    paths = [folder / f"{profile.name}.yaml" for profile in made]
-    for profile, path in zip(made, paths, strict=True):
-        write_profile(profile, path)
+    boards = [device(name) for name in recipe.boards]
+    places = [*_places((*recipe.tables, *recipe.judged)), *(own_measurements() / name for name in recipe.own)]
+    errors: list[KindError] = []
+    folds: list[list[Residuals]] = [[] for _ in range(FOLDS)]
+    for measured, profile in read_data_sets(places, boards).sets:
+        warm = tuple(row for row in measured.measurements if not row.is_cold)
+        recording = Recording.of(measured, profile, HELD_OUT_FRACTION, FOLDS, rows=warm)
+        for one in priced(recording, all_rows(recording), profile) if warm else ():
+            own, fold = one.residuals, recording.fold[one.places]
+            outside = own.where(recording.is_held_out[one.places])
+            errors += [outside.summary()] if len(outside.measured_us) else []
+            for number, several in enumerate(folds):
+                several.append(own.where(fold == number))
+    inside: list[bool] = []
+    for several in folds:
+        bands = bands_by_kind(one for other in folds if other is not several for one in other)
+        inside += [is_in for one in several if one.key in bands for is_in in one.inside(bands[one.key])]
+    told = f"bands of {date}: {100 * fmean(inside):.0f}% of {len(inside)} rows are inside those of other shapes"
+    paths = [folder / f"{board.name}.yaml" for board in boards]
+    for board, path in zip(boards, paths, strict=True):
+        before = board.provenance
+        bands = before.bands | bands_by_kind(one for several in folds for one in several)
+        note = f"{before.note.split('; bands of ')[0]}; {told}"
+        write_profile(with_values(board, {}, bands=bands, note=note, held_out=errors, cross_validated=[]), path)
     return paths
 
 
@@ -125,14 +140,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all of them by default")
     parser.add_argument("-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default")
     chosen = parser.parse_args(arguments)
-    known = (*STEPS, LAUNCHES)
+    known = (*STEPS, BANDS)
     unknown = sorted(set(chosen.steps) - set(known))
     if unknown:
         parser.error(f"no step {', '.join(unknown)}; there are {', '.join(known)}")
     folder = chosen.out or Path(str(resources.files("iossim.hw_profiles")))
     date = datetime.date.today().isoformat()
-    if LAUNCHES in chosen.steps:
-        for path in make_launches(folder):
+    if BANDS in chosen.steps:
+        for path in make_bands(RECIPES[-1], folder, date):
             print(f"wrote {path}", flush=True)
     by_name = {recipe.name: recipe for recipe in RECIPES}
     for step in STEPS:
