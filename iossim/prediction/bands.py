@@ -57,8 +57,8 @@ def measured_over_predicted(kind: str, precision: Precision, predicted_us: float
                 )
     priors = known["priors"]["hand-set" if provenance.kind == "hand-set" else "fitted"]
     if precision is not Precision.FP32:
-        is_new = profile.architecture not in known["generations"].split()
-        priors = known["new_tensor_cores" if is_new else "tensor_cores"]
+        is_old = profile.architecture in known["generations"].split() and precision in known["precisions"].split()
+        priors = known["tensor_cores" if is_old else "new_tensor_cores"]
         if family not in priors:
             return _wider(
                 measured_over_predicted(kind, Precision.FP32, predicted_us, profile), known["stored_otherwise"]
