@@ -17,16 +17,15 @@ from pathlib import Path
 from statistics import fmean
 
 from evidence.data.data_sets import own_measurements, read_data_sets, shared_data
-from evidence.profiles.chips import all_rows, priced
+from evidence.profiles.chips import PricedRows, all_rows, priced
 from evidence.profiles.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
 from iossim.base.errors import OptionError
-from iossim.calibration.accuracy import Residuals, bands_by_kind
+from iossim.calibration.accuracy import bands_by_kind
 from iossim.calibration.calibrate import FOLDS, DeviceData, Protocol
 from iossim.calibration.profile_fit import fit_profiles, uninformed
 from iossim.calibration.recording import Recording
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
-from iossim.hardware.provenance import KindError
 from iossim.hardware.write import write_profile
 from iossim.measurements.measurement import HELD_OUT_FRACTION
 
@@ -74,9 +73,7 @@ STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
 
 
 def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
-    """Fit the boards of a recipe and write their profiles into ``folder``; raises OptionError without the shared
-    data.
-    """
+    """Fit a recipe's boards and write their profiles into ``folder``; raises OptionError without the shared data."""
     places = [*_places(recipe.tables), *(own_measurements() / name for name in recipe.own)]
     boards = [uninformed(device(name)) for name in recipe.boards]
     sets = read_data_sets(places, boards).sets
@@ -100,29 +97,26 @@ def make_bands(recipe: Recipe, folder: Path, date: str) -> list[Path]:
 
     The note says how many rows are inside the bands of other shapes, each fifth of the shapes left out in turn.
     """
+    rows: list[PricedRows] = []
     boards = [device(name) for name in recipe.boards]
     places = [*_places((*recipe.tables, *recipe.judged)), *(own_measurements() / name for name in recipe.own)]
-    errors: list[KindError] = []
-    folds: list[list[Residuals]] = [[] for _ in range(FOLDS)]
     for measured, profile in read_data_sets(places, boards).sets:
-        warm = tuple(row for row in measured.measurements if not row.is_cold)
-        recording = Recording.of(measured, profile, HELD_OUT_FRACTION, FOLDS, rows=warm)
-        for one in priced(recording, all_rows(recording), profile) if warm else ():
-            own, fold = one.residuals, recording.fold[one.places]
-            outside = own.where(recording.is_held_out[one.places])
-            errors += [outside.summary()] if len(outside.measured_us) else []
-            for number, several in enumerate(folds):
-                several.append(own.where(fold == number))
+        if warm := tuple(row for row in measured.measurements if not row.is_cold):
+            recording = Recording.of(measured, profile, HELD_OUT_FRACTION, FOLDS, rows=warm)
+            rows += priced(recording, all_rows(recording), profile)
+    outside = [one.residuals.where(one.recording.is_held_out[one.places]) for one in rows]
     inside: list[bool] = []
-    for several in folds:
-        bands = bands_by_kind(one for other in folds if other is not several for one in other)
-        inside += [is_in for one in several if one.key in bands for is_in in one.inside(bands[one.key])]
+    for fold in range(FOLDS):
+        is_own = [one.recording.fold[one.places] == fold for one in rows]
+        bands = bands_by_kind(one.residuals.where(~own) for one, own in zip(rows, is_own, strict=True))
+        judged = [one.residuals.where(own) for one, own in zip(rows, is_own, strict=True) if one.residuals.key in bands]
+        inside += [is_in for one in judged for is_in in one.inside(bands[one.key])]
     told = f"bands of {date}: {100 * fmean(inside):.0f}% of {len(inside)} rows are inside those of other shapes"
     paths = [folder / f"{board.name}.yaml" for board in boards]
     for board, path in zip(boards, paths, strict=True):
-        before = board.provenance
-        bands = before.bands | bands_by_kind(one for several in folds for one in several)
-        note = f"{before.note.split('; bands of ')[0]}; {told}"
+        bands = board.provenance.bands | bands_by_kind(one.residuals for one in rows)
+        note = f"{board.provenance.note.split('; bands of ')[0]}; {told}"
+        errors = [one.summary() for one in outside if len(one.measured_us)]
         write_profile(with_values(board, {}, bands=bands, note=note, held_out=errors, cross_validated=[]), path)
     return paths
 
