@@ -290,15 +290,7 @@ def transfer_table(
 
 def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
     """Write ``iossim/hardware/transfer.yaml``, from which devices without measurements take their parameters."""
-    return _write(transfer_table(result, date, lent_by(device(CONCURRENCY_FROM))))
-
-
-def write_lent(lent: Concurrency) -> Path:
-    """Rewrite the shipped table with other launch costs to lend."""
-    return _write(iossim.hardware.transfer.transfer_table().model_copy(update={"concurrency": lent}))
-
-
-def _write(made: TransferTable) -> Path:
+    made = transfer_table(result, date, lent_by(device(CONCURRENCY_FROM)))
     path = Path(iossim.hardware.transfer.__file__).with_name("transfer.yaml")
     head = "# Made by: python -m evidence.profiles.shipped_profiles\n"
     write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))

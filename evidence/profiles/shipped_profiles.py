@@ -3,8 +3,7 @@
 ``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
 ``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it.
 Each fit begins at a device-independent point, so that the result does not depend on shipped profiles. Names of devices
-make only those, and ``launches`` only the gap and the launch overhead of all shipped profiles, without changing their
-kernels: this takes a second.
+make only those; ``bands`` refits the bands of Hopper's alone, whose prices changed after their fit, in a minute.
 """
 
 from __future__ import annotations
@@ -15,40 +14,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from statistics import fmean
 
 from evidence.data.data_sets import own_measurements, read_data_sets, shared_data
-from evidence.profiles.leave_one_out import (
-    CONCURRENCY_FROM,
-    SHIPPED_SAMPLES,
-    leave_one_out,
-    write_lent,
-    write_transfer_table,
-)
+from evidence.profiles.chips import PricedRows, all_rows, priced
+from evidence.profiles.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
 from iossim.base.errors import OptionError
-from iossim.calibration.calibrate import DeviceData, Protocol
-from iossim.calibration.concurrency_fit import borrowing, lent_by
-from iossim.calibration.host_fit import fit_host
-from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_out
+from iossim.calibration.accuracy import bands_by_kind
+from iossim.calibration.calibrate import FOLDS, DeviceData, Protocol
+from iossim.calibration.profile_fit import fit_profiles, uninformed
+from iossim.calibration.recording import Recording
 from iossim.hardware.load import device
+from iossim.hardware.profile import with_values
 from iossim.hardware.write import write_profile
+from iossim.measurements.measurement import HELD_OUT_FRACTION
 
 #: Folders of the shared data with tables of single operators in fp32.
 FOLDERS = ("kernels", "kernels_direct", "framework_operators")
 TRANSFER = "transfer"
-LAUNCHES = "launches"
+BANDS = "bands"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Boards with one chip, which share their parameters; their ``published`` figures are fitted too.
 
-    ``tables`` are in the shared data, ``own`` are measurements in the repository beside its profiles.
+    ``tables`` are in the shared data, ``own`` are measurements in the repository beside its profiles; bands know those
+    ``judged`` besides.
     """
 
     boards: tuple[str, ...]
     published: bool = False
     tables: tuple[str, ...] = FOLDERS
     own: tuple[str, ...] = ()
+    judged: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -66,6 +65,7 @@ RECIPES = (
         ("h200-sxm", "h100-sxm"),
         tables=("graph_kernels/graph_products_bf16.csv", "h100_bf16/operators.csv"),
         own=tuple(f"h200/{name}.jsonl" for name in ("kernels", "pairs", "stages", "products")),
+        judged=("graph_kernels/graph_attention_bf16.csv",),
     ),
 )
 #: Steps in order.
@@ -73,9 +73,7 @@ STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
 
 
 def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
-    """Fit the boards of a recipe and write their profiles into ``folder``; raises OptionError without the shared
-    data.
-    """
+    """Fit a recipe's boards and write their profiles into ``folder``; raises OptionError without the shared data."""
     places = [*_places(recipe.tables), *(own_measurements() / name for name in recipe.own)]
     boards = [uninformed(device(name)) for name in recipe.boards]
     sets = read_data_sets(places, boards).sets
@@ -94,21 +92,32 @@ def make_transfer_table(date: str) -> Path:
     return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
 
 
-def make_launches(folder: Path) -> list[Path]:
-    """Fit launch costs to published networks, with the shipped kernels, and lend them to all shipped profiles that
-    borrow.
+def make_bands(recipe: Recipe, folder: Path, date: str) -> list[Path]:
+    """Refit the bands and held-out errors of a recipe's boards to all rows, at the prices that ship.
+
+    The note says how many rows are inside the bands of other shapes, each fifth of the shapes left out in turn.
     """
-    lender, sister = (device(name) for name in RECIPES[0].boards)
-    host = fit_host(lender)
-    assert host is not None, f"networks of {lender.name} are published"
-    found = with_left_out(host.on(lender), lender.provenance.left_out)
-    lent = lent_by(found)
-    write_lent(lent)
-    borrowers = [device(name) for recipe in RECIPES[1:] for name in recipe.boards]
-    made = [found, borrowing(host.with_gap(sister), lent), *(borrowing(one, lent) for one in borrowers)]
-    paths = [folder / f"{profile.name}.yaml" for profile in made]
-    for profile, path in zip(made, paths, strict=True):
-        write_profile(profile, path)
+    rows: list[PricedRows] = []
+    boards = [device(name) for name in recipe.boards]
+    places = [*_places((*recipe.tables, *recipe.judged)), *(own_measurements() / name for name in recipe.own)]
+    for measured, profile in read_data_sets(places, boards).sets:
+        if warm := tuple(row for row in measured.measurements if not row.is_cold):
+            recording = Recording.of(measured, profile, HELD_OUT_FRACTION, FOLDS, rows=warm)
+            rows += priced(recording, all_rows(recording), profile)
+    outside = [one.residuals.where(one.recording.is_held_out[one.places]) for one in rows]
+    inside: list[bool] = []
+    for fold in range(FOLDS):
+        is_own = [one.recording.fold[one.places] == fold for one in rows]
+        bands = bands_by_kind(one.residuals.where(~own) for one, own in zip(rows, is_own, strict=True))
+        judged = [one.residuals.where(own) for one, own in zip(rows, is_own, strict=True) if one.residuals.key in bands]
+        inside += [is_in for one in judged for is_in in one.inside(bands[one.key])]
+    told = f"bands of {date}: {100 * fmean(inside):.0f}% of {len(inside)} rows are inside those of other shapes"
+    paths = [folder / f"{board.name}.yaml" for board in boards]
+    for board, path in zip(boards, paths, strict=True):
+        bands = board.provenance.bands | bands_by_kind(one.residuals for one in rows)
+        note = f"{board.provenance.note.split('; bands of ')[0]}; {told}"
+        errors = [one.summary() for one in outside if len(one.measured_us)]
+        write_profile(with_values(board, {}, bands=bands, note=note, held_out=errors, cross_validated=[]), path)
     return paths
 
 
@@ -125,14 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all of them by default")
     parser.add_argument("-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default")
     chosen = parser.parse_args(arguments)
-    known = (*STEPS, LAUNCHES)
+    known = (*STEPS, BANDS)
     unknown = sorted(set(chosen.steps) - set(known))
     if unknown:
         parser.error(f"no step {', '.join(unknown)}; there are {', '.join(known)}")
     folder = chosen.out or Path(str(resources.files("iossim.hw_profiles")))
     date = datetime.date.today().isoformat()
-    if LAUNCHES in chosen.steps:
-        for path in make_launches(folder):
+    if BANDS in chosen.steps:
+        for path in make_bands(RECIPES[-1], folder, date):
             print(f"wrote {path}", flush=True)
     by_name = {recipe.name: recipe for recipe in RECIPES}
     for step in STEPS:

@@ -202,9 +202,8 @@ def _judged(split: str, part: str, each: PricedRows, roofline_us: Floats, proven
     recording, residuals = each.recording, each.residuals
     operator = recording.measured.measurements[each.places[0]].operator
     kind = kind_of(operator.op, operator.kind)
-    bands = [
-        measured_over_predicted(kind, operator.precision, us, provenance) for us in residuals.predicted_us.tolist()
-    ]
+    profile = recording.profile.model_copy(update={"provenance": provenance})
+    bands = [measured_over_predicted(kind, operator.precision, us, profile) for us in residuals.predicted_us.tolist()]
     ends = np.array([(band.low, band.high) for band in bands])
     return SplitRows(
         split,

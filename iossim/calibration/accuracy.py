@@ -14,7 +14,7 @@ from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
 from iossim.measurements.measurement import Operator
-from iossim.prediction.bands import key_of, kind_of, measured_over_predicted
+from iossim.prediction.bands import band_at, key_of, kind_of, measured_over_predicted
 
 Mask = NDArray[np.bool_]
 
@@ -118,6 +118,16 @@ class Residuals:
     def accuracy(self) -> Accuracy:
         return Accuracy.of(self.predicted_us, self.measured_us)
 
+    def where(self, rows: Mask) -> Residuals:
+        """Those of a part of the rows."""
+        return replace(self, predicted_us=self.predicted_us[rows], measured_us=self.measured_us[rows])
+
+    def inside(self, bands: Sequence[Band]) -> list[bool]:
+        """Whether each measured time is in the band at its predicted time."""
+        times_us = zip(self.predicted_us.tolist(), self.measured_us.tolist(), strict=True)
+        chosen = ((measured_us / us, band_at(bands, us)) for us, measured_us in times_us)
+        return [band.low <= ratio <= band.high for ratio, band in chosen]
+
     def summary(self) -> KindError:
         """Errors in a few numbers; raises ValueError without rows."""
         found = self.accuracy
@@ -218,5 +228,5 @@ def _band(end_us: float | None, ratios: Floats) -> Band:
 def interval(operator: Operator, gpu_time_us: float, profile: DeviceProfile) -> tuple[float, float]:
     """Interval of nine in ten measurements of an operator, for a predicted time in microseconds."""
     kind = kind_of(operator.op, operator.kind)
-    band = measured_over_predicted(kind, operator.precision, gpu_time_us, profile.provenance)
+    band = measured_over_predicted(kind, operator.precision, gpu_time_us, profile)
     return gpu_time_us * band.low, gpu_time_us * band.high

@@ -163,5 +163,5 @@ def _predict(
     priced = reprice_any(schedule, network, simulator)
     if isinstance(priced, StreamSchedule):
         return priced.latency_us, None, None
-    interval = ScheduleErrors(network, profile).interval(priced)
+    interval = ScheduleErrors(network, profile, simulator).interval(priced)
     return priced.latency_us, interval.low_us, interval.high_us

@@ -5,15 +5,19 @@ A kind that was never measured takes the band of the nearest kind with similar k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from iossim.base.shipped_yaml import shipped
-from iossim.hardware.provenance import Band, Provenance
+from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.provenance import Band
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
 
+#: Precisions whose kernels are the same.
+_SAME_KERNELS = {Precision.FP16: (Precision.BF16,), Precision.BF16: (Precision.FP16,)}
 #: Kind of depthwise and grouped convolutions, whose kernels differ from those of others.
 DEPTHWISE = "depthwise"
 
@@ -33,17 +37,39 @@ def kind_of(op: Op, kind: str = "") -> str:
     return kind or op.operation
 
 
-def measured_over_predicted(kind: str, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:
-    """Band of a kind of operators at a predicted time."""
+def band_at(bands: Sequence[Band], predicted_us: float) -> Band:
+    """The one of a kind's bands, by ascending predicted time, that a time is in."""
+    return next(band for band in bands if band.up_to_us is None or predicted_us <= band.up_to_us)
+
+
+def measured_over_predicted(kind: str, precision: Precision, predicted_us: float, profile: DeviceProfile) -> Band:
+    """Band of a kind of operators at a predicted time; its ``rows`` are 0 if none of that precision were measured.
+
+    FP16 and BF16 run by the same kernels. What runs on FP32 lanes only moves fewer bytes in a reduced precision.
+    """
+    provenance, known = profile.provenance, _unmeasured()
     family, alike = _families().get(kind, (kind, ()))
-    for near in (kind, *alike):
-        bands = provenance.bands.get(key_of(near, precision))
-        if bands:
-            return next(band for band in bands if band.up_to_us is None or predicted_us <= band.up_to_us)
-    priors = _unmeasured()["priors"]["hand-set" if provenance.kind == "hand-set" else "fitted"]
-    table = priors if precision is Precision.FP32 else _unmeasured()["tensor_cores"]
-    low, high = table.get(family, priors["others"])
+    for stored in (precision, *_SAME_KERNELS.get(precision, ())):
+        for near in (kind, *alike):
+            if bands := provenance.bands.get(key_of(near, stored)):
+                return _wider(
+                    band_at(bands, predicted_us), known["new_chip"] if provenance.kind == "transferred" else 1
+                )
+    priors = known["priors"]["hand-set" if provenance.kind == "hand-set" else "fitted"]
+    if precision is not Precision.FP32:
+        is_old = profile.architecture in known["generations"].split() and precision in known["precisions"].split()
+        priors = known["tensor_cores" if is_old else "new_tensor_cores"]
+        if family not in priors:
+            return _wider(
+                measured_over_predicted(kind, Precision.FP32, predicted_us, profile), known["stored_otherwise"]
+            )
+    low, high = priors.get(family, priors.get("others"))
     return Band(rows=0, low=low, high=high)
+
+
+def _wider(band: Band, factor: float) -> Band:
+    """A band that is wider by a factor at either end; without measurements of its own."""
+    return band if factor == 1 else Band(rows=0, low=band.low / factor, high=band.high * factor)
 
 
 @cache

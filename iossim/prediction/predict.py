@@ -86,7 +86,7 @@ def predict_steps(
         own_us = fsum(price.alone_us for price in prices)
         if model.issue is Issue.CALLS:
             own_us += dispatch_us(chosen, profile.engine)
-        band = measured_over_predicted(kind_of(step.op, kind), step.precision, own_us, profile.provenance)
+        band = measured_over_predicted(kind_of(step.op, kind), step.precision, own_us, profile)
         step_us.append(own_us)
         low_us.append(own_us * band.low)
         high_us.append(own_us * band.high)

@@ -79,22 +79,6 @@ def _is_narrower(space: StageSpace) -> bool:
 
 
 def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
-    """The profile fitted without the figures of ``model``; None if they took no part in its fit.
-
-    Its resamples deviate from it as the whole fit's do from that.
-    """
+    """The profile fitted without the figures of ``model``; None if they took no part in its fit."""
     values = profile.provenance.left_out.get(model)
-    if values is None:
-        return None
-    own, fits = profile.parameter_values, profile.device_kind.fits()
-    bounds = {
-        parameter.name: (parameter.lower, parameter.upper)
-        for space in (fits.kernels, fits.concurrency, fits.launches)
-        for parameter in space.parameters
-    }
-    resamples = {}
-    for name, several in profile.provenance.resamples.items():
-        low, high = bounds.get(name, (0.0, float("inf")))
-        shift = values.get(name, own[name]) - own[name]
-        resamples[name] = [min(max(value + shift, low), high) for value in several]
-    return with_values(profile, values, resamples=resamples, left_out={})
+    return None if values is None else with_values(profile, values, left_out={})

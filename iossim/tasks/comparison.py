@@ -156,6 +156,8 @@ class Comparison(Printed):
     #: Latency of stages as a whole plan by row label, us: it is comparable to latencies of streams, and is not the sum
     #: of the stages. Bounds, ties and intervals apply to sums, and are left out then.
     plans_us: Mapping[str, float] = field(default_factory=dict)
+    #: Largest noise between the best schedule of the network as given and one that ties with it; 0 without ties.
+    noise: float = 0.0
 
     def beside(self, streams: Sequence[AnySchedule], prices: CostModel) -> Comparison:
         """The comparison extended by what schedulers of streams found for its network at the same prices."""
@@ -176,7 +178,8 @@ class Comparison(Printed):
     def remarks(self) -> list[str]:
         """Notes on the meaning of the table's marks and latencies."""
         best = best_row(self.rows)
-        tied = [f"{TIE} tied with the best: the difference is within the noise"] if best and best.ties else []
+        which = f"differences of up to {self.noise:.0%} are" if self.noise else "the difference is"
+        tied = [f"{TIE} tied with the best: {which} within the noise"] if best and best.ties else []
         if not self.plans_us:
             return tied
         in_plans = (entry for entry in self.entries if entry.label in self.plans_us)

@@ -239,6 +239,11 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
     bounded = bounded_by_searches(found, task.options.space)
     schedules = steps.take(bounded, judged, task.network, bounded, task.prices, errors=errors)
     comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), tuple(schedules))
+    if errors is not None:
+        best = min(schedules, key=lambda one: one.latency_us)
+        known = {one.scheduler: one for one in bounded}
+        noise = [errors.noise(known[best.scheduler], known[name]) for name in best.ties if name in known]
+        comparison = replace(comparison, noise=max(noise, default=0.0))
     comparison = replace(comparison, left_out_us=steps.take({}, _left_out_us, comparison, task))
     if task.transforms:
         comparison = steps.take(comparison, _with_changed, comparison, task, progress, memo)

@@ -17,12 +17,13 @@ from evidence.concurrency.hopper_left_out import chosen_without
 from evidence.concurrency.hopper_sets import SideBySide, networks, prices, products_side_by_side, side_by_side, units
 from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
+from evidence.data.data_sets import own_measurements, read_measurements
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
+from iossim.calibration.validation import evaluate_stages
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.ir.types import Precision
 from iossim.prediction.schedule_interval import NINE_OF_TEN, stage_error
 
 V100 = device("v100-sxm2")
@@ -273,17 +274,27 @@ def test_recorded_units_of_networks_are_predicted() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared")
 def test_nine_in_ten_recorded_sets_are_inside_the_interval_of_their_stage_which_is_no_wider_than_that() -> None:
-    """In-sample. What older GPUs show of stages is told of fp32 there, and would hold one in four of these."""
-    errors = {
-        precision: [
-            abs(np.log(one.predicted / np.sqrt(one.warm * one.cold)))
-            / (NINE_OF_TEN * stage_error(device("h100-sxm"), precision, one.kernels))
-            for one in side_by_side(prices())
-        ]
-        for precision in (Precision.BF16, Precision.FP32)
+    """In-sample. What older GPUs show of stages would hold one in four of these."""
+    sets = side_by_side(prices())
+    errors = np.array([abs(np.log(one.predicted / np.sqrt(one.warm * one.cold))) for one in sets])
+    inside = {
+        name: np.mean(errors <= [NINE_OF_TEN * stage_error(device(name), one.kernels) for one in sets])
+        for name in ("h100-sxm", "v100-sxm2")
     }
-    assert 0.87 <= np.mean(np.array(errors[Precision.BF16]) <= 1.0) <= 0.93
-    assert np.mean(np.array(errors[Precision.FP32]) <= 1.0) < 0.5
+    assert 0.87 <= inside["h100-sxm"] <= 0.93
+    assert inside["v100-sxm2"] < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "inside"), [("stages", (0.92, 0.98)), ("pairs", (0.85, 0.95))])
+def test_nine_in_ten_gains_of_stages_in_fp32_are_inside_the_interval_of_their_stage(
+    name: str, inside: tuple[float, float]
+) -> None:
+    profile = device("h200-sxm")
+    found = evaluate_stages(read_measurements(own_measurements() / f"h200/{name}.jsonl"), profile).concurrent
+    gain, predicted = found.serial_us / found.latency_us, found.predicted_serial_us / found.predicted_us
+    half = np.array([NINE_OF_TEN * stage_error(profile, groups) for groups in found.groups.tolist()])
+    assert inside[0] <= np.mean(np.abs(np.log(gain / predicted)) <= half) <= inside[1]
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

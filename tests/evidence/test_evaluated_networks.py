@@ -136,7 +136,7 @@ def test_networks_that_were_left_out_say_how_wide_the_interval_of_a_network_is()
         for each, one in zip(found.latencies, foretold, strict=True)
     )
     rank = int(0.9 * (len(distances) + 1)) - 1
-    assert 0.7 < distances[rank] <= 1.0
+    assert 0.8 < distances[rank] <= 1.0
 
 
 @pytest.mark.parametrize("engine", UNDIVIDED)
