@@ -118,6 +118,24 @@ def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tenso
         assert [each is made[0] for each in made] == [each is expected[0] for each in expected]
 
 
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(X.flip(0), requires_grad=False)
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return x + 2 * y * self.weight, x, x[:, 1:], y
+
+
+def test_arguments_that_are_one_tensor_or_the_modules_own_are_told_apart() -> None:
+    module = Weighted().eval()
+    for example in (X, module.weight):
+        compiled = iossim.torch.compile(module, (example, example))
+        made, expected = compiled(x := X + 1, y := X * 3), module(x, y)
+        torch.testing.assert_close(made[0], expected[0])
+        assert [each.data_ptr() for each in made[1:]] == [each.data_ptr() for each in expected[1:]]
+
+
 ORTHOGONAL = parametrizations.orthogonal(nn.Linear(4, 4)).requires_grad_(False)
 ROUTED = torch.tensor([1, 1, 4, 6], dtype=torch.int32)
 

@@ -13,7 +13,7 @@ pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[
 
 import torch
 from compiled_modules import Returning, X, assert_agree, branches, mixed
-from host_device import HostDriver, HostGraph, HostMemory, HostStream
+from host_device import HostDriver, HostGraph, HostMemory
 from host_library import HostLibrary
 from torch import Tensor, nn
 
@@ -61,13 +61,9 @@ class TensorHostDriver(HostDriver):
         self._memory.add(memory)
         return memory
 
-    def callers_stream(self) -> HostStream:
-        return self._caller
-
-    def launch_graph(self, graph: HostGraph, stream: HostStream) -> None:
-        super().launch_graph(graph, stream)
-        if stream is self._caller:
-            self.synchronize()
+    def launch_for_caller(self, graph: HostGraph) -> None:
+        self.launch_graph(graph, self._caller)
+        self.synchronize()
 
 
 def tensor_host_backend(precision: Precision, seed: int = 0, **options: Any) -> TensorBackend:
@@ -128,7 +124,7 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
         agrees(compiled, image, image * 3, other, other * 2, image)
         launched = [call.stream for call in driver.calls if call.verb == "launch_graph"]
         # Each shape is compared with the module once.
-        assert launched.count(driver.callers_stream().ptr) == 2 + 5
+        assert launched.count(driver._caller.ptr) == 2 + 5
         with torch.inference_mode():
             agrees(compiled, image, other)
         compiled.save(tmp_path / "branches.iossim")

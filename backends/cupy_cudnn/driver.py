@@ -55,6 +55,12 @@ class _Launch(ctypes.Structure):
     )
 
 
+class Foreign(NamedTuple):
+    """A stream that CuPy has not made, by its number: CuPy's own class for those warns from 14.0 on."""
+
+    ptr: int
+
+
 class _Kernel(NamedTuple):
     """A function of CuPy's, and whether it waits for what is ahead of it, so that it may start early."""
 
@@ -175,7 +181,7 @@ class Driver:
         """Such a stream that has the SMs of one part of a division to itself; raises BackendError where none has."""
         if self._green is None:
             self._green = GreenContexts(driver_library())
-        return self._cupy.cuda.ExternalStream(self._green.stream(division, part), 0)
+        return Foreign(self._green.stream(division, part))
 
     def event(self, timing: bool = False) -> Event:
         return self._cupy.cuda.Event(disable_timing=not timing)
@@ -184,7 +190,7 @@ class Driver:
         event.record(stream)
 
     def wait(self, event: Event, stream: Stream) -> None:
-        stream.wait_event(event)
+        self._runtime.streamWaitEvent(stream.ptr, event.ptr)
 
     def synchronize(self) -> None:
         """Wait until the whole device is idle."""

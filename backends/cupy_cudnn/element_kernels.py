@@ -1,6 +1,6 @@
 """Element-wise kernels: chains of element-wise ops, and copies of all kinds, written for each chain.
 
-A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output.
+A chain is an expression in its operands, ``larger(a0 + a1, 0.0f)`` say, computed for every element of one output.
 Operands are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a
 concat written to their place, slices, transpositions and broadcasts. Axes are walked in the order in which the output
 lies, and those that all operands step through alike are merged, so that what is dense is walked by a single index. The
@@ -50,13 +50,13 @@ _NAMED_ALIKE = (
 BODIES = {
     **{name: f"{name}f(x)" for name in _NAMED_ALIKE},
     "abs": "fabsf(x)",
-    "celu": "fmaxf(x, 0.0f) + fminf(p0 * expm1f(x / p0), 0.0f)",
+    "celu": "larger(x, 0.0f) + smaller(p0 * expm1f(x / p0), 0.0f)",
     "elu": "x > 0.0f ? x : p0 * expm1f(x)",
     "erf": "erff(x)",
     "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
-    "hard_sigmoid": "fminf(fmaxf(p0 * x + p1, 0.0f), 1.0f)",
-    "hard_swish": "x * fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f)",
+    "hard_sigmoid": "smaller(larger(p0 * x + p1, 0.0f), 1.0f)",
+    "hard_swish": "x * smaller(larger(x / 6.0f + 0.5f, 0.0f), 1.0f)",
     "is_inf": "(x == __int_as_float(0x7f800000) && p1 != 0.0f) || (x == -__int_as_float(0x7f800000) && p0 != 0.0f)",
     "is_nan": "x != x",
     "leaky_relu": "x < 0.0f ? p0 * x : x",
@@ -92,7 +92,7 @@ _MORE = {
 }
 #: Those of :mod:`iossim.ir.ops.nary`, of two numbers, from left to right where there are more.
 OF_TWO = {
-    "sub": "({} - {})", "div": "({} / {})", "min": "fminf({}, {})", "max": "fmaxf({}, {})", "pow": "powf({}, {})",
+    "sub": "({} - {})", "div": "({} / {})", "min": "smaller({}, {})", "max": "larger({}, {})", "pow": "powf({}, {})",
     "mean": "({} + {})", "mod": "of_mod({}, {})", "fmod": "fmodf({}, {})",
     "equal": "({} == {})", "less": "({} < {})", "less_or_equal": "({} <= {})", "greater": "({} > {})",
     "greater_or_equal": "({} >= {})", "and": "({} && {})", "or": "({} || {})", "xor": "(({} != 0) != ({} != 0))",
@@ -225,10 +225,10 @@ def op_expression(op: Op, operands: Sequence[str], whole: bool = False) -> str:
         case Nary():
             return of_two(op.function, operands, whole)
         case Relu():
-            return f"fmaxf({operands[0]}, 0.0f)"
+            return f"larger({operands[0]}, 0.0f)"
         case Clip():
-            value = operands[0] if op.minimum is None else f"fmaxf({operands[0]}, {literal(op.minimum)})"
-            return value if op.maximum is None else f"fminf({value}, {literal(op.maximum)})"
+            value = operands[0] if op.minimum is None else f"larger({operands[0]}, {literal(op.minimum)})"
+            return value if op.maximum is None else f"smaller({value}, {literal(op.maximum)})"
         case Sigmoid():
             return f"(1.0f / (1.0f + expf(-{operands[0]})))"
         case Unary():

@@ -90,7 +90,7 @@ _NORMALISED = "own[e] / powf(bias + scale * part[r][e], beta)"
 _LOWEST = "-__int_as_float(0x7f800000)"
 #: By kind: first value, how ``a`` and ``b`` are combined, value of an element, and result of a window.
 _KINDS = {
-    "max_pool": (_LOWEST, "fmaxf(a, b)", "own[e]", "", "part[r][e]"),
+    "max_pool": (_LOWEST, "larger(a, b)", "own[e]", "", "part[r][e]"),
     "average_pool": ("0.0f", "a + b", "own[e]", _COUNT, "part[r][e] * share"),
     "local_response_norm": ("0.0f", "a + b", "own[e] * own[e]", _MIDDLE, _NORMALISED),
 }

@@ -88,6 +88,7 @@ ENOUGH_THREADS = 2**16
 
 #: The number of a thread in a launch.
 THREAD = "blockIdx.x * blockDim.x + threadIdx.x"
+#: The larger and the smaller of two numbers are NaN where one is, as in NumPy and PyTorch, and not in C.
 _ACCESSES = """#define ELEMENTS _Pragma("unroll") for (int e = 0; e < W; ++e)
 template <class T, int P> struct alignas(sizeof(T) * P) pack { T at[P]; };
 template <int P, int N, class V, class T> static __device__ inline void take(V (&to)[N], const T* from) {
@@ -116,6 +117,13 @@ template <int P, int N, class T> static __device__ inline void put(T* to, const 
         *(pack<T, P>*)(to + i) = made;
     }
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define OF_BOTH(text, sign) float made; asm(text ".NaN.f32 %0, %1, %2;" : "=f"(made) : "f"(a), "f"(b)); return made;
+#else
+#define OF_BOTH(text, sign) return a sign b || a != a ? a : b;
+#endif
+static __device__ inline float larger(float a, float b) { OF_BOTH("max", >) }
+static __device__ inline float smaller(float a, float b) { OF_BOTH("min", <) }
 static __device__ inline unsigned int quotient(unsigned int number, unsigned int factor, unsigned int shift) {
     return ((unsigned int)((unsigned long long)number * factor >> 32) + number) >> shift;
 }
@@ -213,7 +221,7 @@ def kernel(
     parameters: numbers by name, others by declaration; ``constants`` are none. Raises BackendError for more elements
     than are counted.
     """
-    elements = max(view.elements for view in views.values())
+    elements = max(view.extent - view.offset for view in views.values())
     if elements > MOST_ELEMENTS:
         raise BackendError(
             f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "

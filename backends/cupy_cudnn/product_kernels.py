@@ -169,7 +169,7 @@ def convolutions(op: Conv, prologue: str, x: View, taps: View, y: View, after: C
     if rank > 2:
         return {}
     x, y, *operands = (view.planar for view in (x, y, *(operand.broadcast(y.shape) for operand in after.operands)))
-    if any(max(view.elements, view.extent) > MOST_ELEMENTS for view in (y, *operands)):
+    if any(view.extent > MOST_ELEMENTS for view in (x, y, *operands)):
         return {}
     filters, channels = y.shape[1], taps.shape[-2]
     share = filters // op.groups

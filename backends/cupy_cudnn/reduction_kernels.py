@@ -43,9 +43,7 @@ _REDUCTIONS = {
     "sum_square": (_SUM, called("square", "{}"), "a0"),
     "log_sum_exp": ("log_sum_exp", "{}", "a0"),
 }
-_COMBINED = """static __device__ inline float sum(float a, float b) { return a + b; }
-static __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
-"""
+_COMBINED = "static __device__ inline float sum(float a, float b) { return a + b; }\n"
 _OF_ROW = """#define OF_ROW(name, combined) static __device__ inline float name(float part, float* shared) { \\
     for (int other = WARP / 2; other > 0; other /= 2) \\
         part = combined(part, __shfl_xor_sync(0xffffffffu, part, other)); \\
@@ -101,7 +99,7 @@ each([&](float (&v)[W], int) { ELEMENTS a0 = $COMBINED(a0, v[e]); });
 a0 = row_$COMBINED(a0, shared);
 """
 _LARGEST_OF_ROW = f"""float largest = {_LOWEST}, total = 0.0f;
-each([&](float (&v)[W], int) {{ ELEMENTS largest = fmaxf(largest, v[e]); }});
+each([&](float (&v)[W], int) {{ ELEMENTS largest = larger(largest, v[e]); }});
 largest = row_larger(largest, shared);
 """
 _SOFTMAX = """each([&](float (&v)[W], int) { ELEMENTS { v[e] = expf(v[e] - largest); total += v[e]; } });
@@ -114,6 +112,7 @@ each([&](float (&v)[W], int step) {
 _LOGARITHM = """each([&](float (&v)[W], int) { ELEMENTS total += expf(v[e] - largest); });
 const float a0 = largest + logf(row_sum(total, shared));
 """
+_FINITE = "if (fabsf(largest) == __int_as_float(0x7f800000)) largest = 0.0f;\n"
 _LESS_LOGARITHM = "each([&](float (&v)[W], int step) { ELEMENTS v[e] -= a0; write(v, step); });\n"
 _TOTAL = """float total = 0.0f;
 each([&](float (&v)[W], int) { ELEMENTS total += v[e]; });
@@ -130,7 +129,7 @@ each([&](float (&v)[W], int step) {
 _OF_ROWS = {
     "softmax": _WRITTEN + _LARGEST_OF_ROW + _SOFTMAX,
     "log_softmax": _WRITTEN + _LARGEST_OF_ROW + _LOGARITHM + _LESS_LOGARITHM,
-    "log_sum_exp": _LARGEST_OF_ROW + _LOGARITHM + _FOLDED,
+    "log_sum_exp": _LARGEST_OF_ROW + _FINITE + _LOGARITHM + _FOLDED,
     "layer_norm": _WRITTEN + _TOTAL + _NORM,
     "rms_norm": _WRITTEN + "const float mean = 0.0f;\n" + _NORM,
     **dict.fromkeys(_FOLDS, _FOLD + _FOLDED),

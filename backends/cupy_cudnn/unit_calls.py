@@ -299,10 +299,24 @@ class UnitCalls:
     def multiply(self, a: View, b: View, y: View, epilogue: Epilogue = NOTHING) -> None:
         """A stack of products with its epilogue, by a library; operands that it does not take as they lie are copied.
 
-        In plain fp32 a kernel of ours is what runs apart, since cuDNN has no such product.
+        In plain fp32 a kernel of ours is what runs apart, since cuDNN has no such product. Where several of a stack
+        share a matrix of ``b``, they are rows of one product, so that no matrix is copied for each.
         """
         _check_one_type(a, b, y, epilogue)
         stack, epilogue = y.shape[:-2], epilogue.moved(lambda view: view.broadcast(y.shape))
+        wide = b.broadcast((*stack, *b.shape[-2:]))
+        shared = [axis for axis, size in enumerate(stack) if size > 1 and not wide.strides[axis]]
+        own = [axis for axis in range(len(stack)) if axis not in shared]
+        if shared and b.elements > math.prod(b.shape[-2:]):
+            sizes = (*(stack[axis] for axis in own), math.prod(stack[axis] for axis in shared) * y.shape[-2])
+
+            def rows(view: View) -> View:
+                return view.broadcast((*stack, *view.shape[-2:])).permuted((*own, *shared, -2, -1))
+
+            with self.written_as(rows(y), (*sizes, y.shape[-1])) as flat:
+                epilogue = epilogue.moved(lambda view: self.flat(rows(view), flat.shape))
+                self.multiply(self.flat(rows(a), (*sizes, a.shape[-1])), wide.permuted((*own, -2, -1)), flat, epilogue)
+            return
         if a.dtype is DType.FLOAT32 and not self.weights.tf32:
             kernel = product_kernels.product(a, b, y, epilogue.computed)
             whole = ((name, self._one_stack(view, stack)) for name, view in (("x", a), ("w", b), ("y", y)))

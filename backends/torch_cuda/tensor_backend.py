@@ -13,7 +13,7 @@ from functools import cache
 import torch
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, created
-from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Stream
+from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Foreign, Graph
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.torch_cuda.program import views
 from iossim.execution.backend import BackendError
@@ -31,9 +31,9 @@ class TensorDriver(Driver):
     """Driver whose memory is tensors of bytes, made in a stream of its own, so that no other gets what is freed."""
 
     def __init__(self) -> None:
-        super().__init__()
         if torch.cuda.current_device():
             raise BackendError("CuPy runs on the first visible GPU; let CUDA_VISIBLE_DEVICES show this one alone")
+        super().__init__()
         self._own = torch.cuda.Stream()
 
     def allocate(self, size_bytes: int) -> Allocation:
@@ -50,9 +50,10 @@ class TensorDriver(Driver):
         """The memory of a tensor that is on the device."""
         return Allocation(tensor, tensor.data_ptr())
 
-    def callers_stream(self) -> Stream:
-        """The stream in which PyTorch issues what the caller asks for."""
-        return self._cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+    def launch_for_caller(self, graph: Graph) -> None:
+        """Launch a graph in the stream in which PyTorch issues what the caller asks for, whatever device is current."""
+        with torch.cuda.device(0):
+            self.launch_graph(graph, Foreign(torch.cuda.current_stream().cuda_stream))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class TensorProgram:
     tensors: Mapping[str, torch.Tensor]
 
     def run(self) -> None:
-        self._driver.launch_graph(self._run.graphs[0], self._driver.callers_stream())
+        self._driver.launch_for_caller(self._run.graphs[0])
 
 
 class TensorBackend(CupyCudnnBackend):

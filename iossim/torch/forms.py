@@ -96,6 +96,7 @@ class Results:
     ) -> None:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
+        objects = {id(value): name for name, value in given.items()}  # of which several may lie in one memory
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}
@@ -108,7 +109,8 @@ class Results:
                 continue
             memory = _memory(output) if output.numel() else 0
             place = output.dtype, output.shape, output.stride()
-            if memory and (argument := arguments.get(memory)):
+            argument = objects.get(id(output)) or objects.get(id(output._base)) or arguments.get(memory)
+            if memory and argument:
                 value = given[argument]
                 if value.dtype != output.dtype:
                     raise ModelError(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from host_device import HostDeviceError, HostDriver, HostMemory, HostStream
+from host_device import HostDeviceError, HostDriver, HostEvent, HostMemory, HostStream
 
 _SCALARS = {"int": np.int32, "unsigned int": np.uint32, "float": np.float32, "long long": np.int64}
 
@@ -29,15 +29,15 @@ class HostCupy:
     def __init__(self, device: HostDriver, memory_bytes: int = 2**34) -> None:
         self.device, self.memory_bytes = device, memory_bytes
         self.functions: list[Any] = []
-        self.streams: list[HostStream] = []
+        self.events: list[HostEvent] = []
         self.cuda = SimpleNamespace(
             alloc=self._alloc,
             Stream=self._stream,
-            Event=lambda disable_timing: _Event(device, disable_timing),
+            Event=lambda disable_timing: _Event(self, disable_timing),
             get_elapsed_time=lambda start, end: device.elapsed_us(start.event, end.event) / 1e3,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (RuntimeError,), {})),
-            runtime=_Runtime(device),
+            runtime=_Runtime(self),
         )
 
     def RawModule(self, code: str) -> Any:  # noqa: N802
@@ -46,7 +46,7 @@ class HostCupy:
 
             def call(grid: tuple[int], block: tuple[int], args: tuple[np.generic, ...], *, stream: _Stream) -> None:
                 overlapped, self.device._overlapped = self.device._overlapped, False
-                self.device.launch(kernel, *grid, *block, args, stream.stream)
+                self.device.launch(kernel, *grid, *block, args, self.stream_of(stream))
                 self.device._overlapped = overlapped
 
             self.functions.append(kernel)
@@ -56,9 +56,12 @@ class HostCupy:
         return SimpleNamespace(get_function=get_function)
 
     def _stream(self, non_blocking: bool) -> _Stream:
-        made = _Stream(self.device, non_blocking)
-        self.streams.append(made.stream)
-        return made
+        assert non_blocking, "other streams wait for the legacy one at each launch"
+        return _Stream(self, self.device.stream().ptr)
+
+    def stream_of(self, given: Any) -> HostStream:
+        """The stream of a number, which is all that CuPy reads of those that it has not made."""
+        return self.device.streams[given.ptr]
 
     def cuLaunchKernelEx(self, asked: Any, function: Any, pointers: Any, extra: None) -> int:  # noqa: N802
         """The driver's own launch, of kernels whose arguments are found by their declarations."""
@@ -67,7 +70,7 @@ class HostCupy:
         assert (asked.count, attribute.id, attribute.value, asked.shared_bytes) == (1, 6, 1, 0)
         assert [*asked.grid[1:], *asked.block[1:]] == [1] * 4
         kernel = self.functions[function.value - 1]
-        stream = next(stream for stream in self.streams if stream.ptr == (asked.stream or 0))
+        stream = self.device.streams[asked.stream or 0]
         found = re.search(rf"void {kernel[1]}\((.*?)\) {{", kernel[0])
         assert found is not None
         types = [np.uint64 if "*" in each else _SCALARS[each.rpartition(" ")[0]] for each in found[1].split(", ")]
@@ -93,44 +96,37 @@ class _Pointer:
 
 
 class _Graph:
-    def __init__(self, device: HostDriver, graph: Any) -> None:
-        self.device, self.graph = device, graph
+    def __init__(self, cupy: HostCupy, graph: Any) -> None:
+        self.cupy, self.graph = cupy, graph
 
     def upload(self, stream: _Stream) -> None:
-        self.device._alive()
+        self.cupy.device._alive()
 
-    def launch(self, stream: _Stream) -> None:
-        self.device.launch_graph(self.graph, stream.stream)
+    def launch(self, stream: Any) -> None:
+        self.cupy.device.launch_graph(self.graph, self.cupy.stream_of(stream))
 
 
 class _Stream:
-    def __init__(self, device: HostDriver, non_blocking: bool) -> None:
-        assert non_blocking, "other streams wait for the legacy one at each launch"
-        self.device, self.stream = device, device.stream()
-
-    @property
-    def ptr(self) -> int:
-        return self.stream.ptr
-
-    def wait_event(self, event: _Event) -> None:
-        self.device.wait(event.event, self.stream)
+    def __init__(self, cupy: HostCupy, ptr: int) -> None:
+        self.cupy, self.ptr = cupy, ptr
 
     def begin_capture(self, mode: int) -> None:
         assert mode == _Runtime.streamCaptureModeRelaxed, "libraries may load what they need at a first use"
-        self.device.begin_capture(self.stream, overlapped=True)
+        self.cupy.device.begin_capture(self.cupy.stream_of(self), overlapped=True)
 
     def end_capture(self) -> _Graph:
-        if self.stream.capture is None:
+        if self.cupy.stream_of(self).capture is None:
             raise HostDeviceError("cudaErrorIllegalState: the operation cannot be performed in the present state")
-        return _Graph(self.device, self.device.end_capture(self.stream))
+        return _Graph(self.cupy, self.cupy.device.end_capture(self.cupy.stream_of(self)))
 
 
 class _Event:
-    def __init__(self, device: HostDriver, disable_timing: bool) -> None:
-        self.device, self.event = device, device.event(timing=not disable_timing)
+    def __init__(self, cupy: HostCupy, disable_timing: bool) -> None:
+        self.cupy, self.event, self.ptr = cupy, cupy.device.event(timing=not disable_timing), len(cupy.events)
+        cupy.events.append(self.event)
 
-    def record(self, stream: _Stream) -> None:
-        self.device.record(self.event, stream.stream)
+    def record(self, stream: Any) -> None:
+        self.cupy.device.record(self.event, self.cupy.stream_of(stream))
 
 
 class _Runtime:
@@ -141,8 +137,11 @@ class _Runtime:
     memcpyHostToDevice, memcpyDeviceToHost = 1, 2  # noqa: N815
     cudaDevAttrL2CacheSize, cudaDevAttrClockRate = 38, 13  # noqa: N815
 
-    def __init__(self, device: HostDriver) -> None:
-        self._device = device
+    def __init__(self, cupy: HostCupy) -> None:
+        self._cupy, self._device = cupy, cupy.device
+
+    def streamWaitEvent(self, stream: int, event: int) -> None:  # noqa: N802
+        self._device.wait(self._cupy.events[event], self._device.streams[stream])
 
     def setDevice(self, device: int) -> None:  # noqa: N802
         assert device == 0

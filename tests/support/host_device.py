@@ -161,7 +161,7 @@ class HostDriver:
         self._random = random.Random(seed)
         self._memory: weakref.WeakSet[HostMemory] = weakref.WeakSet()
         self._pending: list[Node] = []
-        self._streams: list[HostStream] = []
+        self.streams: list[HostStream] = []
         self._copies = HostStream(-1)  # the legacy stream, which nothing else is ordered with
         self._events = 0
         self._free_bytes = free_bytes
@@ -175,7 +175,7 @@ class HostDriver:
 
     @property
     def is_capturing(self) -> bool:
-        return any(stream.capture is not None for stream in self._streams)
+        return any(stream.capture is not None for stream in self.streams)
 
     def fail(self, reason: str) -> None:
         """Break the device: from the next synchronise on every call fails, until :meth:`reset`."""
@@ -227,8 +227,8 @@ class HostDriver:
         raise AssertionError(f"{size_bytes} bytes at {address} are no memory of the device")
 
     def stream(self) -> HostStream:
-        self._streams.append(HostStream(len(self._streams)))
-        return self._streams[-1]
+        self.streams.append(HostStream(len(self.streams)))
+        return self.streams[-1]
 
     def stream_of_part(self, division: tuple[range, ...], part: int) -> HostStream:
         stream = self.stream()
@@ -258,7 +258,7 @@ class HostDriver:
         self._say("synchronize", None)
         pending, self._pending = self._pending, []
         self.now_us = max([self.now_us, *(node.end_us for node in pending)])
-        for stream in (*self._streams, self._copies):
+        for stream in (*self.streams, self._copies):
             stream.front = set()
         self._execute(pending)
         self._alive()
@@ -286,7 +286,7 @@ class HostDriver:
             seen |= fresh
             left += fresh
         assert seen == set(graph.nodes), "the capture holds work that never joins its first stream"
-        for other in self._streams:
+        for other in self.streams:
             if other.capture is graph:
                 other.capture, other.front = None, set()
         self._say("end_capture", stream, len(graph.nodes))
@@ -294,7 +294,7 @@ class HostDriver:
 
     def abandon_capture(self, stream: HostStream) -> None:
         self._overlapped = False
-        for other in self._streams:
+        for other in self.streams:
             other.capture, other.front = None, set()
         self.calls.append(Call("abandon_capture", stream.ptr))
 

@@ -103,7 +103,14 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             f"{shortened(module)} is not a PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
         )
     name = type(module).__name__
-    arguments, keywords = call_arguments(example_inputs, name)
+    seen = {*map(id, (*module.parameters(), *module.buffers()))}
+
+    def apart(value: Any) -> Any:  # torch.export takes arguments for one that are one tensor, or one of the module's
+        is_known = isinstance(value, torch.Tensor) and id(value) in seen
+        seen.add(id(value))
+        return value.detach() if is_known else value
+
+    arguments, keywords = torch.utils._pytree.tree_map(apart, call_arguments(example_inputs, name))
     check_inference(module)
     with _silence(), torch.no_grad():
         try:

@@ -258,7 +258,7 @@ def test_divided_stages_compute_what_the_graph_does() -> None:
         wanted = {one.sms for one in plan.commands if isinstance(one, Launch | Copy) and one.sms is not None}
         issued = [call for call in driver.calls if call.verb in ("launch", "convolution")]
         assert not issued[0].captured, "a plan runs once before its capture"
-        used = [driver._streams[call.stream].sms for call in issued]
+        used = [driver.streams[call.stream].sms for call in issued]
         assert wanted == {sms for sms in used if sms is not None}
         divided += len(wanted)
         (samples,) = backend.measure(network, [plan], Timing(rounds=2, warm_up=0))

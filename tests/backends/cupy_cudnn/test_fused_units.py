@@ -204,3 +204,23 @@ def test_accesses_of_a_modulated_norm_are_of_16_bytes() -> None:
     assert "put<Q>(from_y" in call.source
     assert "constexpr int K = 1;" in call.source
     assert "constexpr int Q = 8;" in call.source
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.BF16])
+@pytest.mark.parametrize(
+    ("a", "b", "asked"),
+    [
+        ((3, 4, 6, 16), (4, 16, 24), ((4, 18, 16), (4, 16, 24))),
+        ((3, 4, 6, 16), (3, 1, 16, 24), ((3, 24, 16), (3, 16, 24))),
+        ((2, 3, 4, 6, 16), (1, 4, 16, 24), ((4, 36, 16), (4, 16, 24))),
+        ((3, 4, 6, 16), (1, 1, 16, 24), ((12, 6, 16), (1, 16, 24))),
+    ],
+)
+def test_a_matrix_that_several_of_a_stack_share_is_not_copied(
+    a: Shape, b: Shape, asked: tuple[Shape, Shape], precision: Precision
+) -> None:
+    """As those of experts, in a batch: their rows are rows of one product."""
+    network = built([(MatMul(), [Given(a), weight(*b)]), (Add(), [0, Given((24,))]), (Relu(), [1])], precision)
+    backend = HostBackend(precision)
+    backend.agree(network)
+    assert {(each.x.shape, each.w.shape) for each in backend.library.asked if isinstance(each, Product)} == {asked}

@@ -20,21 +20,28 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 from precisions import stored_in
 from quantised_networks import QUANTISED, dequantised, of_fp8
-from small_networks import OPS, UNITS
+from small_networks import OPS, UNITS, of_op
 
 from iossim.backends.cupy_cudnn import kernel_text
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
 from iossim.backends.cupy_cudnn.clock import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.element_kernels import COPY, Computed, as_it_is, chain, copy, looked_up
 from iossim.backends.cupy_cudnn.image_kernels import pool
+from iossim.backends.cupy_cudnn.product_kernels import product
 from iossim.backends.cupy_cudnn.reduction_kernels import norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
+from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.execution.backend import BackendError
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.op import Array
+from iossim.ir.op import Array, Op
+from iossim.ir.ops.functions import Nary, Unary
 from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.pool import AveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.softmax import LogSoftmax, Softmax
+from iossim.ir.ops.unary import Clip, Relu
 from iossim.ir.types import DType, Precision
 
 
@@ -256,6 +263,47 @@ def test_norms_scale_each_element(size: int) -> None:
         wanted,
         rtol=1e-4,
     )
+
+
+BESIDE: list[Op] = [
+    *(
+        Relu(),
+        Clip(0.0, 6.0),
+        Clip(maximum=1.0),
+        Unary("hard_swish"),
+        Unary("hard_sigmoid", (0.2, 0.5)),
+        Unary("celu", (1.0,)),
+        Nary("max"),
+    ),
+    *(Nary("min"), MaxPool((2, 2), (2, 2), (0,) * 4), GlobalMaxPool(), Softmax(3), LogSoftmax(3)),
+    *(Reduce(name, (3,), True) for name in ("max", "min", "sum", "log_sum_exp")),
+]
+
+
+@pytest.mark.parametrize("op", BESIDE, ids=lambda op: str(getattr(op, "function", op.kind)))
+def test_what_is_no_number_stays_so_and_infinities_are_those_of_numpy(op: Op) -> None:
+    network = of_op(op, *[(1, 2, 4, 4)] * (2 if isinstance(op, Nary) else 1))
+    x = np.linspace(-2, 9, 32, dtype=np.float32).reshape(1, 2, 4, 4)
+    x[0, 0, 0, 0], x[0, 0, 1], x[0, 1, 2, 3] = np.nan, -np.inf, np.inf
+    backend = HostBackend()
+    inputs = dict(zip(network.graph.inputs, (x, x[:, ::-1].copy()), strict=False))
+    with np.errstate(all="ignore"):
+        expected = evaluate_graph(network.graph, inputs)
+    for name, array in backend.execute(network, backend.lowered(network), inputs).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5)
+
+
+def test_operands_that_are_repeated_count_as_often_as_they_lie_in_memory() -> None:
+    """A matrix for each of 64 of a stack's is none of 64 times its elements; and those of a reversed axis are known."""
+    a, b, y = (
+        dense(Memory("storage", name), shape)
+        for name, shape in zip("aby", ((64, 1, 8192), (8192, 8192), (64, 1, 8192)), strict=True)
+    )
+    assert product(a, b, y).blocks == 64 * 8192 // 256
+    wide = dense(Memory("storage"), (2, 2**30 + 1))
+    with pytest.raises(BackendError, match="of 2147483650 elements is larger than the 2147483647 that kernels count"):
+        copy(wide, wide)
+    assert dense(Memory("storage"), (3, 5)).part(1, 4, 5, -1).extent == 3 * 5
 
 
 def test_places_are_divided_without_a_division() -> None:
