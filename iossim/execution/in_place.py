@@ -8,10 +8,10 @@ any stage.
 With channels last, a slice of the channels has gaps. Libraries convolve faster into a dense tensor, which a kernel then
 copies: every such convolution recorded on an H100 ran so.
 
-A term is copied if it is an input of the network, is placed elsewhere already (in another concat, or earlier in this
-one; as part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added
-in place to its accumulator, if nothing else reads that: so the micro-batches of a batch update one buffer.
-Inputs of the network are never overwritten: a plan may run again.
+A term is copied if it is an input of the network, a view by itself, is placed elsewhere already (in another concat, or
+earlier in this one; as part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a
+filter is added in place to its accumulator, if nothing else reads that: so the micro-batches of a batch update one
+buffer. Inputs of the network are never overwritten: a plan may run again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
+from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -75,6 +76,8 @@ class InPlaceBuffers:
         parts = []
         if unit in self.moves:
             parts.append("copies:" + ",".join(str(found.inputs.index(term)) for term, _ in self.moves[unit]))
+        elif self._is_copied_view(unit):
+            parts.append("copies")
         types = self.network.graph.types
         strided = [
             str(index)
@@ -110,6 +113,8 @@ class InPlaceBuffers:
             images, _, *positions = types[made[0]].shape
             stacked = (images, sum(types[value].shape[1] for value in made), *positions)
             return (TensorType(stacked, types[made[0]].dtype),) * self._has_gaps(stacked, whole)
+        if self._is_copied_view(units[0]):
+            return tuple(types[value] for value in made if value in self.slots)
         nodes = network.unit_nodes(network.units[units[0]])
         if not (self.channels_last and any(isinstance(node.op, Conv) for node in nodes)):
             return ()
@@ -135,6 +140,11 @@ class InPlaceBuffers:
         from iossim.execution.layouts import suits_channels_last  # loaded for numbers of 16 bits alone
 
         return suits_channels_last(network.graph)
+
+    def _is_copied_view(self, unit: int) -> bool:
+        """True if a unit of views alone, such as a reshape, has its result inside another value."""
+        found = self.network.units[unit]
+        return any(value in self.slots for value in found.outputs) and not unit_steps(self.network, found)
 
     def _has_gaps(self, shape: tuple[int, ...], slot: Slot) -> bool:
         """True if a box has gaps: it lacks channels of several images, or of one image with channels last; or features
