@@ -8,10 +8,10 @@ any stage.
 With channels last, a slice of the channels has gaps. Libraries convolve faster into a dense tensor, which a kernel then
 copies: every such convolution recorded on an H100 ran so.
 
-A term is copied if it is an input of the network, is placed elsewhere already (in another concat, or earlier in this
-one; as part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added
-in place to its accumulator, if nothing else reads that: so the micro-batches of a batch update one buffer.
-Inputs of the network are never overwritten: a plan may run again.
+A term is copied if it is an input of the network, a view by itself, is placed elsewhere already (in another concat, or
+earlier in this one; as part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a
+filter is added in place to its accumulator, if nothing else reads that: so the micro-batches of a batch update one
+buffer. Inputs of the network are never overwritten: a plan may run again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network, once_a_network
 from iossim.ir.ops.conv import Conv
@@ -77,7 +78,8 @@ class InPlaceBuffers:
             for index, name in enumerate((*found.inputs, *found.outputs))
             if self._has_gaps(types[name].shape, self.slot(name))
         ]
-        told = {"copies": copied if unit in self.moves else None, "strided": strided or None}
+        view = [] if unit not in self.moves and self._is_copied_view(unit) else None
+        told = {"copies": copied if unit in self.moves else None, "copied": view, "strided": strided or None}
         return ";".join(f"{what}:{','.join(map(str, those))}" for what, those in told.items() if those is not None)
 
     def merging(self, unit: int) -> str:
@@ -105,6 +107,8 @@ class InPlaceBuffers:
             images, _, *positions = types[made[0]].shape
             stacked = (images, sum(types[value].shape[1] for value in made), *positions)
             return (TensorType(stacked, types[made[0]].dtype),) * self._has_gaps(stacked, whole)
+        if self._is_copied_view(units[0]):
+            return tuple(types[value] for value in made if value in self.slots)
         nodes = network.unit_nodes(network.units[units[0]])
         if not (self.channels_last and any(isinstance(node.op, Conv) for node in nodes)):
             return ()
@@ -130,6 +134,11 @@ class InPlaceBuffers:
         from iossim.execution.layouts import suits_channels_last  # loaded for numbers of 16 bits alone
 
         return suits_channels_last(network.graph)
+
+    def _is_copied_view(self, unit: int) -> bool:
+        """True if a unit of views alone, such as a reshape, has its result inside another value."""
+        found = self.network.units[unit]
+        return any(value in self.slots for value in found.outputs) and not unit_steps(self.network, found)
 
     def _has_gaps(self, shape: tuple[int, ...], slot: Slot) -> bool:
         """True if a box has gaps: it lacks channels of several images, or of one image with channels last; or features

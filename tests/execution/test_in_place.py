@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule
 
+from iossim.api import optimize
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box
@@ -23,8 +24,10 @@ from iossim.execution.plan import Copy, Launch, Plan, Region, Synchronize, repea
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Relu
+from iossim.ir.types import DType, TensorType
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
 
@@ -137,6 +140,28 @@ def test_what_cannot_be_in_place_is_copied() -> None:
     assert {plan.region(name) for name in ("x@first:0,2,0,0", "left@first:0,6,0,0", "left@second:0,8,0,0")} == {
         channels("second", 2, 6), channels("second", 6, 8), channels("second", 8, 10)
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_views_by_themselves_are_copied_into_a_concat(rows: int) -> None:
+    """As a stack of values that a concat has already: whether or not the copy has gaps."""
+
+    def build(b: GraphBuilder) -> list[str]:
+        parts = [b.add(Relu(), b.input(name, (rows, 32)), name=f"{name}r") for name in ("a", "b")]
+        views = [b.add(Reshape((rows, 1, 32)), part, name=f"{part}v") for part in parts]
+        alone = b.add(Reshape((rows, 8, 4)), parts[0], name="alone")
+        return [b.add(Concat(1), *parts, name="cat"), b.add(Concat(1), *views, name="stack"), b.add(Relu(), alone)]
+
+    network = network_of(build)
+    placement = in_place_buffers(network)
+    seen, alone = index(network, "arv", "brv"), network.unit_index["alone"]
+    for unit in seen:
+        assert placement.copies([unit]) == (TensorType((rows, 1, 32), DType.FLOAT32),)
+        assert placement.signature(unit).startswith("copies")
+    assert not placement.copies([alone])
+    stages = optimize(network, "t4", engine="graph", scheduler="sequential").stages
+    us = {stage.groups[0][0]: stage.latency_us for stage in stages}
+    assert us["arv"] == us["brv"] > 1 > us["alone"] == us["stack"] == 0
 
 
 def test_splits_and_slices_are_views() -> None:
