@@ -78,8 +78,8 @@ class InPlaceBuffers:
             for index, name in enumerate((*found.inputs, *found.outputs))
             if self._has_gaps(types[name].shape, self.slot(name))
         ]
-        view = [] if unit not in self.moves and self._is_copied_view(unit) else None
-        told = {"copies": copied if unit in self.moves else None, "copied": view, "strided": strided or None}
+        is_copied = unit in self.moves or self._is_copied_view(unit)
+        told = {"copies": copied if is_copied else None, "strided": strided or None}
         return ";".join(f"{what}:{','.join(map(str, those))}" for what, those in told.items() if those is not None)
 
     def merging(self, unit: int) -> str:
