@@ -91,6 +91,16 @@ def test_what_both_contain_cancels() -> None:
     assert "sequential" not in both.ties
 
 
+def test_a_comparison_says_how_large_the_noise_of_its_ties_is() -> None:
+    comparison = compared("inception_v3")
+    best = comparison.best
+    (line,) = (remark for remark in comparison.remarks if "noise" in remark)
+    assert line.endswith(f"differences of up to {comparison.noise:.0%} are within the noise")
+    errors = ScheduleErrors(comparison.network, device("v100-sxm2"))
+    assert comparison.noise == pytest.approx(max(errors.noise(best, comparison[name]) for name in best.ties))
+    assert all(log(comparison[name].latency_us / best.latency_us) <= comparison.noise for name in best.ties)
+
+
 def test_wider_bands_widen_the_interval() -> None:
     comparison = compared("squeezenet")
     found = comparison["ios-both"]
