@@ -8,6 +8,7 @@ import random
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[
 import torch
 from compiled_modules import X, assert_agree, branches
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 from torch_cuda_double import Double, TorchWithDouble
 
 import iossim.torch
@@ -28,6 +30,9 @@ from iossim.base.errors import ModelError, OptionError
 from iossim.execution.backends import missing_for
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
+from iossim.ir.types import Precision
+from iossim.torch import bound as binding
+from iossim.torch import compilation
 from iossim.torch.bound import Bound
 
 pytestmark = pytest.mark.torch
@@ -124,7 +129,14 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     double = Double()
     captured = program.TorchProgram.capture
 
+    allowed: list[bool] = []
+
+    def flattened(value: Any) -> Any:
+        allowed.append(torch.backends.cudnn.allow_tf32)
+        return tree_flatten(value)
+
     def capture(self: program.TorchProgram) -> None:
+        allowed.append(torch.backends.cudnn.allow_tf32)
         captured(self)
         double.again = lambda: [step() for segment in self._segments for step in segment]  # type: ignore[assignment]
 
@@ -135,12 +147,16 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     monkeypatch.setattr(program, "torch", TorchWithDouble(double))
     monkeypatch.setattr(program, "launch_module", launch_module)
     monkeypatch.setattr(program.TorchProgram, "capture", capture)
+    monkeypatch.setattr(binding, "pytree", SimpleNamespace(tree_flatten=flattened))
     monkeypatch.setattr(torch.cuda, "synchronize", double.synchronize)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "double")
     module, image = branches()
     monkeypatch.setattr(cupy_cudnn, "missing", lambda: "CuPy is not installed; pip install 'iossim[gpu]'")
     with pytest.warns(UserWarning, match=r"CuPy is not installed; pip install 'iossim\[gpu\]'; units run as PyTorch's"):
         bound = Bound(module, compiled.network, compiled.schedule, {"image": image}, "cuda")
+    assert (allowed, torch.backends.cudnn.allow_tf32) == ([False, False], True), "both compute as the network says"
+    with pytest.warns(UserWarning, match="PyTorch convolves Branches in TF32, its schedule in fp32; torch.set_float32"):
+        assert compilation._in_tf32(compiled.network, "cuda").precision is Precision.FP32
     ran = iossim.torch.CompiledModule(module, [bound])
     begin, end = double.calls.index(("begin capture",)), double.calls.index(("end capture",))
     inside = [call[0] for call in double.calls[begin:end]]
@@ -317,12 +333,15 @@ def test_stages_are_chosen_by_measuring_where_the_module_is() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_calls_of_two_streams_come_one_after_another_in_pytorchs_memory() -> None:
+def test_on_a_gpu_calls_of_two_streams_come_one_after_another_in_pytorchs_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if reason := missing_for("cupy_cudnn"):
         pytest.skip(reason)
     module, image = branches()
     module, image = module.cuda().requires_grad_(False), image.cuda()
     before = torch.cuda.memory_allocated()
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compiled = iossim.torch.compile(module, image, "v100-sxm2", scheduler="ios-streams")

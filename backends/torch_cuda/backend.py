@@ -128,6 +128,7 @@ class TorchBackend:
         ``weights``: tensors on the device that stand for constants of the network; all others are copied once.
         """
         from iossim.backends.torch_cuda.program import TorchProgram, launch_module, on_host
+        from iossim.backends.torch_cuda.tensors import arithmetic
 
         check_graph(plan, network)
         for line in on_host(network):
@@ -145,7 +146,8 @@ class TorchBackend:
         program = TorchProgram(plan, self._device, module_of, layout)
         self._synchronise()
         if self._engine is Engine.GRAPH and self._device == "cuda":
-            program.capture()
+            with arithmetic(self._precision):  # a graph keeps the algorithms of its capture
+                program.capture()
         return program
 
     def _synchronise(self) -> None:

@@ -125,7 +125,8 @@ class Bound:
     def _learned(self) -> Results:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
         # The seed differs from that of tracing, so that random results are detected as differences.
-        with unchanged(self._module, seed=1) as state, torch.inference_mode(mode=False), torch.no_grad():
+        own_arithmetic = arithmetic(self.network.precision)  # by default PyTorch convolves in TF32
+        with own_arithmetic, unchanged(self._module, 1) as state, torch.inference_mode(mode=False), torch.no_grad():
             arguments = twins(self.given)
             own = leaves(arguments)
             versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}

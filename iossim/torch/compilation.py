@@ -122,8 +122,16 @@ def _network(module: torch.nn.Module, call: inspect.BoundArguments) -> Network:
 
 def _in_tf32(network: Network, place: str) -> Network:
     """The network, in TF32 if it is an fp32 one on a GPU and PyTorch's settings allow TF32."""
-    allowed = place == "cuda" and torch.get_float32_matmul_precision() != "highest"
-    return replace(network, precision=Precision.TF32) if allowed and network.precision is Precision.FP32 else network
+    if place != "cuda" or network.precision is not Precision.FP32:
+        return network
+    if torch.get_float32_matmul_precision() != "highest":
+        return replace(network, precision=Precision.TF32)
+    if "conv" in network.graph.of_kind and torch.backends.cudnn.allow_tf32:
+        remedy = "torch.set_float32_matmul_precision('high') allows it in all of a schedule's products"
+        warnings.warn(
+            f"iossim.torch: PyTorch convolves {network.name} in TF32, its schedule in fp32; {remedy}", stacklevel=4
+        )
+    return network
 
 
 def _schedule(network: Network, place: str, device: str | None, scheduler: str, tune: float) -> AnySchedule:
