@@ -147,7 +147,7 @@ def test_all_open_dimensions_are_named_at_once(tmp_path: Path) -> None:
     inputs = {"x": ["N", "new"], "mask": ["N", "past + new"], "key": ["N", "past"]}
     path = write_onnx(tmp_path / "m.onnx", "a = Concat <axis=1> (key, x); y = Add(a, mask)", inputs)
     assert (
-        "dimension 1 ('new') of input 'x' is open, and so is past of others; bind them with `dimensions` new=8 "
+        "dimension 1 ('new') of input 'x' is open, and so is past; bind them with `dimensions` new=8 "
         "`dimensions` past=8 or `shapes` x=Nxnew" in message(path)
     )
     assert (

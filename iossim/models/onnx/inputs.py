@@ -292,7 +292,8 @@ def _bind(value: DeclaredInput, path: Path, batch: int | None, sizes: Mapping[st
             called = f"dimension {axis}" if dimension == "?" else f"dimension {axis} ({dimension!r})"
             names = [] if dimension == "?" else sorted(dimension_names(str(dimension)) - sizes.keys())
             others = sorted(lacks - {*names}) if names else []
-            also = f", and so is {', '.join(others)} of others; bind them" if others else "; bind it"
+            verb = "is" if len(others) == 1 else "are"
+            also = f", and so {verb} {', '.join(others)}; bind them" if others else "; bind it"
             ways = ["`batch`"] * (axis == 0)
             ways += [" ".join(f"`dimensions` {name}=8" for name in names + others)] * bool(names)
             ways.append(f"`shapes` {value.name}={value.spelled()}")
