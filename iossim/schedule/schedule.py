@@ -228,7 +228,8 @@ def read_schedule(path: Path) -> AnySchedule:
     from iossim.base.user_files import read_text
 
     text = read_text(path, "schedule", "give a schedule.json that optimize wrote", ScheduleError)
-    kind, again = StreamSchedule if has_field(text, "streams") else Schedule, "write it again with optimize"
+    kind: type[AnySchedule] = StreamSchedule if has_field(text, "streams") else Schedule
+    again = "write it again with optimize"
     schedule: AnySchedule = validated(kind, text, f"schedule {path} is not valid", again, ScheduleError)
     known = kind.model_fields["format_version"].default
     if schedule.format_version != known:

@@ -28,8 +28,7 @@ NAMES = [model.name for model in zoo_models()]
 
 def macs(network: Network, op: type) -> int:
     """Multiply-adds of the ops of one kind, bias left out."""
-    graph = network.graph
-    return sum(graph.multiply_adds(node) for node in graph.nodes if isinstance(node.op, op))
+    return sum(network.graph.multiply_adds(node) for node in network.graph.nodes if isinstance(node.op, op))
 
 
 #: Parameters, and multiply-adds of convolutions and matrix products, in millions.

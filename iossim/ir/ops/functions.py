@@ -180,7 +180,8 @@ class Unary(
         return TensorType(x.shape, DType.BOOL) if function.makes_bool else x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return self._known().flops * outputs[0].elements
+        function: UnaryFunction = self._known()
+        return function.flops * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         function = self._known()

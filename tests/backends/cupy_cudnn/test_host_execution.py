@@ -210,9 +210,7 @@ def unlike_units(network: Network) -> list[int]:
     seen: set[object] = set()
     found = []
     for index, unit in enumerate(network.units):
-        nodes = network.unit_nodes(unit)
-        work = [network.graph.multiply_adds(node) for node in nodes]
-        if sum(work) <= MOST_MULTIPLY_ADDS and network.signatures[index] not in seen:
+        if network.multiply_adds(unit) <= MOST_MULTIPLY_ADDS and network.signatures[index] not in seen:
             seen.add(network.signatures[index])
             found.append(index)
     return found
