@@ -272,10 +272,12 @@ def distribution_table(found: Distributed) -> Table:
     """One row per operator: its division, what is sent for it, how much of that is waited for, and the slowest device's
     time.
     """
-    times = ("exchange_us", "waited_us", "compute_us")
     rows: list[dict[str, Cell]] = [
-        {"operator": row.operator, "mode": row.mode, "sent_kib": row.sent_bytes / _KIB}
-        | {name: getattr(row, name) for name in times}
+        {
+            **{name: getattr(row, name) for name in ("operator", "mode")},
+            "sent_kib": row.sent_bytes / _KIB,
+            **{name: getattr(row, name) for name in ("exchange_us", "waited_us", "compute_us")},
+        }
         for row in found.rows
     ]
     return described_table(__package__, "distribution", "", rows)
