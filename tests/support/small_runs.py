@@ -67,6 +67,17 @@ RUNS = [
 ]
 
 
+TINY = """\
+name: tiny
+title: Tiny
+models: [ios_sample]
+devices: [t4, l4]
+batch_sizes: [1]
+schedulers: [sequential, greedy]
+questions: [{best: scheduler, for_each: [device]}]
+"""
+
+
 def write_files(folder: Path) -> None:
     """Write the schedules, tables and studies that the runs read."""
     with pytest.MonkeyPatch.context() as patch:
@@ -77,6 +88,4 @@ def write_files(folder: Path) -> None:
             assert main(f"optimize ios_sample -d t4 --scheduler {scheduler} --no-plot --out {name}".split()) == 0
             (folder / name / "schedule.json").rename(f"{name}.json")
         assert main(["schedules", "export", "greedy.json", "--out", "exported.json"]) == 0
-        asked = "--models ios_sample --devices t4,l4 --batch-sizes 1 --schedulers sequential,greedy"
-        question = ["--question", "{best: scheduler, for_each: [device]}", "--title", "Tiny"]
-        assert main(["study", "new", "tiny", *asked.split(), *question, "--out", "tiny.yaml"]) == 0
+        (folder / "tiny.yaml").write_text(TINY)
