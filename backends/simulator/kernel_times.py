@@ -159,8 +159,9 @@ def _together_us(kernel: KernelRow, rates: DeviceRates) -> float:
     """Time in which blocks do nothing but write, all at once."""
     if kernel["work_class"] != TENSOR or rates.tile_persistent[kernel["tile"]] > 0.0:
         return 0.0
-    written_us: float = kernel["bytes_written"] / rates.l2_bytes_per_us
-    return written_us / (1.0 + (kernel["steps"] / _DRIFT_STEPS) ** 2)
+    apart = 1.0 + (kernel["steps"] / _DRIFT_STEPS) ** 2
+    written_us: float = kernel["bytes_written"] / (apart * rates.l2_bytes_per_us)
+    return written_us
 
 
 @jit
