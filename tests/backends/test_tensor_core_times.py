@@ -217,6 +217,21 @@ def test_what_cudnn_loads_piece_by_piece_takes_what_an_h100_took(
         assert took_us(window // 2) > 5.5
 
 
+@pytest.mark.parametrize(("sizes", "recorded_us"), [((4352, 64, 3584), 37.0), ((8192, 128, 8192), 176.1)])
+def test_a_short_inner_dimension_leaves_its_writes_alone(sizes: tuple[int, int, int], recorded_us: float) -> None:
+    """Within 10% of an A100, which no maximum of arithmetic and traffic is; where it is long they count little."""
+    model = KernelModel(device("a100-sxm-80gb"), Issue.GRAPH)
+
+    def took_us(inner: int) -> float:
+        record = {"op": "linear", "batch": 1, "m": sizes[0], "n": inner, "k": sizes[2]}
+        step = read_record(record, Precision.BF16).step()
+        return sum(price.alone_us for price in model.fastest(step_candidates(step, model.profile))[1])
+
+    assert took_us(sizes[1]) == pytest.approx(recorded_us, rel=0.1)
+    flops = 2 * sizes[0] * sizes[2] * 4096
+    assert took_us(4096) < 1.4 * flops / 312e6
+
+
 def test_a_tile_that_ends_much_sooner_than_the_first_runs() -> None:
     """193 rows took 12.8 us on an H100: tiles of 40 rows by 128 have 120 blocks, those of 40 by 64 two waves."""
     model = KernelModel(device("h100-sxm"), Issue.GRAPH)

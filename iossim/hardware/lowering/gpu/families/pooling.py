@@ -65,11 +65,11 @@ def pooling(step: Step) -> list[Candidate]:
         taps, indexing = math.prod(step.op.kernel), _MAXIMUM if is_maximum else _AVERAGE
         places = step.outputs[0].elements * DType.INT64.bytes if is_maximum else 0
     on_hopper = _AVERAGE_ON_HOPPER[given is not step] if step.op.kind == "average_pool" else indexing
-    called = (_window_kernel(step, each + _TAP * taps, WorkClass.WINDOW, places) for each in (indexing, on_hopper))
+    called = [_window_kernel(step, each + _TAP * taps, WorkClass.WINDOW, places) for each in (indexing, on_hopper)]
     element_bytes = step.operands[0].type.dtype.bytes
     vector_taps = math.ceil(_CUDNN * element_bytes / _LOAD_BYTES + taps * element_bytes / _REGISTER_BYTES)
     compiled = _window_kernel(step, vector_taps, WorkClass.WINDOW)
-    return [_of_cudnn(step, taps), *_of_framework(*called, compiled)]
+    return [_of_cudnn(step, taps), *_of_framework(called[0], called[1], compiled)]
 
 
 def global_pooling(step: Step) -> list[Candidate]:
