@@ -49,7 +49,6 @@ from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL, ModelParameters
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, Concurrency, SourceDevice, TransferTable, transferred_values
-from iossim.hardware.transfer import transfer_table as shipped_table
 from iossim.measurements.measurement import Measurement
 
 Mask = NDArray[np.bool_]
@@ -289,13 +288,11 @@ def transfer_table(
     )
 
 
-def write_transfer_table(result: LeaveOneOut, date: str, only_bands: bool = False) -> Path:
-    """Write ``iossim/hardware/transfer.yaml``, for devices without measurements; ``only_bands`` keeps parameters."""
-    made, shipped = transfer_table(result, date, lent_by(device(CONCURRENCY_FROM))), shipped_table()
-    if only_bands:
-        made = made.model_copy(update={"sources": shipped.sources, "concurrency": shipped.concurrency})
+def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
+    """Write ``iossim/hardware/transfer.yaml``, from which devices without measurements take their parameters."""
+    made = transfer_table(result, date, lent_by(device(CONCURRENCY_FROM)))
     path = Path(iossim.hardware.transfer.__file__).with_name("transfer.yaml")
     head = "# Made by: python -m evidence.profiles.shipped_profiles\n"
     write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))
-    shipped_table.cache_clear()
+    iossim.hardware.transfer.transfer_table.cache_clear()
     return path

@@ -3,7 +3,7 @@
 ``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
 ``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it.
 Each fit begins at a device-independent point, so that the result does not depend on shipped profiles. Names of devices
-make only those, ``bands`` the bands at today's prices of Hopper's and of devices without measurements, in minutes.
+make only those, ``bands`` the bands of Hopper's at today's prices, which changed after their fit, in half a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from iossim.calibration.profile_fit import fit_profiles, uninformed
 from iossim.calibration.recording import Recording
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
-from iossim.hardware.transfer import transfer_table
 from iossim.hardware.write import write_profile
 from iossim.measurements.measurement import HELD_OUT_FRACTION
 
@@ -89,9 +88,9 @@ def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
     return paths
 
 
-def make_transfer_table(date: str, only_bands: bool = False) -> Path:
+def make_transfer_table(date: str) -> Path:
     """Leave each chip out in turn, and write the table from which unmeasured devices take their parameters."""
-    return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date, only_bands)
+    return write_transfer_table(leave_one_out(read_data_sets(_places()).sets, SHIPPED_SAMPLES), date)
 
 
 def make_bands(recipe: Recipe, folder: Path, date: str) -> list[Path]:
@@ -116,7 +115,7 @@ def make_bands(recipe: Recipe, folder: Path, date: str) -> list[Path]:
     told = f"bands of {date}: {100 * fmean(inside):.0f}% of {len(inside)} rows are inside those of other shapes"
     paths = [folder / f"{board.name}.yaml" for board in boards]
     for board, path in zip(boards, paths, strict=True):
-        bands = board.provenance.bands | transfer_table().bands | bands_by_kind(one.residuals for one in rows)
+        bands = board.provenance.bands | bands_by_kind(one.residuals for one in rows)
         note = f"{board.provenance.note.split('; bands of ')[0]}; {told}"
         errors = [one.summary() for one in outside if len(one.measured_us)]
         write_profile(with_values(board, {}, bands=bands, note=note, held_out=errors, cross_validated=[]), path)
@@ -143,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     date = datetime.date.today().isoformat()
     makers: dict[str, Callable[[], list[Path]]] = {one.name: partial(make, one, folder, date) for one in RECIPES}
     makers[TRANSFER] = lambda: [make_transfer_table(date)]
-    makers[BANDS] = lambda: [make_transfer_table(date, only_bands=True), *make_bands(RECIPES[-1], folder, date)]
+    makers[BANDS] = partial(make_bands, RECIPES[-1], folder, date)
     for step in [name for name in known if name in (chosen.steps or STEPS)]:
         for path in makers[step]():
             print(f"wrote {path}", flush=True)

@@ -49,27 +49,21 @@ def measured_over_predicted(kind: str, precision: Precision, predicted_us: float
     """
     provenance, known = profile.provenance, _unmeasured()
     family, alike = _families().get(kind, (kind, ()))
-    for stored in (precision, *_SAME_KERNELS.get(precision, ())):
+    factors: dict[Precision, float] = dict.fromkeys((precision, *_SAME_KERNELS.get(precision, ())), 1.0)
+    if family not in known["tensor_cores"]:
+        factors.setdefault(Precision.FP32, known["stored_otherwise"])
+    for stored, factor in factors.items():
         for near in (kind, *alike):
             if bands := provenance.bands.get(key_of(near, stored)):
-                return _wider(
-                    band_at(bands, predicted_us), known["new_chip"] if provenance.kind == "transferred" else 1
-                )
+                wider = factor * (known["new_chip"] if provenance.kind == "transferred" else 1.0)
+                band = band_at(bands, predicted_us)
+                return band if wider == 1.0 else Band(rows=0, low=band.low / wider, high=band.high * wider)
     priors = known["priors"]["hand-set" if provenance.kind == "hand-set" else "fitted"]
     if precision is not Precision.FP32:
         is_old = profile.architecture in known["generations"].split() and precision in known["precisions"].split()
-        priors = known["tensor_cores" if is_old else "new_tensor_cores"]
-        if family not in priors:
-            return _wider(
-                measured_over_predicted(kind, Precision.FP32, predicted_us, profile), known["stored_otherwise"]
-            )
-    low, high = priors.get(family, priors.get("others"))
+        priors = {"others": priors["others"]} | known["tensor_cores" if is_old else "new_tensor_cores"]
+    low, high = priors.get(family, priors["others"])
     return Band(rows=0, low=low, high=high)
-
-
-def _wider(band: Band, factor: float) -> Band:
-    """A band that is wider by a factor at either end; without measurements of its own."""
-    return band if factor == 1 else Band(rows=0, low=band.low / factor, high=band.high * factor)
 
 
 @cache

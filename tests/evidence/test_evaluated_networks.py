@@ -128,15 +128,15 @@ def test_all_that_is_published() -> None:
 
 
 def test_networks_that_were_left_out_say_how_wide_the_interval_of_a_network_is() -> None:
-    """Conformal: nine of ten of the distances from the prediction, over half the width, are at most 1."""
+    """Conformal: nine of ten of the distances from the prediction, over that of the interval's end, are at most 1."""
     found = evaluate_networks(device(BOARD))
-    foretold = [each.foretold for each in found.latencies]
-    distances = sorted(
-        2 * abs(log(each.published_us / one.predicted_us)) / log(one.high_us / one.low_us)
-        for each, one in zip(found.latencies, foretold, strict=True)
-    )
+    distances = []
+    for each in found.latencies:
+        one = each.foretold
+        end_us = one.high_us if each.published_us > one.predicted_us else one.low_us
+        distances.append(log(each.published_us / one.predicted_us) / log(end_us / one.predicted_us))
     rank = int(0.9 * (len(distances) + 1)) - 1
-    assert 0.8 < distances[rank] <= 1.0
+    assert 0.7 < sorted(distances)[rank] <= 1.0
 
 
 @pytest.mark.parametrize("engine", UNDIVIDED)
