@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,12 +54,6 @@ class _Launch(ctypes.Structure):
         ("attributes", ctypes.POINTER(_Attribute)),
         ("count", ctypes.c_uint),
     )
-
-
-class Foreign(NamedTuple):
-    """A stream that CuPy has not made, by its number: CuPy's own class for those warns from 14.0 on."""
-
-    ptr: int
 
 
 class _Kernel(NamedTuple):
@@ -181,7 +176,7 @@ class Driver:
         """Such a stream that has the SMs of one part of a division to itself; raises BackendError where none has."""
         if self._green is None:
             self._green = GreenContexts(driver_library())
-        return Foreign(self._green.stream(division, part))
+        return SimpleNamespace(ptr=self._green.stream(division, part))  # CuPy's own class for such streams warns
 
     def event(self, timing: bool = False) -> Event:
         return self._cupy.cuda.Event(disable_timing=not timing)

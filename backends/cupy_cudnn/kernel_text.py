@@ -117,13 +117,8 @@ template <int P, int N, class T> static __device__ inline void put(T* to, const 
         *(pack<T, P>*)(to + i) = made;
     }
 }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-#define OF_BOTH(text, sign) float made; asm(text ".NaN.f32 %0, %1, %2;" : "=f"(made) : "f"(a), "f"(b)); return made;
-#else
-#define OF_BOTH(text, sign) return a sign b || a != a ? a : b;
-#endif
-static __device__ inline float larger(float a, float b) { OF_BOTH("max", >) }
-static __device__ inline float smaller(float a, float b) { OF_BOTH("min", <) }
+static __device__ inline float larger(float a, float b) { return a > b || a != a ? a : b; }
+static __device__ inline float smaller(float a, float b) { return a < b || a != a ? a : b; }
 static __device__ inline unsigned int quotient(unsigned int number, unsigned int factor, unsigned int shift) {
     return ((unsigned int)((unsigned long long)number * factor >> 32) + number) >> shift;
 }

@@ -42,8 +42,8 @@ class View:
     @property
     def extent(self) -> int:
         """Number of elements of its memory up to its last one."""
-        reach = ((size - 1) * max(0, stride) for size, stride in zip(self.shape, self.strides, strict=True))
-        return self.offset + 1 + sum(reach)
+        pairs = zip(self.shape, self.strides, strict=True)
+        return self.offset + 1 + sum((size - 1) * max(0, stride) for size, stride in pairs)
 
     @property
     def is_dense(self) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 
 import torch
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend, created
-from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Foreign, Graph
+from iossim.backends.cupy_cudnn.driver import Allocation, Driver, Graph
 from iossim.backends.cupy_cudnn.prepared_plan import Run
 from iossim.backends.torch_cuda.program import views
 from iossim.execution.backend import BackendError
@@ -53,7 +54,7 @@ class TensorDriver(Driver):
     def launch_for_caller(self, graph: Graph) -> None:
         """Launch a graph in the stream in which PyTorch issues what the caller asks for, whatever device is current."""
         with torch.cuda.device(0):
-            self.launch_graph(graph, Foreign(torch.cuda.current_stream().cuda_stream))
+            self.launch_graph(graph, SimpleNamespace(ptr=torch.cuda.current_stream().cuda_stream))
 
 
 @dataclass(frozen=True, eq=False)

@@ -127,10 +127,8 @@ def _in_tf32(network: Network, place: str) -> Network:
     if torch.get_float32_matmul_precision() != "highest":
         return replace(network, precision=Precision.TF32)
     if "conv" in network.graph.of_kind and torch.backends.cudnn.allow_tf32:
-        remedy = "torch.set_float32_matmul_precision('high') allows it in all of a schedule's products"
-        warnings.warn(
-            f"iossim.torch: PyTorch convolves {network.name} in TF32, its schedule in fp32; {remedy}", stacklevel=4
-        )
+        said = "in TF32, its schedule in fp32; torch.set_float32_matmul_precision('high') allows TF32 in all of it"
+        warnings.warn(f"iossim.torch: PyTorch convolves {network.name} {said}", stacklevel=4)
     return network
 
 

@@ -56,9 +56,8 @@ def told(seen: Form) -> str:
 
 def settings(place: str) -> dict[str, Any]:
     """The settings of PyTorch that affect a module's results."""
-    products = {"the precision of float32 products": torch.get_float32_matmul_precision()} if place == "cuda" else {}
     return {
-        **products,
+        "the precision of float32 products": torch.get_float32_matmul_precision(),
         "autocast": torch.is_autocast_enabled(place) and torch.get_autocast_dtype(place),
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),
@@ -98,7 +97,7 @@ class Results:
     ) -> None:
         self._structure = structure
         arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
-        objects = {id(value): name for name, value in given.items()}  # of which several may lie in one memory
+        arguments |= {id(value): name for name, value in given.items()}  # of which several may lie in one memory
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}
@@ -111,8 +110,8 @@ class Results:
                 continue
             memory = _memory(output) if output.numel() else 0
             place = output.dtype, output.shape, output.stride()
-            argument = objects.get(id(output)) or objects.get(id(output._base)) or arguments.get(memory)
-            if memory and argument:
+            known = map(arguments.get, (id(output), id(output._base), memory))
+            if memory and (argument := next(filter(None, known), None)):
                 value = given[argument]
                 if value.dtype != output.dtype:
                     raise ModelError(
