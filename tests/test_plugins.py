@@ -100,6 +100,9 @@ def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(installed: None, tmp_pa
     assert op_class("relu").__module__ == "iossim.ir.ops.unary", "iossim's own win"
     with pytest.raises(PluginError, match="is an op of kind 'determinant', whose entry point must have that name"):
         op_class("broken-op")
+    for name in ("function-op", "other-class-op"):
+        with pytest.raises(PluginError, match="not a class of Op"):
+            op_class(name)
     path = write_onnx(tmp_path / "det.onnx", "y = Det (x)", {"x": [4, 8, 8]}, output={"y": [4]})
     # --strict refuses what is carried as a foreign op.
     assert printed_json(f"optimize {path} --device t4 --strict --json")["latency_us"] > 0
