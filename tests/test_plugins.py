@@ -103,6 +103,9 @@ def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(installed: None, tmp_pa
         op_class("broken-op")
     with pytest.raises(PluginError, match=r"'miscounted' .* does not work: ZeroDivisionError"):
         op_class("miscounted")().work([], [])
+    for name in ("function-op", "other-class-op"):
+        with pytest.raises(PluginError, match="not a class of Op"):
+            op_class(name)
     path = write_onnx(tmp_path / "det.onnx", "y = Det (x)", {"x": [4, 8, 8]}, output={"y": [4]})
     # --strict refuses what is carried as a foreign op.
     assert printed_json(f"optimize {path} --device t4 --strict --json")["latency_us"] > 0

@@ -124,6 +124,8 @@ def test_what_units_share_is_shared() -> None:
     found = replace(found, steps=(OperatorStep(step.operator, (OutputSlice(Even(space, 8, step.operator.axes)),)),))
     timed = simulate(found)
     moved = 8 * 16 * 256 * 64
+    first, *_ = unit_work(found, found.steps[0], found.steps[0].slices[0], 0)
+    assert [each.size for each in first.reads] == [16 * 256 * 4]
     assert timed.moved_bytes[0][MemoryKind.SHARED] == moved + 16 * 256 * 4
     assert timed.total_us > moved / 80.0 / 1e3
     faster = simulate(replace(found, device=made(cache_bytes=0, shared__bandwidth_gbps=1e6)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
+from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, ISSUED_CLASSES, PASSES_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import CORE_CLASSES
 from iossim.hardware.compute_capability import WARP_THREADS
@@ -136,6 +136,7 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -
             ("layout_ramp_us", 6.0),
             ("attention_prologue_clocks", 7 * CLOCKS_PER_US),
             ("attention_ramp_us", 8.0),
+            ("window_ramp_us", 9.0),
         )
     }
     expected = {
@@ -161,7 +162,7 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -
         WorkClass.INDEX: (0, 0, 0, 0, 0, 0, 0, 0),
         **dict.fromkeys(CORE_CLASSES, (0, 0, 0, 0, 0, 0, 0, 0)),
     }[work_class]
-    assert tuple(added_us.values()) == pytest.approx(expected)
+    assert tuple(added_us.values()) == pytest.approx((*expected, 9 * (work_class in ISSUED_CLASSES)))
 
 
 def test_the_gap_comes_before_all_else() -> None:

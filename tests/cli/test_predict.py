@@ -254,7 +254,8 @@ def test_squeezenet(tmp_path: Path) -> None:
     told = "squeezenet on v100-sxm2, batch 8, fp32, paper engine, weights cold: 80 ops, the 16 slowest"
     assert told in " ".join(text.split())
     assert "64 more" in text
-    assert "total" in text
+    (total_row,) = (line.split() for line in text.splitlines() if line.startswith("total"))
+    assert total_row[-1] == "100.0"
     whole = printed("predict squeezenet -d v100-sxm2 --batch 8 --all")
     assert "more" not in whole
     path = tmp_path / "table.csv"

@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from operators import measurement_sets, operators, parse_description
 
 from iossim.hardware.load import device
+from iossim.ir.types import Precision
 from iossim.measurements.formats import formats
 from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementError, MeasurementSet, Operator
 from iossim.measurements.measurement_set import (
     check_plausible,
+    fastest_arithmetic_us,
     fastest_possible_us,
     read_measurements,
     write_measurements,
@@ -185,6 +187,10 @@ def v100_set() -> MeasurementSet:
 
 def test_plausible(v100_set: MeasurementSet) -> None:
     assert check_plausible(v100_set, device("v100-sxm2")) is v100_set
+    # Of a GeForce board fp16 alone is faster by accumulating in fp16.
+    product, board = parse_description("linear batch=1 m=512 n=512 k=512"), device("rtx-3090")
+    bound_us = {each: fastest_arithmetic_us(product, board, each) for each in (Precision.FP16, Precision.BF16)}
+    assert bound_us[Precision.BF16] == pytest.approx(2 * bound_us[Precision.FP16], rel=0.01)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e-6, 1e3])

@@ -124,6 +124,8 @@ def test_sizes_of_micro_batches_and_the_fewest_of_equal_times() -> None:
     assert micro_batch_sizes("power-of-two", 12) == [1, 2, 4, 8, 12]
     (one,) = front([BenchmarkRow(size, "a", float(size), 0) for size in (1, 3, 4)], 6)
     assert str(one) == "2x3 a"
+    (one,) = front([BenchmarkRow(size, "a", float(size), 0) for size in (1, 4)], 6)
+    assert str(one) == "1x4 a + 2x1 a"
 
 
 def partitions(batch: int, largest: int) -> Iterator[tuple[int, ...]]:

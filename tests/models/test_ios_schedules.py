@@ -66,6 +66,7 @@ def test_a_published_file_is_the_networks_of_the_zoo_and_written_again(published
     path = published / PUBLISHED[batch]
     network = load(path, batch=batch)
     assert network.graph.hash == load("inception_v3", batch=batch).graph.hash
+    assert load(path).graph.hash == load("inception_v3").graph.hash
     assert (len(network.units), len(network.blocks), network.notes) == (119, 13, ())
     schedule = schedule_of_file(read_ios_file(path), path, network)
     fit(schedule, network)
