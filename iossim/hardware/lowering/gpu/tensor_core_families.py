@@ -129,8 +129,7 @@ MMA_SM80_K32 = replace(MMA_SM80, name="mma_sm80_k32", step_bytes=64, shapes=_MMA
 #: Ampere's kernels in Hopper's libraries, where channels fill loads of 16 bytes.
 OF_AMPERE = (MMA_SM80, MMA_SM80_K32)
 
-#: The same for channels that do not fill a load of 16 bytes: eight of NASNet-A are 5% off *in-sample* (8% before).
-#: RandWire's and others in recorded networks, by which neither number was chosen, are 14% off (18% before).
+#: The same for channels that fill no load of 16 bytes (eight recordings 5% off, *in-sample*; eight in networks 14%).
 PIECEWISE_MMA_SM80 = replace(MMA_SM80, name="piecewise_mma_sm80", latency=3.4, rate=0.22)
 #: The family of grouped convolutions, with its only tile: a step loads few channels, and zeros for others.
 GROUPED_MMA_SM80 = replace(MMA_SM80, name="grouped_mma_sm80", shapes=((64, 64, 128, 118),), filled_bytes=0.0)

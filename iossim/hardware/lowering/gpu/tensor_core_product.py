@@ -20,7 +20,7 @@ from dataclasses import replace
 from heapq import nsmallest
 
 from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
-from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, sum_of_parts, tiles
+from iossim.hardware.lowering.gpu.matrix_product import MOST_TILES_TO_SPLIT, Product, Tile, sum_of_parts, tiles
 from iossim.hardware.lowering.gpu.tensor_core_families import Family
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Panels, WorkClass, ceil_div
 from iossim.ir.types import Precision
@@ -28,7 +28,6 @@ from iossim.ir.types import Precision
 #: Kernels for stacks of products do not split the inner dimension.
 UNSPLIT = (1,)
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
-MOST_TILES_TO_SPLIT = 256
 #: Rows or columns up to which they count as few, and the smallest side of a tile: products of 32 tokens by experts run
 #: in tiles of 16, although smaller ones fit.
 _FEW, _LEAST_SIDE = 64, 8

@@ -113,13 +113,9 @@ def depthwise_nhwc(shape: ConvolutionShape) -> Iterator[Candidate]:
     taps = _TAPS_OF_NHWC * (window * shape.strides[-1] + _INDEXING_OF_NHWC)
     taps *= _SPILLING if window >= _SPILLED else 1.0
     of_strides, latencies = (_OF_ONE_IMAGE if shape.batch == 1 else _OF_MANY_IMAGES)[side]
-    registers, sizes = (
-        of_strides[shape.strides[-1] > 1],
-        (shape.output_size, shape.strides, shape.kernel, shape.input_size),
-    )
-    is_inside = all(
-        not made % 2 and (made - 1) * by + wide <= read for made, by, wide, read in zip(*sizes, strict=True)
-    )
+    registers = of_strides[shape.strides[-1] > 1]
+    ends = zip(shape.output_size, shape.strides, shape.kernel, shape.input_size, strict=True)
+    is_inside = all(not made % 2 and (made - 1) * by + wide <= read for made, by, wide, read in ends)
     name, a_block, block = "depthwise_nhwc", _OUTPUTS_A_THREAD * _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, registers, 0)
     if shape.batch > 1:
         a_block, block = _OUTPUTS_OF_MANY_IMAGES, (_DEPTHWISE_THREADS // 2, registers, 0)

@@ -39,24 +39,23 @@ def convolution_nhwc(step: Step) -> list[Candidate]:
     return [*by_layout(shape, lies_as_wanted=True), *hopper, *others]
 
 
-#: Threads of a block at most, and outputs along a side and channels of a thread; bytes of a kept position; what a tap
-#: waits for each channel besides its load, in steps of tensor cores (those 14: 11% off *in-sample*, 70% before).
-_THREADS, _SIDE, _CHANNELS, _PLACE_BYTES, _CHANNEL_STEPS = 1_024, 2, 4, 4, 1.2
+#: Threads of a block at most; bytes of a kept position; what a tap waits for each channel besides its load, in steps of
+#: tensor cores (those 14: 11% off *in-sample*, 70% before).
+_THREADS, _PLACE_BYTES, _CHANNEL_STEPS = 1_024, 4, 1.2
 
 
 def maximum_nhwc(step: Step) -> list[Candidate]:
-    """Candidates of a pooling, of which PyTorch's on Hopper goes tap by tap."""
+    """Candidates of a pooling, of which PyTorch's on Hopper goes tap by tap: 2x2 outputs of 4 channels a thread."""
     assert isinstance(step.op, MaxPoolNhwc)
     images, height, width, channels = step.outputs[0].shape
     across, along, down = (1 << (size.bit_length() - 1) for size in (channels, width, height))
     along = min(along, _THREADS // min(across, WARP_THREADS))
     down = min(down, _THREADS // min(across, WARP_THREADS) // along)
     across = min(across, _THREADS // along // down)
-    parts, columns = ceil_div(channels, _CHANNELS * across), ceil_div(width, _SIDE * along)
-    rows, each = ceil_div(height, _SIDE * down), ceil_div(channels, across * parts)
+    parts, columns, rows = (ceil_div(*one) for one in ((channels, 4 * across), (width, 2 * along), (height, 2 * down)))
+    blocks, threads, each = images * parts * columns * rows, across * along * down, ceil_div(channels, across * parts)
     outputs = ceil_div(ceil_div(width, columns), along) * ceil_div(ceil_div(height, rows), down)
     steps = round(outputs * math.prod(step.op.kernel) * (1.0 + _CHANNEL_STEPS * each))
-    blocks, threads = images * parts * columns * rows, across * along * down
     kept_bytes = each * threads * (step.outputs[0].dtype.bytes + _PLACE_BYTES)
     of_cudnn, earlier, called, compiled = pooling(step)
     grid = replace(called.kernels[0], blocks=blocks, threads_per_block=threads, shared_bytes_per_block=kept_bytes)
