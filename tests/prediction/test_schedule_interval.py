@@ -92,6 +92,21 @@ def test_what_both_contain_cancels() -> None:
     assert "sequential" not in both.ties
 
 
+def test_each_side_is_as_wide_as_the_bands_are_there() -> None:
+    """Twice as far above is so for the interval, and changes nothing below."""
+    comparison = compared("squeezenet")
+    found = comparison["sequential"]
+    ends = []
+    for high in (1.1, 1.21):
+        bands = {kind: [Band(rows=30, low=1 / 1.1, high=high)] for kind in ("conv", "gemm", "add", "concat")}
+        bands |= {kind: [Band(rows=30, low=0.9999, high=1.0001)] for kind in ("max_pool", "average_pool", "softmax")}
+        interval = ScheduleErrors(comparison.network, with_provenance(bands=bands)).interval(found)
+        ends.append((log(found.latency_us / interval.low_us), log(interval.high_us / found.latency_us)))
+    (below, above), (again, further) = ends
+    assert (below, again) == (pytest.approx(above, rel=0.02), pytest.approx(below))
+    assert 1.3 * above < further <= 2.0 * above
+
+
 def test_a_comparison_says_how_large_the_noise_of_its_ties_is() -> None:
     comparison = compared("inception_v3")
     best = comparison.best
