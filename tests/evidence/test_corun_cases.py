@@ -18,6 +18,7 @@ from evidence.concurrency.hopper_sets import SideBySide, networks, prices, produ
 from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from evidence.data.data_sets import own_measurements, read_measurements
+from evidence.profiles.shipped_profiles import RECIPES, make_bands
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.calibration.validation import evaluate_stages
@@ -295,6 +296,20 @@ def test_nine_in_ten_gains_of_stages_in_fp32_are_inside_the_interval_of_their_st
     gain, predicted = found.serial_us / found.latency_us, found.predicted_serial_us / found.predicted_us
     half = np.array([NINE_OF_TEN * stage_error(profile, groups) for groups in found.groups.tolist()])
     assert inside[0] <= np.mean(np.abs(np.log(gain / predicted)) <= half) <= inside[1]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_hoppers_bands_are_those_of_todays_prices_and_hold_nine_in_ten_of_other_shapes(tmp_path: Path) -> None:
+    """After a change of prices: ``python -m evidence.profiles.shipped_profiles bands``."""
+    paths = make_bands(RECIPES[-1], tmp_path, "2026-11-30")
+    for made, name in zip(map(device, paths), RECIPES[-1].boards, strict=True):
+        told, shipped = made.provenance, device(name).provenance
+        assert 0.88 <= int(told.note.split("bands of 2026-11-30: ")[1].split("%")[0]) / 100 <= 0.93
+        assert made.parameter_values == device(name).parameter_values
+        for kind, bands in told.bands.items():
+            ends = [[(band.low, band.high) for band in several] for several in (bands, shipped.bands[kind])]
+            assert np.log(ends[0]) == pytest.approx(np.log(ends[1]), abs=0.1), kind
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
