@@ -81,6 +81,8 @@ def test_a_compiled_module_is_a_module_and_can_be_part_of_one(monkeypatch: pytes
         for called in (parent, torch.compile(parent, backend="eager")):
             torch.testing.assert_close(called(X), expected)
             assert runs.pop()
+        torch.testing.assert_close(torch.compile(part, backend="eager")(X).tanh(), expected)
+        assert runs.pop()
         torch.testing.assert_close(torch.func.jacrev(part)(X), jacobian)
         whole = iossim.torch.compile(parent, X)
         runs.clear()

@@ -56,6 +56,8 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
         *("network", "plan", "schedule"),
     )
 
+    _is_torch_compile = False  # torch.compile sets it through what it returns: it is none of the module's attributes
+
     def __init__(self, module: Any, bounds: Sequence[Bound], again: Compile | None = None) -> None:
         super().__init__()
         first = bounds[0]
