@@ -84,35 +84,20 @@ def kernel(blocks: int = 80, work_class: WorkClass = WorkClass.GEMM, **changes: 
 
 
 @pytest.mark.parametrize(
-    ("blocks", "expected_us"), [(1, 1.0), (80, 1.0), (81, 2.0), (160, 2.0), (161, 3.0), (240, 3.0), (1_600, 20.0)]
-)
-def test_the_busiest_sm_runs_its_blocks(blocks: int, expected_us: float) -> None:
-    assert alone_us(kernel(blocks)) == pytest.approx(expected_us)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "expected_us"),
+    ("parameters", "expected_us"),
     [
-        (40, 1.0),  # no block is less than a block
-        (161, 0.25 * 3 + 0.75 * 161 / 80),
-        (240, 3.0),  # nothing is rounded up
+        # The busiest SM runs its blocks.
+        ({}, {1: 1.0, 80: 1.0, 81: 2.0, 160: 2.0, 161: 3.0, 240: 3.0, 1_600: 20.0}),
+        # Of the rounding up to whole blocks a part is seen: no block is less than one, and 240 are not rounded.
+        ({"wave_quantisation": 0.25}, {40: 1.0, 161: 0.25 * 3 + 0.75 * 161 / 80, 240: 3.0}),
+        # Waves of two blocks that do not hide latency take as long as three.
+        ({"latency_hiding_warps": 24}, {80: 3.0, 160: 3.0, 161: 6.0, 320: 6.0, 400: 9.0}),
+        # 12 warps are one and a half blocks: a full wave hides it, a single block does not.
+        ({"latency_hiding_warps": 12}, {240: 2.0 + 1.5}),
     ],
 )
-def test_a_part_of_the_rounding_up_to_whole_blocks_is_seen(blocks: int, expected_us: float) -> None:
-    assert alone_us(kernel(blocks), wave_quantisation=0.25) == pytest.approx(expected_us)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "expected_us"),
-    [(80, 3.0), (160, 3.0), (161, 6.0), (320, 6.0), (400, 9.0)],  # waves of two blocks, each as long as three
-)
-def test_a_wave_that_does_not_hide_latency_takes_as_long_as_one_that_does(blocks: int, expected_us: float) -> None:
-    assert alone_us(kernel(blocks), latency_hiding_warps=24) == pytest.approx(expected_us)
-
-
-def test_only_the_last_wave_is_too_small_to_hide_latency() -> None:
-    # 12 warps are one and a half blocks: a full wave hides it, a single block does not.
-    assert alone_us(kernel(240), latency_hiding_warps=12) == pytest.approx(2.0 + 1.5)
+def test_blocks_run_in_waves(parameters: dict[str, float], expected_us: dict[int, float]) -> None:
+    assert {blocks: alone_us(kernel(blocks), **parameters) for blocks in expected_us} == pytest.approx(expected_us)
 
 
 @pytest.mark.parametrize(("blocks", "waves"), [(80, 1), (160, 1), (161, 2), (400, 3)])

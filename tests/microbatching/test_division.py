@@ -94,30 +94,10 @@ def test_too_little_is_refused() -> None:
         divide(fronts, 29)
 
 
-MIB = 1 << 20
-#: The front that `facts/micro_batching.md` gives: time, bytes, micro-batches.
-PUBLISHED = [
-    *((25.6 + 0.01 * count, 256 // count * MIB, count) for count in (8, 16, 32, 64, 128, 256)),
-    *((2560 + 0.1 * count, 256 // count, count) for count in (1, 2, 4, 8, 16, 32, 64, 128, 256)),
-]
-
-
 def fastest(
     rows: Sequence[BenchmarkRow], batch: int, limit_bytes: int, policy: str = "all", kernel: str = "kernel"
 ) -> Configuration:
     return within(front(rows, batch, policy), limit_bytes, batch, kernel)
-
-
-def test_the_exact_front() -> None:
-    """A fast algorithm takes a mebibyte an image, usable below 64 MiB, and a slow one a byte an image."""
-    sizes = micro_batch_sizes("power-of-two", 256)
-    rows = [BenchmarkRow(b, "fast", 0.1 * b + 0.01, b * MIB) for b in sizes if b < 64]
-    rows += [BenchmarkRow(b, "slow", 10 * b + 0.1, b) for b in sizes]
-    found = front(rows, 256, "power-of-two")
-    assert [(one.time_us, one.workspace_bytes, one.micro_batches) for one in found] == [
-        (pytest.approx(time_us), *others) for time_us, *others in PUBLISHED
-    ]
-    assert str(found[0]) == "8x32 fast"
 
 
 def test_sizes_of_micro_batches_and_the_fewest_of_equal_times() -> None:

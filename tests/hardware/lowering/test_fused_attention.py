@@ -215,6 +215,8 @@ def test_a_matrix_times_a_matrix_is_one_product_whatever_op_says_so(rows: int, i
     dense = product_kernels(Gemm(), (rows, inner), (inner, columns))
     stacked = product_kernels(MatMul(), (rows, inner), (inner, columns))
     assert [each.kernels for each in dense][:-1] == [each.kernels for each in stacked][:-1]  # the last names its op
+    multiplied = [kernel for each in dense for kernel in each.kernels if kernel.work_class is WorkClass.GEMM]
+    assert all(kernel.panels and kernel.panels.inner == inner for kernel in multiplied)
 
 
 @given(st.integers(2, 300), st.integers(2, 300))

@@ -63,7 +63,7 @@ def candidates(
 def test_implicit_gemm_grid(batch: int, channels: int, filters: int, size: int, tile: str, grid: int) -> None:
     offsets, kernel = candidates(batch, channels, filters, size)[f"implicit_gemm_{tile}"].kernels
     assert (offsets.work_class, offsets.blocks) == (WorkClass.INDEX, 1)
-    assert kernel.blocks == grid
+    assert (kernel.blocks, kernel.panels) == (grid, None)
     inner = math.ceil(channels * 9 / 8) * 8
     rows, columns = map(int, tile.split("x"))
     assert kernel.flops == grid * rows * columns * inner * 2
