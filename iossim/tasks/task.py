@@ -19,9 +19,10 @@ from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.prediction.published import without_network
+from iossim.prediction.published import SEQUENTIAL, without_network
 from iossim.prediction.schedule_interval import Judged, ScheduleErrors, schedule_errors
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.anytime import Clock, Steps
@@ -86,6 +87,30 @@ def under_other_engine(
         for one in (best, sequential)
     ]
     return OtherEngine(engine, same_us, both_us[1], min(*both_us, same_us), size, groups)
+
+
+def slower_as_plan(network: Network, found: AnySchedule, prices: CostModel) -> list[str]:
+    """A sentence if stages are slower than sequential execution once both are priced as whole plans.
+
+    A sum of stages, by which they are searched, has no host that issues a unit before the last one ends. Plans are
+    priced only if the device alone would run the units one by one faster than ``found``.
+    """
+    if not (isinstance(prices, DeviceCostModel) and isinstance(prices, StreamCostModel)):
+        return []
+    if not prices.engine.synchronises or not isinstance(found, Schedule) or "workspace_limit_bytes" in found.options:
+        return []
+    alone = schedule(network, prices, SEQUENTIAL)
+    device_us = 0.0
+    for block, stages in zip(network.blocks, alone.blocks, strict=True):
+        problem = ScheduleProblem.of_block(network, block)
+        batches = batches_of(problem, planned(problem, stages))
+        device_us += sum(float(prices.price_changed(batch, launches=0.0).sum()) for batch in batches)
+    if not device_us < found.latency_us < alone.latency_us:
+        return []
+    alone_us, found_us = (plan_us(one, network, prices) for one in (alone, found))
+    both = f"{SEQUENTIAL} takes {alone_us / 1e3:.3f} ms and {found.scheduler} {found_us / 1e3:.3f} ms"
+    said = f"Run as a whole, with the host issuing ahead of the device, {both}"
+    return [f"{said}: run it sequentially, or search whole plans (`scheduler` ios-streams)"] * (alone_us < found_us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +192,10 @@ class Task:
         found = changed.remarked(alone[0])
         ended = not found.complete or steps.interrupted
         there = None if ended else under_other_engine(changed.network, found, self.prices, self.options)
+        said = [] if ended else steps.take([], slower_as_plan, changed.network, found, self.prices)
         if there is not None:
-            found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
+            said = [*said, there.sentence()]
+        found = found.model_copy(update={"remarks": [*found.remarks, *said]})
         return Scheduled(found, changed)
 
     def change(self, progress: StartProgress = silent, memo: SearchMemo | None = None) -> Changed:

@@ -21,7 +21,10 @@ from iossim.base.errors import ScheduleError
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
 from iossim.report.diff_words import diff_lines
 from iossim.schedule.batch import Strategy
@@ -32,7 +35,7 @@ from iossim.tasks.own_prices import own_prices
 from iossim.tasks.schedule_diff import Change, diff
 from iossim.tasks.stream_diff import diff_streams
 from iossim.tasks.stream_explain import StreamExplanation
-from iossim.tasks.task import under_other_engine
+from iossim.tasks.task import slower_as_plan, under_other_engine
 
 
 def made(*stages: str, merged: tuple[str, ...] = ()) -> Schedule:
@@ -214,6 +217,31 @@ def test_another_engine_searches_stages_and_other_prices_have_none() -> None:
     there = under_other_engine(network, stages, prices, api.search_options(max_group_size=1, max_groups=1))
     assert there is not None
     assert there.best_us == there.same_schedule_us < there.sequential_us
+
+
+def test_a_schedule_that_the_lead_of_the_host_makes_slower_than_sequential_says_so() -> None:
+    """A convolution hides the host's time for the short units behind it: no sum of stages has that."""
+    b = GraphBuilder("made")
+    b.input("x", (1, 128, 28, 28))
+    short = b.input("s", (1, 8, 28, 28))
+    with b.block("only"):
+        left = b.conv("x", 128, kernel=3, padding=1)
+        for _ in range(3):
+            short = b.add(Relu(), short)
+        joined = b.add(Concat(), left, short)
+    network, prices = b.network([joined]), api.cost_model("simulator", "v100-sxm2", engine="paper")
+    made = iossim.compare(network, None, cost_model=prices)
+    assert made.best.latency_us < made["sequential"].latency_us
+    (said,) = slower_as_plan(network, made.best, prices)
+    alone_us, best_us = (
+        iossim.simulate_events(one, network=network).latency_us for one in (made["sequential"], made.best)
+    )
+    assert f"sequential takes {alone_us / 1e3:.3f} ms" in said
+    assert alone_us < best_us
+    assert said in iossim.optimize(network, None, cost_model=prices, scheduler=made.best.scheduler).remarks
+    assert slower_as_plan(network, made["sequential"], prices) == []
+    on_graph = api.cost_model("simulator", "v100-sxm2", engine="graph")
+    assert slower_as_plan(network, iossim.optimize(network, None, cost_model=on_graph), on_graph) == []
 
 
 def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path) -> None:
