@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from iossim.execution.box import Box
@@ -245,13 +246,13 @@ def forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
     its own if that launches again before it waits. A *join* is a node with several predecessors: a wait of a stream
     that has launched since its last record, or a wait directly after another wait of its stream.
     """
-    of_queue: dict[Queue, list[tuple[int, Queued]]] = {}
-    for place, command in enumerate(commands):
-        if not isinstance(command, Synchronize):
-            of_queue.setdefault(command.queue, []).append((place, command))
     void: set[int] = set()
     launching: set[Queue] = set()
-    for command in commands:
+    of_queue: dict[Queue, list[tuple[int, Queued]]] = {}
+    for place, command in enumerate(commands):
+        if isinstance(command, Synchronize) or (isinstance(command, Wait) and command.event in void):
+            continue
+        of_queue.setdefault(command.queue, []).append((place, command))
         if isinstance(command, Launch | Copy):
             launching.add(command.queue)
         elif isinstance(command, Record) and command.queue not in launching:
@@ -260,23 +261,21 @@ def forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
     forks: set[int] = set()
     joins: set[int] = set()
     for own in of_queue.values():
-        launched = open_end = False
-        in_a_row: list[int] = []
-        for index, (place, command) in enumerate(own):
-            match command:
-                case Launch() | Copy():
-                    launched = open_end = True
-                    in_a_row = []
-                case Record():
-                    open_end = False
-                    in_a_row = []
-                    next_one = next((c for _, c in own[index + 1 :] if not isinstance(c, Record)), None)
-                    if launched and waiting[command.event] + isinstance(next_one, Launch | Copy) > 1:
-                        forks.add(place)
-                case Wait() if command.event not in void:
-                    # Consecutive waits are one join, at the last of them.
-                    joins.difference_update(in_a_row)
-                    in_a_row.append(place)
-                    if open_end or len(in_a_row) > 1:
-                        joins.add(place)
+        runs = [(kind, list(run)) for kind, run in groupby(own, lambda placed: _kind(placed[1]))]
+        open_end = False
+        for (kind, run), following in zip_longest(runs, [kind for kind, _ in runs[1:]]):
+            if kind is Launch:
+                open_end = True
+            elif kind is Record:
+                open_end = False
+                own_successors = int(following is Launch)
+                events = [(place, record.event) for place, record in run if isinstance(record, Record)]
+                forks.update(at for at, event in events if event not in void and waiting[event] + own_successors > 1)
+            elif open_end or len(run) > 1:  # consecutive waits are one join, at the last of them
+                joins.add(run[-1][0])
     return forks, joins
+
+
+def _kind(command: Queued) -> type[Queued]:
+    """The type of a command, with copies as launches."""
+    return Launch if isinstance(command, Copy) else type(command)

@@ -20,7 +20,7 @@ from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, BlockSchedule, SavedSchedule, Stage, StreamSchedule
-from iossim.schedule.streams import issue_order
+from iossim.schedule.streams import issue_order, units_read
 
 #: Unit names, whose groups follow from the graph; groups of names; ``{"merge": names}``; or a stage of a schedule.
 OwnStage = Stage | Mapping[str, Sequence[str]] | Sequence[str] | Sequence[Sequence[str]]
@@ -143,7 +143,7 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
         before.append(reduce(or_, (before[one] | 1 << one for one in direct), 0))
         last[stream] = number
         for unit in launch.units:
-            for needed in _predecessors(network, unit):
+            for needed in units_read(network, unit):
                 if not before[number] >> place[needed] & 1:
                     raise ScheduleError(
                         f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait "
@@ -218,7 +218,7 @@ def _fit_order(network: Network, stage: Stage, members: set[str], done: set[str]
     for group in stage.groups:
         ran: set[str] = set()
         for name in group:
-            for before in _predecessors(network, name):
+            for before in units_read(network, name):
                 if before not in members or before in done or before in ran:
                     continue
                 if before not in group_of:
@@ -235,7 +235,7 @@ def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: 
     """Check that a group of a concurrent stage is one connected component, as its price assumes."""
     if stage.strategy is Strategy.MERGE:
         return
-    edges = [(before, name) for name in group for before in _predecessors(network, name) if before in group]
+    edges = [(before, name) for name in group for before in units_read(network, name) if before in group]
     reached = {group[0]}
     for _ in group:  # each time at least one more unit, until all that can be are reached
         reached |= {end for edge in edges if not reached.isdisjoint(edge) for end in edge}
@@ -245,10 +245,6 @@ def _fit_connected(network: Network, group: Sequence[str], stage: Stage, where: 
                 f"{where}: units {group[0]!r} and {name!r} share a group and no edge joins them; "
                 "give each connected component a group of its own"
             )
-
-
-def _predecessors(network: Network, name: str) -> list[str]:
-    return [network.units[before].name for before in network.predecessors[network.unit_index[name]]]
 
 
 def with_variants(schedule: AnySchedule, variants: Mapping[str, str] | None = None) -> AnySchedule:

@@ -101,14 +101,7 @@ def in_streams(network: Network, order: Sequence[IssuedLaunch]) -> dict[str, lis
     """
     launch_of = {unit: number for number, launch in enumerate(order) for unit in launch.units}
     reads = [
-        sorted(
-            {
-                launch_of[network.units[before].name]
-                for unit in launch.units
-                for before in network.predecessors[network.unit_index[unit]]
-            }
-        )
-        for launch in order
+        sorted({launch_of[before] for unit in launch.units for before in units_read(network, unit)}) for launch in order
     ]
     numbers = sorted({launch.stream for launch in order})
     streams: list[list[StreamLaunch]] = [[] for _ in numbers]
@@ -200,6 +193,11 @@ def find_waits(order: Integers, streams: Integers, found: Waits) -> None:
             places[GOES_ON, last] = 1
         clocks[launch, stream] = places[_POSITION, launch] + 1
         places[_LAST, stream] = launch
+
+
+def units_read(network: Network, name: str) -> list[str]:
+    """The units whose outputs a unit reads, by their names."""
+    return [network.units[before].name for before in network.predecessors[network.unit_index[name]]]
 
 
 def _multiply_adds(network: Network, group: Sequence[str]) -> int:

@@ -173,7 +173,8 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     """
     path, batch, shapes = model.path, options.batch, options.shapes
     inputs = declared_inputs(model.proto.graph, path)
-    _check(inputs, path, options)
+    _check_shapes(inputs, path, options)
+    _check_dimensions(inputs, path, options)
     free = [value for value in inputs if value.name not in shapes]
     sizes = _named_sizes(inputs, options)
     unbound = [value for value in free if batch is None and _is_unbound(value.batch, sizes)]
@@ -222,8 +223,7 @@ def _is_unbound(dimension: int | str | None, sizes: Mapping[str, int]) -> bool:
     return dimension == "?" or (dimension_names(dimension) == {dimension} and dimension_size(dimension, sizes) is None)
 
 
-def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) -> None:
-    batch = options.batch
+def _check_shapes(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) -> None:
     by_name = {value.name: value for value in inputs}
     for name, shape in options.shapes.items():
         spelled = "x".join(map(str, shape))
@@ -240,8 +240,11 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
             raise OptionError(
                 f"shape {spelled} of input {name!r} is not that of {path}, {by_name[name].spelled()}; {remedy}"
             )
-        if batch is not None and name == inputs[0].name and shape and shape[0] != batch:
-            raise OptionError(f"batch {batch} and shape {spelled} of input {name!r} disagree; give one of them")
+        if options.batch is not None and name == inputs[0].name and shape and shape[0] != options.batch:
+            raise OptionError(f"batch {options.batch} and shape {spelled} of input {name!r} disagree; give one of them")
+
+
+def _check_dimensions(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) -> None:
     open_dimensions = {name for value in inputs for name in value.named.values()}
     named = open_dimensions.union(*map(dimension_names, open_dimensions))
     # A single truth value or whole number may choose the branch of an `If`, or a size.

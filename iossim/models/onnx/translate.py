@@ -138,18 +138,7 @@ class _Importer:
         self._unknown_ops: dict[str, list[tuple[str, str]]] = {}
 
     def graph(self) -> Graph:
-        for name, constant in self._weights.items():
-            if self._readers[name]:
-                self._add_constant(name, constant)
-        for tensor in self._proto.initializer:
-            if tensor.name in self._constants:
-                raise ModelError(f"{self._path}: weight {tensor.name!r} is there twice; the file is damaged")
-            if self._readers[tensor.name]:
-                where = f"{self._path}: weight {tensor.name!r}"
-                self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, where))
-        for tensor in self._proto.sparse_initializer:
-            if self._readers[tensor.values.name]:
-                raise ModelError(f"{self._path}: weight {tensor.values.name!r} is sparse; store it as a dense tensor")
+        self._add_weights()
         for index, node in enumerate(self._proto.node):
             name = node.name or f"{node.op_type}_{index}"
             try:
@@ -175,6 +164,21 @@ class _Importer:
             return Graph.create(self._inputs, self._outputs, nodes, self._constants)
         except GraphError as error:
             raise ModelError(f"{self._path}: {error}") from None
+
+    def _add_weights(self) -> None:
+        """Add the weights that nodes read to the constants."""
+        for name, constant in self._weights.items():
+            if self._readers[name]:
+                self._add_constant(name, constant)
+        for tensor in self._proto.initializer:
+            where = f"{self._path}: weight {tensor.name!r}"
+            if tensor.name in self._constants:
+                raise ModelError(f"{where} is there twice; the file is damaged")
+            if self._readers[tensor.name]:
+                self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, where))
+        for tensor in self._proto.sparse_initializer:
+            if self._readers[tensor.values.name]:
+                raise ModelError(f"{self._path}: weight {tensor.values.name!r} is sparse; store it as a dense tensor")
 
     def _set(self, node: NodeProto, opset: int) -> OperatorSet:
         """The operator set of a node, or a later one for an operator that it lacks.

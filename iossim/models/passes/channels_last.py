@@ -124,16 +124,9 @@ def _converted(graph: Graph, images: Container[str]) -> Graph:
             add(Transpose(TO_LAST), value, last[value])
     for node in graph.nodes:
         if any(value in images for value in _images(graph, node)):
-            op, inputs = node.op, [moved(node.inputs[0]), *node.inputs[1:]]
-            if isinstance(op, Reduce):
-                op = replace(op, axes=(1, 2))
-            elif type(op) in _LAST_OF:
-                op = _LAST_OF[type(op)](*astuple(op))
-            else:
-                inputs = [moved(value) for value in node.inputs]
-            nodes.append(
-                replace(node, op=op, inputs=tuple(inputs), outputs=tuple(last[value] for value in node.outputs))
-            )
+            op, read = _on_last(node)
+            inputs = *map(moved, node.inputs[:read]), *node.inputs[read:]
+            nodes.append(replace(node, op=op, inputs=inputs, outputs=tuple(last[value] for value in node.outputs)))
             for value in node.outputs:
                 add(Transpose(TO_FIRST), last[value], value)
         elif node.op == Transpose(TO_LAST) and node.inputs[0] in images:
@@ -141,11 +134,17 @@ def _converted(graph: Graph, images: Container[str]) -> Graph:
         else:
             nodes.append(node)
             for value in node.outputs:
-                if value in images:
-                    is_turned = node.op == Transpose(TO_FIRST)
-                    add(
-                        Identity() if is_turned else Transpose(TO_LAST),
-                        node.inputs[0] if is_turned else value,
-                        last[value],
-                    )
+                if value in images and node.op == Transpose(TO_FIRST):
+                    add(Identity(), node.inputs[0], last[value])
+                elif value in images:
+                    add(Transpose(TO_LAST), value, last[value])
     return with_nodes(graph, nodes, constants)
+
+
+def _on_last(node: Node) -> tuple[Op, int]:
+    """A node's op for NHWC, and how many of its first inputs are images there."""
+    if isinstance(node.op, Reduce):
+        return replace(node.op, axes=(1, 2)), 1
+    if type(node.op) in _LAST_OF:
+        return _LAST_OF[type(node.op)](*astuple(node.op)), 1
+    return node.op, len(node.inputs)

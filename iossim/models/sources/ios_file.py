@@ -7,7 +7,8 @@ inferred from the slices that are read, or halved, and kernels are as large as t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -170,32 +171,26 @@ def _merged_names(node: Node) -> list[str]:
 def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
     """The parts of merged convolutions, from the slices that are read, and a note for each ambiguous one."""
     merged = {node.name: node for node in file.nodes() if isinstance(node, ConvNode) and _merged_names(node)}
-    cuts = {name: {0, node.out_channels} for name, node in merged.items()}
+    slices: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     #: Slices that are read as one value: a term of a sum, or a node's only input.
-    single: set[Read] = set()
+    single: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for node in file.nodes():
         for term in node.inputs:
-            if len(term) > 1 or (len(node.inputs) == 1 and not isinstance(node, IdentityNode)):
-                single.update(term)
             for name, begin, end in term:
-                if name in cuts:
-                    cuts[name] |= {begin, end}
+                slices[name].add((begin, end))
+                if len(term) > 1 or (len(node.inputs) == 1 and not isinstance(node, IdentityNode)):
+                    single[name].add((begin, end))
     parts: _Parts = {}
     notes: list[str] = []
     for name, node in merged.items():
-        names, ends = _merged_names(node), sorted(cuts[name])
-        while len(ends) <= len(names):
-            free = [(end - begin, -begin) for begin, end in pairwise(ends) if (name, begin, end) not in single]
-            width, begin = max(free, default=(0, 0))
-            if width < 2:
-                break
-            ends = sorted([*ends, -begin + width // 2])
+        names, cuts = _merged_names(node), {0, node.out_channels}.union(*slices[name])
+        ends = _halved(sorted(cuts), len(names), single[name])
         if len(ends) != len(names) + 1 or ends[-1] != node.out_channels:
             raise ScheduleError(
                 f"node {name!r}: it merges {len(names)} convolutions ({node.hint_name}), but its "
                 f"{node.out_channels} channels are read in parts that end at {', '.join(map(str, ends[1:]))}"
             )
-        if len(cuts[name]) < len(ends):
+        if len(cuts) < len(ends):
             notes.append(f"the file does not say which channels of {name!r} are whose; those read as one are halved")
         if node.kernel != (1, 1):
             notes.append(f"the file does not say how large the kernels of {node.hint_name} were; taken as {name!r} has")
@@ -204,6 +199,17 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
             for part, (begin, end) in zip(names, pairwise(ends), strict=True)
         ]
     return parts, notes
+
+
+def _halved(ends: list[int], parts: int, whole: Container[tuple[int, int]]) -> list[int]:
+    """The ends of so many parts: the widest of those given that are not ``whole`` is halved until there are as many."""
+    while len(ends) <= parts:
+        free = [(end - begin, -begin) for begin, end in pairwise(ends) if (begin, end) not in whole]
+        width, begin = max(free, default=(0, 0))
+        if width < 2:
+            break
+        ends = sorted([*ends, -begin + width // 2])
+    return ends
 
 
 class _Builder:
