@@ -80,6 +80,7 @@ def test_json_is_all_that_is_printed_and_mistakes_are_one_line() -> None:
     assert found["answers"][0]["question"].startswith("Which is the smallest device by board power")
     assert "results.csv" in found["files"]
     refused(f"study run small.yaml --out out {QUIET}", "--resume")
+    refused("study run small.yaml --out again --workers 0", "--workers 0")
 
 
 def test_an_interrupt_leaves_a_folder_to_go_on_with(

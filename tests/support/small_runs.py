@@ -15,6 +15,14 @@ DATA = '{"schema": "iossim-measurements", "version": 1, "data_set": "lab", "devi
     f'{{"op": "relu", "rows": {rows}, "cols": 64, "latency_us": {3 + rows / 1000}}}\n' for rows in range(100, 1000, 30)
 )
 RULE = 'rule: {0}-commutes\nsource: ["z = {0}(x, y)"]\ntarget: ["w = {0}(y, x)"]\noutputs: {{z: w}}\n'
+STUDY = """
+name: tiny
+title: Tiny
+models: [ios_sample]
+devices: [t4, l4]
+schedulers: [sequential, greedy]
+questions: [{best: scheduler, for_each: [device]}]
+"""
 #: Commands by schema, with the arguments of a small run.
 RUNS = [
     ("bench", f"bench {FAKE} --device t4 --budget 30 --store b.sqlite"),
@@ -67,17 +75,6 @@ RUNS = [
 ]
 
 
-TINY = """\
-name: tiny
-title: Tiny
-models: [ios_sample]
-devices: [t4, l4]
-batch_sizes: [1]
-schedulers: [sequential, greedy]
-questions: [{best: scheduler, for_each: [device]}]
-"""
-
-
 def write_files(folder: Path) -> None:
     """Write the schedules, tables and studies that the runs read."""
     with pytest.MonkeyPatch.context() as patch:
@@ -88,4 +85,4 @@ def write_files(folder: Path) -> None:
             assert main(f"optimize ios_sample -d t4 --scheduler {scheduler} --no-plot --out {name}".split()) == 0
             (folder / name / "schedule.json").rename(f"{name}.json")
         assert main(["schedules", "export", "greedy.json", "--out", "exported.json"]) == 0
-        (folder / "tiny.yaml").write_text(TINY)
+        (folder / "tiny.yaml").write_text(STUDY)
