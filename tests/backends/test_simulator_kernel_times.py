@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, ISSUED_CLASSES, PASSES_RAMP_US
+from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
-from iossim.backends.simulator.kernel_rows import CORE_CLASSES
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass
@@ -107,47 +106,33 @@ def test_every_wave_fills_and_drains(blocks: int, waves: int) -> None:
     assert alone_us(kernel(blocks), block_prologue_clocks=CLOCKS_PER_US) == plain_us
 
 
-@pytest.mark.parametrize("work_class", list(WorkClass))
-def test_which_kernels_have_a_prologue_and_which_a_ramp(work_class: WorkClass) -> None:
-    one = kernel(80, work_class)
-    added_us = {
-        name: alone_us(one, **{name: value}) - alone_us(one)
-        for name, value in (
-            ("gemm_prologue_clocks", CLOCKS_PER_US),
-            ("block_prologue_clocks", 2 * CLOCKS_PER_US),
-            ("transform_ramp_us", 3.0),
-            ("stream_ramp_us", 4.0),
-            ("tensor_prologue_clocks", 5 * CLOCKS_PER_US),
-            ("layout_ramp_us", 6.0),
-            ("attention_prologue_clocks", 7 * CLOCKS_PER_US),
-            ("attention_ramp_us", 8.0),
-            ("window_ramp_us", 9.0),
-        )
-    }
-    expected = {
-        WorkClass.TENSOR: (0, 0, 0, 0, 5, 0, 0, 0),
-        WorkClass.TENSOR_CONVOLUTION: (0, 0, 0, 0, 5, 0, 0, 0),
-        WorkClass.ATTENTION: (0, 0, 0, 0, 0, 0, 7, 8),
-        WorkClass.LAYOUT: (0, 0, 0, 0, 0, 6, 0, 0),
-        WorkClass.ROW: (0, 0, 0, 4, 0, 0, 0, 0),
-        WorkClass.NARROW_STREAM: (0, 0, 0, 4, 0, 0, 0, 0),
-        WorkClass.GEMM: (1, 0, 0, 0, 0, 0, 0, 0),
-        WorkClass.IMPLICIT_PRECOMP_GEMM: (0, 2, 0, 0, 0, 0, 0, 0),
-        WorkClass.IMPLICIT_GEMM: (0, 2, 0, 0, 0, 0, 0, 0),
-        WorkClass.WINOGRAD_FUSED: (0, 2, 0, 0, 0, 0, 0, 0),
-        WorkClass.WINOGRAD_GEMM: (0, 2, 0, 0, 0, 0, 0, 0),
-        WorkClass.TRANSFORM: (0, 0, 3, 0, 0, 0, 0, 0),
-        WorkClass.FILTER_TRANSFORM: (0, 0, 3, 0, 0, 0, 0, 0),
-        WorkClass.TILE_GENERATION: (0, 0, 3, 0, 0, 0, 0, 0),
-        WorkClass.STREAM: (0, 0, 0, 4, 0, 0, 0, 0),
-        WorkClass.WINDOW: (0, 0, 0, 4, 0, 0, 0, 0),
-        WorkClass.AVERAGE_WINDOW: (0, 0, 0, 4, 0, 0, 0, 0),
-        WorkClass.DEPTHWISE: (0, 0, 0, 4, 0, 0, 0, 0),
-        WorkClass.GROUPED: (0, 2 * GROUPED_PROLOGUE_SEEN, 0, 4, 0, 0, 0, 0),
-        WorkClass.INDEX: (0, 0, 0, 0, 0, 0, 0, 0),
-        **dict.fromkeys(CORE_CLASSES, (0, 0, 0, 0, 0, 0, 0, 0)),
-    }[work_class]
-    assert tuple(added_us.values()) == pytest.approx((*expected, 9 * (work_class in ISSUED_CLASSES)))
+ISSUED = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
+GATHERED = (
+    WorkClass.IMPLICIT_PRECOMP_GEMM, WorkClass.IMPLICIT_GEMM, WorkClass.WINOGRAD_FUSED, WorkClass.WINOGRAD_GEMM
+)  # fmt: skip
+#: Microseconds that a prologue or ramp is given, and the kernels that have it.
+ADDED_US: dict[str, tuple[float, tuple[WorkClass, ...]]] = {
+    "gemm_prologue_clocks": (1, (WorkClass.GEMM,)),
+    "block_prologue_clocks": (2, (*GATHERED, WorkClass.GROUPED)),
+    "transform_ramp_us": (3, (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)),
+    "stream_ramp_us": (4, (*ISSUED, WorkClass.ROW, WorkClass.NARROW_STREAM, WorkClass.STREAM, WorkClass.GROUPED)),
+    "tensor_prologue_clocks": (5, (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)),
+    "layout_ramp_us": (6, (WorkClass.LAYOUT,)),
+    "attention_prologue_clocks": (7, (WorkClass.ATTENTION,)),
+    "attention_ramp_us": (8, (WorkClass.ATTENTION,)),
+    "window_ramp_us": (9, ISSUED),
+}
+
+
+@pytest.mark.parametrize("name", ADDED_US)
+def test_which_kernels_have_a_prologue_and_which_a_ramp(name: str) -> None:
+    us, classes = ADDED_US[name]
+    for work_class in WorkClass:
+        one, is_seen = kernel(80, work_class), float(work_class in classes)
+        if (work_class, name) == (WorkClass.GROUPED, "block_prologue_clocks"):
+            is_seen = GROUPED_PROLOGUE_SEEN
+        added_us = alone_us(one, **{name: us * CLOCKS_PER_US if name.endswith("clocks") else us}) - alone_us(one)
+        assert added_us == pytest.approx(us * is_seen), work_class
 
 
 def test_the_gap_comes_before_all_else() -> None:

@@ -155,28 +155,20 @@ def test_no_other_format_takes_the_file_for_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("changed", "line", "words"),
     [
-        ("{}", "line 2: field 'model'"),
-        ('{"model": ', "line 2"),
-        (json.dumps({**json.loads(run_line(baseline())), "median_us": -1}), "line 2: field 'median_us'"),
+        ({}, "{}", "line 2: field 'model'"),
+        ({}, '{"model": ', "line 2"),
+        ({}, json.dumps({**json.loads(run_line(baseline())), "median_us": -1}), "line 2: field 'median_us'"),
+        ({"device": ""}, "", "field 'device'"),
+        ({"version": 2}, "", "version 2"),
+        ({"surprise": 1}, "", "field 'surprise'"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path: Path, line: str, words: str) -> None:
-    path = write(tmp_path / "n.jsonl")
-    path.write_text(path.read_text() + line + "\n")
+def test_a_header_or_line_that_is_wrong_is_named(
+    tmp_path: Path, changed: Mapping[str, Any], line: str, words: str
+) -> None:
+    header = {"format": "iossim-measured-networks", "version": 1, "device": DEVICE, **changed}
+    (tmp_path / "n.jsonl").write_text(f"{json.dumps(header)}\n{line}\n")
     with pytest.raises(MeasurementError, match=words):
-        read_measured_networks(path)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [({"device": ""}, "field 'device'"), ({"version": 2}, "version 2"), ({"surprise": 1}, "field 'surprise'")],
-)
-def test_a_header_that_is_wrong_is_refused(tmp_path: Path, changed: Mapping[str, Any], words: str) -> None:
-    path = tmp_path / "n.jsonl"
-    path.write_text(
-        json.dumps({"format": "iossim-measured-networks", "version": 1, "device": DEVICE, **changed}) + "\n"
-    )
-    with pytest.raises(MeasurementError, match=words):
-        read_measured_networks(path)
+        read_measured_networks(tmp_path / "n.jsonl")

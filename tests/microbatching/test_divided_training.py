@@ -123,7 +123,11 @@ def unequal(network: Network, training: bool) -> Schedule:
     rows = [BenchmarkRow(size, "any", time_us, 0) for size, time_us in ((1, 2.0), (3, 5.0), (4, 90.0))]
     found = Benchmarks(batches, dict.fromkeys(batches, tuple(rows))).divided()
     assert {one.configuration.sizes for one in found.kernels} == {(3, 1)}
-    return runnable_schedule(found, network, api.cost_model("simulator", "p100-sxm2"))
+    made, plain = (
+        runnable_schedule(found, network, api.cost_model(*by)) for by in (("simulator", "p100-sxm2"), ["random:1"])
+    )
+    assert [stage.units for stage in plain.stages] == [stage.units for stage in made.stages]  # which knows no variants
+    return made
 
 
 @pytest.mark.parametrize(
