@@ -89,11 +89,16 @@ def under_other_engine(
     return OtherEngine(engine, same_us, both_us[1], min(*both_us, same_us), size, groups)
 
 
+#: Whole plans are told apart below this ratio of their times.
+_TOLD_LEAD = 0.97
+
+
 def slower_as_plan(network: Network, found: AnySchedule, prices: CostModel) -> list[str]:
     """A sentence if stages are slower than sequential execution once both are priced as whole plans.
 
     A sum of stages, by which they are searched, has no host that issues a unit before the last one ends. Plans are
-    priced only if the device alone would run the units one by one faster than ``found``.
+    priced only if the device alone would run the units one by one faster than ``found``; differences of less than 3%
+    are not told.
     """
     if not (isinstance(prices, DeviceCostModel) and isinstance(prices, StreamCostModel)):
         return []
@@ -105,12 +110,13 @@ def slower_as_plan(network: Network, found: AnySchedule, prices: CostModel) -> l
         problem = ScheduleProblem.of_block(network, block)
         batches = batches_of(problem, planned(problem, stages))
         device_us += sum(float(prices.price_changed(batch, launches=0.0).sum()) for batch in batches)
-    if not device_us < found.latency_us < alone.latency_us:
+    if not device_us < _TOLD_LEAD * found.latency_us < found.latency_us < alone.latency_us:
         return []
     alone_us, found_us = (plan_us(one, network, prices) for one in (alone, found))
     both = f"{SEQUENTIAL} takes {alone_us / 1e3:.3f} ms and {found.scheduler} {found_us / 1e3:.3f} ms"
     said = f"Run as a whole, with the host issuing ahead of the device, {both}"
-    return [f"{said}: run it sequentially, or search whole plans (`scheduler` ios-streams)"] * (alone_us < found_us)
+    told = f"{said}: run it sequentially, or search whole plans (`scheduler` ios-streams)"
+    return [told] if alone_us < _TOLD_LEAD * found_us else []
 
 
 @dataclass(frozen=True, eq=False)
