@@ -74,11 +74,6 @@ def profile(
     present(facts, said, as_json, complete=found.complete)
 
 
-def duration(seconds: float) -> str:
-    """A waiting time in words."""
-    return f"{max(1.0, seconds):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
 def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[Part]:
     from iossim.cost.measured.profiling import NOISY
 
@@ -103,6 +98,6 @@ def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[
     yield from (f"noisy: {one.words} ({100 * one.relative_spread:.0f}%)" for one in noisy[:_NAMED])
     if len(noisy) > _NAMED:
         yield f"and {len(noisy) - _NAMED} more noisy ones, see 'iossim measurements list --records'"
-    yield f"took {duration(found.duration_s)}; all is kept in {path}"
+    yield f"took {found.duration_s:,.1f} s; all is kept in {path}"
     if not found.complete:
         yield "interrupted: the same command goes on where this one stopped"

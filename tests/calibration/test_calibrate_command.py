@@ -180,8 +180,8 @@ def test_files_that_are_wrong(kind: str, folder: Path) -> None:
 
 def test_measurements_of_another_device_are_fitted_where_that_is_wanted() -> None:
     write_measurements(made(label="lab-board"), Path("lab.jsonl"))
-    assert "recorded on lab-board, not on v100-sxm2" in refused("calibrate lab.tf32.jsonl -d v100-sxm2 --folds 0")
-    printed("calibrate lab.tf32.jsonl -d v100-sxm2 --folds 0 --trust-labels")
+    assert "recorded on lab-board, not on v100-sxm2" in refused("calibrate lab.jsonl -d v100-sxm2 --folds 0")
+    printed("calibrate lab.jsonl -d v100-sxm2 --folds 0 --trust-labels")
     assert device("./v100-sxm2.calibrated.yaml").provenance.kind == "fitted"
 
 
