@@ -118,22 +118,13 @@ def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tenso
         assert [each is made[0] for each in made] == [each is expected[0] for each in expected]
 
 
-class Weighted(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(X.flip(0), requires_grad=False)
-
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return x + 2 * y * self.weight, x, x[:, 1:], y
-
-
 def test_arguments_that_are_one_tensor_or_the_modules_own_are_told_apart() -> None:
-    module = Weighted().eval()
-    for example in (X, module.weight):
-        compiled = iossim.torch.compile(module, (example, example))
-        made, expected = compiled(x := X + 1, y := X * 3), module(x, y)
-        torch.testing.assert_close(made[0], expected[0])
-        assert [each.data_ptr() for each in made[1:]] == [each.data_ptr() for each in expected[1:]]
+    module = Returning(lambda x: (x[0] + 2 * x[1], x[0], x[0][:, 1:], x[1])).eval()
+    made, expected = iossim.torch.compile(module, {"x": (X, X)})(given := (X + 1, X * 3)), module(given)
+    torch.testing.assert_close(made[0], expected[0])
+    assert [each.data_ptr() for each in made[1:]] == [each.data_ptr() for each in expected[1:]]
+    linear = nn.Linear(4, 4).eval().requires_grad_(False)
+    torch.testing.assert_close(iossim.torch.compile(linear, linear.weight)(X.repeat(2, 1)), linear(X.repeat(2, 1)))
 
 
 ORTHOGONAL = parametrizations.orthogonal(nn.Linear(4, 4)).requires_grad_(False)
