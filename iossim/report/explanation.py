@@ -215,11 +215,11 @@ def _as(choice: Choice) -> str:
     kinds = [kind if count == 1 else f"{count} stages of {kind}" for kind, count in runs]
     for_which = f"stages {number_words(choice.instead)} as " if len(choice.instead) > 1 else "as "
     more = sum(count for _, count in runs[_MOST_KINDS:])
-    return for_which + ", then ".join(kinds[:_MOST_KINDS]) + (f", and {more} more stages" if more else "")
+    return for_which + ", then ".join(kinds[:_MOST_KINDS]) + (f", and {counted(more, 'more stage')}" if more else "")
 
 
 def _kind_words(stage: Stage) -> str:
-    count, sizes = len(stage.units), [str(len(group)) for group in stage.groups]
+    count, sizes = len(stage.units), [str(size) for size in sorted(map(len, stage.groups))]
     if stage.strategy is Strategy.MERGE:
         return f"{count} merged convolutions"
     if len(sizes) == 1:

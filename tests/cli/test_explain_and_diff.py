@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from onnx_models import write_onnx
 
 import iossim
 from iossim.report.explanation import long_lines, overview, short_lines
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
+from iossim.tasks.explain import Choice
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +134,17 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path) -> None:
     assert text.count("Unknown") == 1
     assert "Unknown" not in printed(f"explain {path} --device v100-sxm2")
     assert "has no price for the" in refused(f"explain {saved}/best.json {table}")
+
+
+def test_an_alternative_names_its_smallest_group_first_and_no_single_stage_as_many(saved: Path) -> None:
+    """``groups of 3 and 1 units`` was said."""
+    explained = iossim.explain(read_stages(saved / "best.json")).stages[0]
+    ways = [["a"]], [["a", "b", "c"], ["d"]], [["a"], ["b"]], [["a"], ["b"], ["c"]]
+    stages = tuple(
+        explained.stage.model_copy(update={"groups": groups, "strategy": Strategy.CONCURRENT}) for groups in ways
+    )
+    said = " ".join(short_lines(replace(explained, own=Choice("", (0,), stages, 1.0))))
+    assert "as 1 unit, then concurrent groups of 1 and 3 units, then 2 concurrent units, and 1 more stage:" in said
 
 
 def test_diff(saved: Path) -> None:
