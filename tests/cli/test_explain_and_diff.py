@@ -138,7 +138,7 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path) -> None:
 
 def test_an_alternative_names_its_smallest_group_first_and_no_single_stage_as_many(saved: Path) -> None:
     """``groups of 3 and 1 units`` was said."""
-    explained = iossim.explain(read_stages(saved / "best.json")).stages[0]
+    explained = iossim.explain(Schedule.read(saved / "best.json")).stages[0]
     ways = [["a"]], [["a", "b", "c"], ["d"]], [["a"], ["b"]], [["a"], ["b"], ["c"]]
     stages = tuple(
         explained.stage.model_copy(update={"groups": groups, "strategy": Strategy.CONCURRENT}) for groups in ways
