@@ -120,7 +120,7 @@ def test_outputs_that_are_parts_of_others_are_so_again(function: Callable[[Tenso
 
 def test_arguments_that_are_one_tensor_or_the_modules_own_are_told_apart() -> None:
     module = Returning(lambda x: (x[0] + 2 * x[1], x[0], x[0][:, 1:], x[1])).eval()
-    made, expected = iossim.torch.compile(module, {"x": (X, X)})(given := (X + 1, X * 3)), module(given)
+    made, expected = iossim.torch.compile(module, {"x": (X, X, None)})(given := (X + 1, X * 3, None)), module(given)
     torch.testing.assert_close(made[0], expected[0])
     assert [each.data_ptr() for each in made[1:]] == [each.data_ptr() for each in expected[1:]]
     linear = nn.Linear(4, 4).eval().requires_grad_(False)

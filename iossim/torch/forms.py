@@ -96,8 +96,9 @@ class Results:
         kept: Sequence[torch.Tensor],
     ) -> None:
         self._structure = structure
-        arguments = {_memory(value): name for name, value in given.items() if isinstance(value, torch.Tensor)}
-        arguments |= {id(value): name for name, value in given.items()}  # of which several may lie in one memory
+        values = [(name, value) for name, value in given.items() if isinstance(value, torch.Tensor)]
+        arguments = {_memory(value): name for name, value in values}
+        arguments |= {id(value): name for name, value in values}  # of which several may lie in one memory
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}

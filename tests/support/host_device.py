@@ -320,6 +320,7 @@ class HostDriver:
         return max((node.held for node in graph.nodes), key=lambda one: (one[1], one[0]), default=(0, 0.0))
 
     def kernel(self, source: str, name: str) -> tuple[str, str]:
+        assert (source, name) in self.kernels or not self.is_capturing, "a kernel is loaded during a capture"
         self.kernels[source, name] = self.kernels.get((source, name), 0) + 1
         return source, name
 
@@ -327,6 +328,7 @@ class HostDriver:
         self, kernel: tuple[str, str], blocks: int, threads: int, arguments: tuple[np.generic, ...], stream: HostStream
     ) -> None:
         self._say("launch", stream, kernel[1])
+        assert max(blocks / 2**31, threads / 1025) < 1 <= min(blocks, threads), "as much as a launch has"
         function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel", "flush", "empty") else None
         duration_us = float(arguments[0]) / (self.facts.clock_khz / 1e3) if kernel[1] == "spin" else KERNEL_US
         if self._overlapped and kernel[1] != "empty":
