@@ -175,6 +175,7 @@ def test_the_list_and_results_say_which() -> None:
 def test_what_ships_can_be_and_so_can_ten_times_as_much(name: str) -> None:
     assert impossible(device(name)) == []
     assert impossible(device(f"{name}+sms={10 * device(name).sm_count},dram_gbps=20000")) == []
+    assert device(name).spread.items() >= device(name).provenance.spread.items()
 
 
 SLIPS = [

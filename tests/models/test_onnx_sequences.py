@@ -57,6 +57,7 @@ def test_what_is_left_are_tensors(name: str, opset: int, tmp_path: Path) -> None
         ("[at] y = SequenceAt(x, zero)", "its input 'x' is no sequence"),
         ("y = SplitToSequence <axis=1> (x, nine)", "output 'y' is no tensor"),
         ("[split] s = SplitToSequence(x, sizes); y = SequenceAt(s, zero)", "do not add up"),
+        ("[split] s = SplitToSequence(x, zero); y = SequenceAt(s, zero)", "it splits into parts of 0"),
         (f"{SPLIT}; [r] y = Relu(s)", "it reads a sequence or an optional"),
         ("o = Optional(); [get] y = OptionalGetElement(o)", "its optional holds nothing"),
         ("s = SequenceEmpty(); y = ConcatFromSequence <axis=0> (s)", "its sequence is empty"),

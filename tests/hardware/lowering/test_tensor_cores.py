@@ -427,6 +427,7 @@ def as_kernel(op: Transpose, shape: tuple[int, ...], name: str = "copy") -> Kern
     """What an op of the graph runs as, called ``name``."""
     x = TensorType(shape)
     (one,) = gpu.TARGET.families["transpose"](Step(op, (Operand(x),), op.infer([x]), 0, Precision.FP32))
+    assert not one.is_library_call
     (kernel,) = one.kernels
     return replace(kernel, name=name)
 
