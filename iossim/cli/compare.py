@@ -37,7 +37,7 @@ def compare(
     from iossim.report.search_words import comparison_lines
     from iossim.search.scheduler import scheduler_names
     from iossim.tasks import requests
-    from iossim.tasks.task import slower_as_plan, under_other_engine
+    from iossim.tasks.task import under_other_engine
 
     asked = None if schedulers is None else options.known_schedulers(schedulers)
     if as_csv and as_json:
@@ -60,8 +60,7 @@ def compare(
         best, its_network = comparison.best, comparison.best_of_stages.network
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
-        slower = slower_as_plan(its_network, best, prices) if comparison.complete and not comparison.plans_us else []
-    said = list(map(with_flags, [*comparison_lines(comparison), *slower]))
+    said = list(map(with_flags, comparison_lines(comparison)))
 
     @cache
     def document() -> dict[str, Any]:

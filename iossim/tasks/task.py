@@ -114,7 +114,7 @@ def slower_as_plan(network: Network, found: AnySchedule, prices: CostModel) -> l
         return []
     alone_us, found_us = (plan_us(one, network, prices) for one in (alone, found))
     both = f"{SEQUENTIAL} takes {alone_us / 1e3:.3f} ms and {found.scheduler} {found_us / 1e3:.3f} ms"
-    said = f"Run as a whole, with the host issuing ahead of the device, {both}"
+    said = f"Run as a whole on {found.device}, with the host issuing ahead of the device, {both}"
     told = f"{said}: run it sequentially, or search whole plans (`scheduler` ios-streams)"
     return [told] if alone_us < _TOLD_LEAD * found_us else []
 
@@ -282,7 +282,18 @@ def _compared(task: Task, schedulers: Sequence[str], progress: StartProgress, st
         comparison = steps.take(comparison, _with_changed, comparison, task, progress, memo)
         if errors is not None:
             comparison = steps.take(comparison, _judged_beside, comparison, bounded, errors)
+    comparison = steps.take(comparison, _noted, comparison, task.prices)
     return replace(comparison, complete=comparison.complete and not steps.interrupted)
+
+
+def _noted(comparison: Comparison, prices: CostModel) -> Comparison:
+    """The comparison with what :func:`slower_as_plan` says of the best, among its remarks."""
+    best = comparison.best_of_stages
+    said = slower_as_plan(best.network, best.schedule, prices)
+    noted = best.schedule.model_copy(update={"remarks": [*best.schedule.remarks, *said]})
+    given = [noted if one is best.schedule else one for one in comparison.schedules]
+    changed = [replace(one, schedule=noted) if one.schedule is best.schedule else one for one in comparison.changed]
+    return replace(comparison, schedules=tuple(given), changed=tuple(changed)) if said else comparison
 
 
 def soon(options: SearchOptions) -> SearchOptions:

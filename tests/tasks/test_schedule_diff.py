@@ -233,6 +233,7 @@ def test_a_schedule_that_the_lead_of_the_host_makes_slower_than_sequential_says_
     made = iossim.compare(network, None, cost_model=prices)
     assert made.best.latency_us < made["sequential"].latency_us
     (said,) = slower_as_plan(network, made.best, prices)
+    assert f"note: {said}" in str(made)
     alone_us, best_us = (
         iossim.simulate_events(one, network=network).latency_us for one in (made["sequential"], made.best)
     )
