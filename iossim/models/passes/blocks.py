@@ -19,22 +19,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, starmap
 
 from iossim.base.errors import OptionError, is_count
+from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit
 from iossim.schedule.problem import MAX_UNITS
 
 
-def cut_blocks(network: Network, max_block: int | None = None) -> Network:
-    """The network with one block between adjacent cuts; a block of more than ``max_block`` units is split."""
-    return split_blocks(network.with_blocks(_between_cuts(network)), max_block)
+def cut_blocks(network: Network) -> Network:
+    """The network with one block between adjacent cuts."""
+    return network.with_blocks(_between_cuts(network))
+
+
+def cut_as_loaded(network: Network) -> Network:
+    """The network with one block between adjacent cuts, split at the ``max_block`` that its source was loaded with."""
+    limit = dict(network.source.options).get("max_block")
+    return split_blocks(cut_blocks(network), None if limit is None else int(limit))
 
 
 def split_blocks(network: Network, max_block: int | None) -> Network:
-    """The network with each block of more than ``max_block`` units split, and a note for each split one.
-
-    None splits nothing.
+    """The network with each block of more than ``max_block`` units split, if given, and a note for each split one.
 
     A part is a run of the block's units in topological order, with at least half as many units as equal parts would
     have. Among such splits into the fewest parts, this one has the fewest values that cross between parts, and
@@ -63,9 +68,10 @@ def split_blocks(network: Network, max_block: int | None) -> Network:
     return network.with_blocks(blocks, *notes) if notes else network
 
 
-def one_block(network: Network, units: Sequence[Unit]) -> Network:
-    """The network of these units in topological order, not cut into blocks."""
-    return replace(network, units=tuple(units), blocks=(Block("all", tuple(range(len(units)))),), notes=())
+def one_block(network: Network, units: Sequence[Unit], graph: Graph | None = None) -> Network:
+    """The network of these units of its own or another graph, in topological order, not cut into blocks."""
+    blocks = (Block("all", tuple(range(len(units)))),)
+    return replace(network, graph=graph or network.graph, units=tuple(units), blocks=blocks, notes=())
 
 
 def in_blocks(network: Network, units: Sequence[Unit]) -> Network:
@@ -78,10 +84,8 @@ def in_blocks(network: Network, units: Sequence[Unit]) -> Network:
     members: list[list[int]] = [[] for _ in network.blocks]
     for index, unit in enumerate(units):
         members[block_of_node[unit.nodes[-1]]].append(index)
-    blocks = tuple(
-        Block(block.name, tuple(inside)) for block, inside in zip(network.blocks, members, strict=True) if inside
-    )
-    return replace(network, units=tuple(units), blocks=blocks)
+    filled = [(block.name, tuple(inside)) for block, inside in zip(network.blocks, members, strict=True) if inside]
+    return replace(network, units=tuple(units), blocks=tuple(starmap(Block, filled)))
 
 
 def narrow_blocks(network: Network) -> Network:

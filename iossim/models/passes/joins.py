@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.network import Network, Unit, make_unit
 from iossim.ir.op import Role
-from iossim.models.passes.blocks import cut_blocks, in_blocks, one_block, split_blocks
+from iossim.models.passes.blocks import cut_as_loaded, in_blocks, one_block
 from iossim.models.passes.unit_kinds import unit_kind
 
 #: An op that joins branches, and the product in whose epilogue it may be fused.
@@ -71,11 +71,9 @@ def with_joins(network: Network, fused: Collection[str] = (), apart: Collection[
         elif unit.name in fused:
             made.fuse(unit.name)
     units = made.all()
-    limit = dict(network.source.options).get("max_block")
-    most = None if limit is None else int(limit)
-    if cut_blocks(one_block(network, network.units), most).blocks != network.blocks:
+    if cut_as_loaded(one_block(network, network.units)).blocks != network.blocks:
         return in_blocks(network, units)
-    return split_blocks(cut_blocks(one_block(network, units)), most)
+    return cut_as_loaded(one_block(network, units))
 
 
 def joins_apart(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:

@@ -18,16 +18,17 @@ touches stays as it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from iossim.base.errors import GraphError
 from iossim.ir.constants import AbsentConstant, Constant, FilledConstant, IdentityConstant
 from iossim.ir.graph import Graph, Node, inferred_types
-from iossim.ir.network import Block, Network
+from iossim.ir.network import Network
 from iossim.ir.op import Op, Role
 from iossim.ir.ops.slice import Concat
 from iossim.ir.types import TensorType
+from iossim.models.passes.blocks import one_block
 from iossim.models.passes.simplification import FoldedConstant
 from iossim.models.passes.unit_fusion import UnitPolicy
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
@@ -317,7 +318,7 @@ class _Pieces:
         outputs = [value for node in self._nodes for value in node.outputs if value not in read]
         graph = Graph.create(self._inputs, outputs, self._nodes, self._constants)
         units = policy(graph)
-        whole = replace(network, graph=graph, units=units, blocks=(Block("all", tuple(range(len(units)))),))
+        whole = one_block(network, units, graph)
         between_us = cost.cost_model.price_boundary(False, False)
         found = [0.0] * len(self._number)
         for unit, us in zip(whole.units, cost.of_units(whole), strict=True):

@@ -14,8 +14,8 @@ from functools import lru_cache
 from iossim.base.errors import OptionError
 from iossim.base.user_files import read_json
 from iossim.ir.graph import Graph, Names
-from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
-from iossim.models.passes.blocks import cut_blocks, split_blocks
+from iossim.ir.network import Network, Unit, boundary, make_unit, subgraph
+from iossim.models.passes.blocks import cut_as_loaded, one_block
 from iossim.models.passes.unit_fusion import UnitPolicy, unit_policy
 from iossim.transforms.rewriting.application import ReplayError, Step, replay
 from iossim.transforms.rewriting.rule import Rule
@@ -39,10 +39,7 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
     policy = policy_like(original)
     units = (*kept, *_fused(graph, kept, policy))
     units = tuple(sorted(units, key=lambda unit: unit.nodes[-1]))
-    whole = Block("all", tuple(range(len(units))))
-    max_block = dict(original.source.options).get("max_block")
-    cut = cut_blocks(replace(original, graph=graph, units=units, blocks=(whole,), notes=()))
-    return split_blocks(cut, None if max_block is None else int(max_block))
+    return cut_as_loaded(one_block(original, units, graph))
 
 
 def _untouched(original: Network, graph: Graph) -> list[Unit]:

@@ -192,7 +192,7 @@ def test_narrow_blocks_are_those_of_the_same_model_loaded_again() -> None:
 @pytest.mark.parametrize("max_block", [0, -1])
 def test_a_limit_that_cannot_be(max_block: int) -> None:
     with pytest.raises(OptionError, match="give 1 or more, or leave it out"):
-        cut_blocks(network_of([set()]), max_block)
+        split_blocks(network_of([set()]), max_block)
 
 
 @pytest.mark.parametrize("seed", range(4))
