@@ -22,10 +22,9 @@ from iossim.backends.simulator.kernel_rows import (
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
-from iossim.hardware.lowering.gpu.families.streaming import ROW_LANES
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA
 from iossim.hardware.lowering.gpu.tensor_core_families import ATTENTION_ROWS, TENSOR_TILES
-from iossim.hardware.lowering.kernel import Issue, WorkClass
+from iossim.hardware.lowering.kernel import ROW_LANES, Issue, WorkClass
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision

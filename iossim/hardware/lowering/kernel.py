@@ -73,6 +73,8 @@ class Issue(StrEnum):
 ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
 OF_COMPILERS = frozenset({Libraries.COMPILED, Libraries.CHANNELS_FIRST})
 OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT, *OF_COMPILERS})
+#: Multiply-adds per clock of the SM whose clocks kernels of :attr:`WorkClass.ROW` count.
+ROW_LANES = 64
 #: Versions of frameworks and compilers, which have their own kernels besides cuDNN's.
 OF_FRAMEWORKS = frozenset({Libraries.CURRENT, *OF_COMPILERS})
 
