@@ -92,6 +92,8 @@ def test_a_merged_convolution_writes_into_the_concat_if_the_order_is_the_same() 
         "the copy of 'right@merged:right+left' to 'right' on queue 0",
         "the copy of 'left@merged:right+left' to 'left' on queue 0",
     ]
+    types, placed = network.graph.types, in_place_buffers(network)
+    assert placed.copies(index(network, "right", "left")) == (types["right"], types["left"])
     inputs = random_inputs(network)
     expected = evaluate_graph(network.graph, inputs)["cat"]
     for plan in (together, swapped):

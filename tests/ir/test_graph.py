@@ -78,6 +78,13 @@ def test_the_hash_counts_structure() -> None:
         graph(parallel, {"x": TensorType((1, 3, 8, 8), DType.FLOAT16)}),
     ]
     assert len(set(found)) == len(found)
+    weight = FilledConstant(TensorType((2, 3, 1, 1)), 1.0)
+    convolved = [node("a", "x", "w", op=Conv()), node("s", "a", "b", op=Add())]
+    shared, apart = (
+        Graph.create(X, ["s"], [*convolved, node("b", "x", other, op=Conv())], dict.fromkeys(("w", other), weight))
+        for other in "wv"
+    )
+    assert shared.hash != apart.hash, "one weight, and two that are equal"
 
 
 def test_the_hash_leaves_the_weights_out() -> None:
