@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 #: The search serves one printed line: it prunes as the paper does, and splits blocks that still take long; its share of
 #: a limit in seconds is a quarter.
 _LIMITS, _PART = SearchLimits(max_states=20_000, max_transitions=2_000_000), 0.25
+#: The part of a schedule's time that sequential execution has to be under to be called faster.
+_WORTH_TELLING = 0.99
 #: Time for scheduling the network left by an interrupted transform.
 _AFTER_INTERRUPT_S = 1.0
 
@@ -89,16 +91,11 @@ def under_other_engine(
     return OtherEngine(engine, same_us, both_us[1], min(*both_us, same_us), size, groups)
 
 
-#: Whole plans are told apart below this ratio of their times.
-_TOLD_LEAD = 0.97
-
-
 def slower_as_plan(network: Network, found: AnySchedule, prices: CostModel) -> list[str]:
     """A sentence if stages are slower than sequential execution once both are priced as whole plans.
 
     A sum of stages, by which they are searched, has no host that issues a unit before the last one ends. Plans are
-    priced only if the device alone would run the units one by one faster than ``found``; differences of less than 3%
-    are not told.
+    priced only if the device alone would run the units one by one faster than ``found``.
     """
     if not (isinstance(prices, DeviceCostModel) and isinstance(prices, StreamCostModel)):
         return []
@@ -110,13 +107,13 @@ def slower_as_plan(network: Network, found: AnySchedule, prices: CostModel) -> l
         problem = ScheduleProblem.of_block(network, block)
         batches = batches_of(problem, planned(problem, stages))
         device_us += sum(float(prices.price_changed(batch, launches=0.0).sum()) for batch in batches)
-    if not device_us < _TOLD_LEAD * found.latency_us < found.latency_us < alone.latency_us:
+    if not device_us < _WORTH_TELLING * found.latency_us or alone.latency_us <= found.latency_us:
         return []
     alone_us, found_us = (plan_us(one, network, prices) for one in (alone, found))
     both = f"{SEQUENTIAL} takes {alone_us / 1e3:.3f} ms and {found.scheduler} {found_us / 1e3:.3f} ms"
     said = f"Run as a whole on {found.device}, with the host issuing ahead of the device, {both}"
-    told = f"{said}: run it sequentially, or search whole plans (`scheduler` ios-streams)"
-    return [told] if alone_us < _TOLD_LEAD * found_us else []
+    said = f"{said}: run it sequentially, or search whole plans (`scheduler` ios-streams)"
+    return [said] if alone_us < _WORTH_TELLING * found_us else []
 
 
 @dataclass(frozen=True, eq=False)
