@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 #: a limit in seconds is a quarter.
 _LIMITS, _PART = SearchLimits(max_states=20_000, max_transitions=2_000_000), 0.25
 #: The part of a schedule's time that sequential execution has to be under to be called faster.
-_WORTH_TELLING = 0.99
+_WORTH_TELLING = 0.97
 #: Time for scheduling the network left by an interrupted transform.
 _AFTER_INTERRUPT_S = 1.0
 
