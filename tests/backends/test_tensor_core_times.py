@@ -137,23 +137,16 @@ def test_averages_of_a_framework_take_what_an_h200_took() -> None:
 def test_maxima_of_images_with_channels_last_go_tap_by_tap(
     sizes: tuple[int, ...], grid: tuple[int, ...], recorded_us: float
 ) -> None:
-    """Blocks of a framework there, each of which waits as long in a batch."""
+    """Blocks of a framework there; a batch has as many for each image."""
     channels, side, stride = sizes
-    op, model, found = (
-        MaxPoolNhwc((3, 3), (stride, stride), (1, 1, 1, 1)),
-        KernelModel(device("h100-sxm"), Issue.GRAPH),
-        [],
-    )
+    op, model = MaxPoolNhwc((3, 3), (stride, stride), (1, 1, 1, 1)), KernelModel(device("h100-sxm"), Issue.GRAPH)
     for images in (1, 256):
         x = TensorType((images, side, side, channels), DType.BFLOAT16)
         step = Step(op, (Operand(x),), op.infer((x,)), 0, Precision.BF16)
-        (one, (price,)) = model.fastest(step_candidates(step, model.profile))
-        found.append((one.kernels[0], price.alone_us))
-    (kernel, us), (many, many_us) = found
-    assert (kernel.blocks, kernel.threads_per_block, kernel.shared_bytes_per_block) == grid
-    assert us == pytest.approx(recorded_us, rel=0.12)
-    assert (many.blocks, many.steps) == (256 * kernel.blocks, kernel.steps)
-    assert us <= many_us < 256 * us
+        one, (price,) = model.fastest(step_candidates(step, model.profile))
+        (kernel,) = one.kernels
+        assert (kernel.blocks // images, kernel.threads_per_block, kernel.shared_bytes_per_block) == grid
+        assert recorded_us <= 1.12 * price.alone_us < 1.25 * images * recorded_us
 
 
 def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
@@ -205,38 +198,33 @@ def test_what_cudnn_loads_piece_by_piece_takes_what_an_h100_took(
     channels: int, filters: int, window: int, stride: int, side: int, recorded_us: float
 ) -> None:
     """Within 12%; a depthwise kernel of a padded image checks one tap after another."""
-    groups = channels if window > 1 else 1
+    model, groups = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED), channels if window > 1 else 1
     sizes = {"in_channels": channels, "out_channels": filters, "kernel": window, "stride": stride, "in_size": side}
-    model = KernelModel(device("h100-sxm"), Issue.GRAPH, Libraries.COMPILED)
-
-    def took_us(padding: int) -> float:
-        step = read_record({"op": "conv", "batch": 1, "groups": groups, "padding": padding} | sizes, Precision.BF16)
-        return sum(price.alone_us for price in model.fastest(step_candidates(step.step(), model.profile))[1])
-
-    assert took_us(0) == pytest.approx(recorded_us, rel=0.12)
-    if window > 1:
-        assert took_us(window // 2) > 5.5
+    found_us = []
+    for padding in (0, window // 2):
+        record = {"op": "conv", "batch": 1, "groups": groups, "padding": padding} | sizes
+        _, prices = model.fastest(step_candidates(read_record(record, Precision.BF16).step(), model.profile))
+        found_us.append(sum(price.alone_us for price in prices))
+    assert found_us[0] == pytest.approx(recorded_us, rel=0.12)
+    assert found_us[1] > 5.5 or window == 1
 
 
-@pytest.mark.parametrize(("sizes", "recorded_us"), [((4352, 64, 3584), 37.0), ((8192, 128, 8192), 176.1)])
-def test_a_short_inner_dimension_leaves_its_writes_alone(sizes: tuple[int, int, int], recorded_us: float) -> None:
-    """Within 10% of an A100, which no maximum of arithmetic and traffic is."""
-    model, record = KernelModel(device("a100-sxm-80gb"), Issue.GRAPH), dict(zip("mnk", sizes, strict=True))
+@pytest.mark.parametrize(
+    ("name", "sizes", "taken", "recorded_us"),
+    [
+        ("a100-sxm-80gb", (4352, 64, 3584), "sm80_128x64", 37.0),  # their writes are seen beside their arithmetic
+        ("a100-sxm-80gb", (8192, 128, 8192), "sm80_128x128", 176.1),
+        ("h100-sxm", (193, 3584, 3072), "nvjet_128x40", 12.8),  # the first, 64x40, has two waves
+    ],
+)
+def test_products_take_what_was_recorded_in_graphs(
+    name: str, sizes: tuple[int, int, int], taken: str, recorded_us: float
+) -> None:
+    model, record = KernelModel(device(name), Issue.GRAPH), dict(zip("mnk", sizes, strict=True))
     step = read_record({"op": "linear", "batch": 1} | record, Precision.BF16).step()
-    _, prices = model.fastest(step_candidates(step, model.profile))
-    assert sum(price.alone_us for price in prices) == pytest.approx(recorded_us, rel=0.1)
-
-
-def test_a_tile_that_ends_much_sooner_than_the_first_runs() -> None:
-    """193 rows took 12.8 us on an H100: tiles of 40 rows by 128 have 120 blocks, those of 40 by 64 two waves."""
-    model = KernelModel(device("h100-sxm"), Issue.GRAPH)
-    record = {"op": "linear", "batch": 1, "m": 193, "n": 3584, "k": 3072}
-    step = read_record(record, Precision.BF16).step()
-    found = [one for one in step_candidates(step, model.profile) if one.algorithm.startswith("nvjet")]
-    assert found[0].algorithm == "nvjet_64x40"
-    chosen, (price,) = model.fastest(found)
-    assert chosen.algorithm == "nvjet_128x40"
-    assert price.alone_us == pytest.approx(12.8, rel=0.1)
+    chosen, (price,) = model.fastest(step_candidates(step, model.profile))
+    assert chosen.algorithm == taken
+    assert price.alone_us == pytest.approx(recorded_us, rel=0.1)
 
 
 def test_unaligned_operands_cost_time() -> None:
