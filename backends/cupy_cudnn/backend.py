@@ -353,20 +353,15 @@ class CupyCudnnBackend:
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
-        """Move a buffer from or to the host's array; one that is not dense, with what lies between its elements."""
+        """Move the bits of a buffer from or to the host's array, with what lies between its elements."""
         view = prepared.view(name)
-        address, driver = prepared.address(view), self.driver
-        if view.is_dense:
-            (driver.write if into else driver.read)(address, array)
-            return
-        whole = np.empty(view.extent - view.offset, view.dtype.numpy)
-        driver.read(address, whole)
+        bits = f"u{view.dtype.bytes}"  # NumPy strides over no fp8
+        address, whole = prepared.address(view), np.empty(view.extent - view.offset, bits)
+        self.driver.read(address, whole)
         own = as_strided(whole, view.shape, [stride * whole.itemsize for stride in view.strides])
+        np.copyto(*((own, array.view(bits)) if into else (array.view(bits), own)))
         if into:
-            own[...] = array
-            driver.write(address, whole)
-        else:
-            array[...] = own
+            self.driver.write(address, whole)
 
 
 def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:

@@ -57,7 +57,7 @@ def told(seen: Form) -> str:
 def settings(place: str) -> dict[str, Any]:
     """The settings of PyTorch that affect a module's results."""
     return {
-        "the precision of float32 products": torch.get_float32_matmul_precision(),
+        "the precision of float32 products": place == "cuda" and torch.get_float32_matmul_precision(),
         "autocast": torch.is_autocast_enabled(place) and torch.get_autocast_dtype(place),
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),

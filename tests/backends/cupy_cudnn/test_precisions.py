@@ -37,6 +37,7 @@ from iossim.execution.measured_run import plan_for
 from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.quantize import DequantizedMatMul, Quantize, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Cast, Relu
@@ -311,6 +312,13 @@ def test_products_of_fp8_are_those_of_the_numbers(precision: Precision, caplog: 
     HostBackend(precision).agree(network)
     assert not any(program.fallbacks for program in programs(network).values())
     assert "products of fp8 of 'fp8' dequantise their operands: libraries' own are not called" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", FP8)
+def test_images_of_fp8_reach_the_host_from_channels_last(dtype: DType) -> None:
+    b = GraphBuilder("image", Precision.BF16)
+    network = b.network([b.add(Cast(dtype), b.add(MaxPool((2, 2), (2, 2), (0,) * 4), b.input("x", (2, 8, 4, 4))))])
+    HostBackend(Precision.BF16, layout="nhwc").agree(network)
 
 
 @pytest.mark.parametrize("dtype", FP8)
