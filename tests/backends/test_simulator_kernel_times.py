@@ -154,19 +154,12 @@ def test_arithmetic_l2_and_dram_overlap_by_a_norm() -> None:
     assert alone_us(stream, overlap_norm=1.0, gemm_overlap_norm=1.0) == pytest.approx(6.0)
 
 
-@pytest.mark.parametrize(
-    ("work_class", "expected_us"),
-    [
-        (WorkClass.GEMM, 3.0),
-        (WorkClass.STREAM, 161 / 80),
-        (WorkClass.WINDOW, 161 / 80),
-        (WorkClass.AVERAGE_WINDOW, 161 / 80),
-    ],
-)
-def test_l2_traffic_of_the_busiest_sm(work_class: WorkClass, expected_us: float) -> None:
-    # A microsecond of its port for each block; blocks that stream are short and spread evenly.
-    loads = kernel(161, work_class, flops=0, l2_bytes=161 * 100 * CLOCKS_PER_US)
-    assert alone_us(loads, l2_bytes_per_clock_per_sm=100.0) == pytest.approx(expected_us)
+def test_l2_traffic_of_the_busiest_sm() -> None:
+    """A microsecond of its port for each block; blocks that stream are short and spread evenly."""
+    streaming = dict.fromkeys((WorkClass.STREAM, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW), 161 / 80)
+    for work_class, expected_us in ({WorkClass.GEMM: 3.0} | streaming).items():
+        loads = kernel(161, work_class, flops=0, l2_bytes=161 * 100 * CLOCKS_PER_US)
+        assert alone_us(loads, l2_bytes_per_clock_per_sm=100.0) == pytest.approx(expected_us)
 
 
 def test_what_l2_holds_does_not_pass_dram() -> None:

@@ -377,3 +377,14 @@ def test_every_candidate_of_a_gradient_has_a_name_of_its_own(direction: str, gro
         for profile in (P100, A100):
             names = [one.algorithm for one in step_candidates(found, profile)]
             assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("groups", [1, 4, 64])
+def test_each_product_of_a_pixel_and_a_tap_is_added_by_itself(groups: int) -> None:
+    found = step_candidates(step(4, 64, 20, 64, 3, 1, direction="data", groups=groups), P100)
+    scattered = [one.kernels[-1] for one in found if "scattered" in one.algorithm]
+    assert scattered
+    for kernel in scattered:
+        rows, columns = map(int, kernel.tile.split("x"))
+        loaded_bytes = kernel.flops / 2 * (1 / rows + 1 / columns) * 4
+        assert kernel.l2_bytes == pytest.approx(loaded_bytes + 4 * 20**2 * 64 * 9 * 4)
