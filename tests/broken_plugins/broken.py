@@ -31,8 +31,7 @@ def output(*arguments: object) -> object:
 
 
 class Miscounted(Op, kind="miscounted", priced_as="foreign", compute=lambda _, x: x):
-    def flops(self, *types: object) -> int:
-        return 1 // 0
+    flops = create
 
 
 class Merging(RandomCostModel):

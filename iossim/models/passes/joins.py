@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 from iossim.ir.graph import Graph, Node, free_name
 from iossim.ir.network import Network, Unit, make_unit
@@ -94,10 +96,7 @@ class _Units:
         #: For each node, itself and all its ancestors, as bits.
         self._before: list[int] = []
         for index, node in enumerate(graph.nodes):
-            known = 1 << index
-            for maker in self._makers(node):
-                known |= self._before[maker]
-            self._before.append(known)
+            self._before.append(reduce(or_, (self._before[maker] for maker in self._makers(node)), 1 << index))
 
     def all(self) -> tuple[Unit, ...]:
         """The units in topological order; changed ones get the kind of their present ops."""
@@ -144,11 +143,9 @@ class _Units:
         for maker in outside:
             members = self.nodes[self._owner[maker]]
             product = self._product(members)
-            if (
-                product is not None
-                and self._is_read_by(members, maker, nodes)
-                and {self._shape(product), self._shape(maker)} == shapes
-            ):
+            if product is None or {self._shape(product), self._shape(maker)} != shapes:
+                continue
+            if self._is_read_by(members, maker, nodes):
                 fitting.append((self._before[product].bit_count(), product, self._owner[maker]))
         if not fitting:
             return None
@@ -167,8 +164,7 @@ class _Units:
 
     def _product(self, nodes: Sequence[int]) -> int | None:
         """The last of some ops that is neither element-wise nor a view, if it is a product with an epilogue."""
-        anchors = (index for index in reversed(nodes) if not _joins_chain(self.graph.nodes[index]))
-        product = next(anchors, None)
+        product = next((index for index in reversed(nodes) if not _joins_chain(self.graph.nodes[index])), None)
         return product if product is not None and self.graph.nodes[product].op.has_epilogue else None
 
     def _drains(self, nodes: Sequence[int], product: int) -> bool:
