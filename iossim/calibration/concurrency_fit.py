@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from iossim.base.compiled import Floats
+from iossim.base.display import counted
 from iossim.base.solvers import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
@@ -143,7 +144,7 @@ def _told(
     devices = " and ".join(dict.fromkeys(one.device for one in data_sets))
     names = bootstrap.space.names
     tied = ", ".join(f"{name} with {leader}" for name, leader in bootstrap.space.ties.items())
-    told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {rows} stages on {devices}"
+    told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {counted(rows, 'stage')} on {devices}"
     kept, spread = bootstrap.kept(), bootstrap.spread()
     spread |= {name: spread[leader] for name, leader in bootstrap.space.ties.items() if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]

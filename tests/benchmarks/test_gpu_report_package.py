@@ -47,7 +47,7 @@ def test_every_package_of_a_wheel_is_importable_and_so_are_its_data(
     assert {"iossim.scenarios", "iossim.backends.cupy_cudnn", "iossim.hw_profiles"} <= set(packages)
     script = (
         "import sys; from importlib.util import find_spec; from importlib.metadata import version, requires\n"
-        "import iossim.hardware.load as devices, iossim.study.scenario_file as studies\n"
+        "import iossim.hardware.names as devices, iossim.study.scenario_file as studies\n"
         "print(*(find_spec(name).origin for name in sys.argv[1:]), sep='\\n')\n"
         "print(version('iossim'), len(requires('iossim')), len(devices.device_names()), len(studies.scenario_names()))"
     )
