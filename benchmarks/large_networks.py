@@ -28,7 +28,7 @@ from iossim.ir.ops.resize import Resize
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.types import Precision
 from iossim.models import layers as nn
-from iossim.models.passes.blocks import cut_blocks
+from iossim.models.passes.blocks import cut_blocks, split_blocks
 
 Build = Callable[[GraphBuilder], list[str]]
 
@@ -243,7 +243,7 @@ def network(name: str, max_block: int | None = None, dtype: str = "fp32") -> Net
     else:
         b = GraphBuilder(name, Precision(dtype))
         made = b.network(BUILDS[name](b))
-    return cut_blocks(made, max_block)
+    return split_blocks(cut_blocks(made), max_block)
 
 
 def main(
