@@ -41,8 +41,8 @@ _FILLING, _LONG = 128, 8_192
 #: mixture of experts, and by durations of products on H100 and H200 in CUDA graphs.
 _ARITHMETIC, _OUTPUT, _SUMMED, _APART = 1 / 64, 14, 12, 1.27
 #: Number of kernels that a library's heuristics return for a product, its own choice first; and how much sooner another
-#: ends that ran nevertheless, as the cost above leaves much out: with 1 to 3 us products in CUDA graphs that are not held
-#: out are 7.4 to 7.5% off, without it 7.7.
+#: ends that ran nevertheless, as the cost above leaves much out: with 1 to 3 us products in CUDA graphs that are not
+#: held out are 7.4 to 7.5% off, without it 7.7.
 _RETURNED, _MISSED_US = 8, 1.5
 #: Bytes of a partial sum: fp32, or int32 for int8.
 _PARTIAL_BYTES = 4
