@@ -45,7 +45,7 @@ class Prediction:
     algorithm: str
     #: Names of the kernels of the algorithm, in order.
     kernels: tuple[str, ...]
-    #: Residence of weights: ``warm`` in L2, if the kernel's operands fit there, ``cold`` in DRAM.
+    #: Residence of weights: ``warm`` in L2, if the kernel's operands fit there, ``cold`` in DRAM, ``auto`` as fitted.
     weights: str
 
 
@@ -58,7 +58,8 @@ def predict(
 ) -> list[Prediction]:
     """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are the called ones.
 
-    It is not known what runs between two calls: ``AUTO`` is as the profiles were fitted, with the traffic of ``COLD``.
+    It is not known what runs between two calls: ``AUTO`` is as the profiles were fitted, with the traffic of ``COLD``,
+    but no kernel waits for DRAM before it begins.
     """
     model, residence = KernelModel(profile, issue, libraries), Residence(weights)
     known: dict[Operator, Prediction] = {}
@@ -93,8 +94,7 @@ def predict_steps(
         algorithms[chosen.algorithm] = None
         kernels += [kernel.name for kernel in chosen.kernels]
     times_us = fsum(step_us), fsum(low_us), fsum(high_us)
-    weights = Weights.WARM if residence.weights is Weights.WARM else Weights.COLD
-    return Prediction(*times_us, ";".join(algorithms) or VIEW, tuple(kernels), str(weights))
+    return Prediction(*times_us, ";".join(algorithms) or VIEW, tuple(kernels), str(residence.weights))
 
 
 def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:

@@ -296,7 +296,7 @@ def test_where_weights_are(tmp_path: Path) -> None:
         for weights in ("warm", "cold", "auto")
     }
     assert rows["warm"]["gpu_time_us"] < rows["cold"]["gpu_time_us"] == rows["auto"]["gpu_time_us"]
-    assert [row["weights"] for row in rows.values()] == ["warm", "cold", "cold"]
+    assert [row["weights"] for row in rows.values()] == ["warm", "cold", "auto"]
 
 
 def test_what_is_not_known_is_named(tmp_path: Path) -> None:
