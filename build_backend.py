@@ -13,7 +13,7 @@ from setuptools.build_meta import *  # noqa: F403
 
 def get_requires_for_build_wheel(config_settings=None):
     """Also what the compiled modules import, which are translated to C by running them."""
-    needed = ["numpy>=1.26", "pydantic>=2.7", "pyyaml>=6.0", "simpy>=4.1"]
+    needed = ["numpy>=1.26", "pydantic>=2.7", "pyyaml>=6.0", "simpy>=4.1", "threadpoolctl>=3.1"]
     return [*build_meta.get_requires_for_build_wheel(config_settings), *needed]
 
 
