@@ -12,7 +12,6 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
@@ -170,7 +169,7 @@ class _Described:
         ]
         self._ranked: list[_Found] = []
 
-    def run(self, rank: int, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+    def run(self, rank: int, addresses: Mapping[str, int], workspace: int, handle: _Handle) -> None:
         """Issue it to a stream by a kernel of its ranking; raises CublasError where there is none."""
         if "b" in addresses:
             self._set("MatmulDesc", self._product, _BIAS_POINTER, ctypes.c_void_p(addresses["b"]))
@@ -214,6 +213,13 @@ class _Described:
         self._call(f"cublasLt{kind}SetAttribute", described, attribute, ctypes.byref(value), size)
 
 
+class _Handle(NamedTuple):
+    """Handles of one stream, whose number is ``ptr``."""
+
+    ptr: int
+    cudnn: Any
+
+
 class WithCublas:
     """cuDNN's plans and, for products, those of cuBLASLt before them; its methods are those of :class:`CudnnGraphs`.
 
@@ -238,9 +244,8 @@ class WithCublas:
     def built(self) -> int:
         return self._cudnn.built
 
-    def handle(self, stream: Stream) -> Any:
-        """Handles of one stream: its number ``ptr``, and ``cudnn``."""
-        return SimpleNamespace(ptr=stream.ptr, cudnn=self._cudnn.handle(stream))
+    def handle(self, stream: Stream) -> _Handle:
+        return _Handle(stream.ptr, self._cudnn.handle(stream))
 
     def plans(self, convolution: Asked, sms: int = 0) -> Iterator[EnginePlan]:
         yield from self._own(convolution, sms)

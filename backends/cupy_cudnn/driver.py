@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,13 @@ class _Launch(ctypes.Structure):
     )
 
 
+class _Kernel(NamedTuple):
+    """A function of CuPy's, and whether it waits for what is ahead of it, so that it may start early."""
+
+    function: Any
+    waits: bool
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
     """Facts about the device, by its driver: the product's name, the driver's version, and sizes that timing needs.
@@ -94,7 +101,7 @@ class Driver:
         _keep_kernels_somewhere()
         runtime.setDevice(0)
         runtime.deviceSynchronize()  # makes the context now, not while something is timed
-        self._kernels: dict[tuple[str, str], Kernel] = {}
+        self._kernels: dict[tuple[str, str], _Kernel] = {}
         self._green: GreenContexts | None = None
         self._overlapped = False
         properties = runtime.getDeviceProperties(0)
@@ -219,8 +226,7 @@ class Driver:
         if key not in self._kernels:
             # The function itself, since the wrapper around it looks its device up at each launch.
             function = self._cupy.RawModule(code=source).get_function(name).kernel
-            # One that waits for what is ahead of it may start early.
-            self._kernels[key] = SimpleNamespace(function=function, waits=WAIT in source)
+            self._kernels[key] = _Kernel(function, WAIT in source)
         return self._kernels[key]
 
     def launch(self, kernel: Kernel, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Stream) -> None:

@@ -87,7 +87,7 @@ def kernel(blocks: int = 80, work_class: WorkClass = WorkClass.GEMM, **changes: 
     [
         # The busiest SM runs its blocks.
         ({}, {1: 1.0, 80: 1.0, 81: 2.0, 160: 2.0, 161: 3.0, 240: 3.0, 1_600: 20.0}),
-        # Of the rounding up to whole blocks a part is seen: no block is less than one, and 240 are not rounded.
+        # A part of the rounding up to whole blocks is seen: no block is less than one, and 240 are not rounded.
         ({"wave_quantisation": 0.25}, {40: 1.0, 161: 0.25 * 3 + 0.75 * 161 / 80, 240: 3.0}),
         # Waves of two blocks that do not hide latency take as long as three.
         ({"latency_hiding_warps": 24}, {80: 3.0, 160: 3.0, 161: 6.0, 320: 6.0, 400: 9.0}),

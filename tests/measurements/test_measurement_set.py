@@ -187,7 +187,7 @@ def v100_set() -> MeasurementSet:
 
 def test_plausible(v100_set: MeasurementSet) -> None:
     assert check_plausible(v100_set, device("v100-sxm2")) is v100_set
-    # Of a GeForce board fp16 alone is faster by accumulating in fp16.
+    # A GeForce board is faster by accumulating in fp16, which bf16 does not do.
     product, board = parse_description("linear batch=1 m=512 n=512 k=512"), device("rtx-3090")
     bound_us = {each: fastest_arithmetic_us(product, board, each) for each in (Precision.FP16, Precision.BF16)}
     assert bound_us[Precision.BF16] == pytest.approx(2 * bound_us[Precision.FP16], rel=0.01)
