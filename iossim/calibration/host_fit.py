@@ -106,8 +106,8 @@ _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 
 @dataclass(frozen=True)
 class HostFit:
-    """``values`` are the fitted parameters with those tied to them, ``spread`` their standard deviations, and ``figures``
-    the number of figures used, on ``device``.
+    """Fitted parameters as ``values``, with those tied to them, and their standard deviations as ``spread``; the number
+    of ``figures`` used, on ``device``.
     """
 
     device: str
