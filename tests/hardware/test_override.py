@@ -91,7 +91,11 @@ def test_overheads_and_parameters_are_replaced_and_no_longer_fitted() -> None:
     assert getattr(changed.parameters, fitted) == value
     assert (changed.engine.library_call_us, changed.engine.synchronise_us) == (0, 1.5)
     assert changed.engine.event_us == V100.engine.event_us
-    assert changed.provenance.spread.keys() == V100.provenance.spread.keys() - {fitted, "library_call_us", "synchronise_us"}
+    assert changed.provenance.spread.keys() == V100.provenance.spread.keys() - {
+        fitted,
+        "library_call_us",
+        "synchronise_us",
+    }
     assert changed.provenance.bands == V100.provenance.bands
 
 

@@ -125,7 +125,9 @@ def test_a_bad_field_is_named_in_one_line(tmp_path: Path, change: dict[str, obje
 
 
 def test_resamples_of_older_profiles_are_ignored(tmp_path: Path) -> None:
-    files = [yaml.safe_dump(yaml.safe_load(FACTS) | fitted("resamples", each)) for each in ({"gemm_efficiency": [0.5]}, {})]
+    files = [
+        yaml.safe_dump(yaml.safe_load(FACTS) | fitted("resamples", each)) for each in ({"gemm_efficiency": [0.5]}, {})
+    ]
     assert device(write(tmp_path, files[0])) == device(write(tmp_path, files[1]))
 
 
