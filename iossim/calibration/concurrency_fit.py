@@ -145,7 +145,7 @@ def _told(
     names = bootstrap.space.names
     tied = ", ".join(f"{name} with {leader}" for name, leader in bootstrap.space.ties.items())
     told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {counted(rows, 'stage')} on {devices}"
-    kept, spread = bootstrap.kept(), bootstrap.spread()
+    spread = bootstrap.spread()
     spread |= {name: spread[leader] for name, leader in bootstrap.space.ties.items() if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]
     return {
@@ -154,6 +154,5 @@ def _told(
         "spread": own.spread | spread,
         "unidentified": [*(name for name in own.unidentified if name not in names), *unidentified],
         "at_bounds": [*(name for name in own.at_bounds if name not in names), *at_bounds],
-        "resamples": {name: values for name, values in own.resamples.items() if name not in names} | kept,
         "borrowed": [one for one in own.borrowed if not set(one.parameters) & set(names)],
     }

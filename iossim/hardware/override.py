@@ -75,8 +75,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
     groups = ("parameters", "engine")
     whole = {group: data[group] | {name: values[name] for name in values if name in data[group]} for group in groups}
     provenance = data["provenance"]
-    for told in ("spread", "resamples"):
-        provenance[told] = {name: value for name, value in provenance[told].items() if name not in values}
+    provenance["spread"] = {name: value for name, value in provenance["spread"].items() if name not in values}
     for told in ("unidentified", "at_bounds"):
         provenance[told] = [name for name in provenance[told] if name not in values]
     told = ", ".join(f"{name}={_exact(value)}" for name, value in values.items())

@@ -158,7 +158,6 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
         },
         "unidentified": _Line(data["unidentified"]),
         "at_bounds": _Line(data["at_bounds"]),
-        "resamples": {name: _Line(values) for name, values in data["resamples"].items()},
         "left_out": {name: _Row(values) for name, values in data["left_out"].items()},
         "borrowed": [_Row(each) for each in data["borrowed"]],
     }

@@ -94,7 +94,7 @@ def test_devices_list_with_a_long_path(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("device", SHOWN)
 def test_devices_show_is_a_page(device: str) -> None:
-    """Every fact with its source, every parameter, the held-out errors; no resamples, which fill a thousand lines."""
+    """Every fact with its source, every parameter, the held-out errors; no bands, which fill a hundred lines."""
     text = printed(f"devices show {device}")
     lines = text.splitlines()
     assert len(lines) <= 180
