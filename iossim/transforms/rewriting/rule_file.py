@@ -99,13 +99,13 @@ def _read_rule(document: LocatedYaml, where: str) -> Rule:
     except RuleError as error:
         said, place = str(error), error.place
         if isinstance(error, _FieldError):
-            has_name = isinstance(values, dict) and isinstance(values.get("rule"), str)
-            named = f"rule {values['rule']!r}: " if has_name else ""
+            name = values.get("rule") if isinstance(values, dict) else None
+            named = f"rule {name!r}: " if isinstance(name, str) else ""
             said = f"{named}{_in_words(place)}: {said}" if place else f"{named}{said}"
         raise RuleError(f"rules {where}, line {document.lines[document.nearest(place)]}: {said}", place) from None
 
 
-def _rule_of(values: Any) -> Rule:
+def _rule_of(values: object) -> Rule:
     if not isinstance(values, dict):
         raise _FieldError("is not a mapping of fields; begin with 'rule: NAME'")
     for name in values:
