@@ -82,7 +82,7 @@ def records(value: Any) -> list[dict[str, Any]]:
 @html.register
 def _(network: Network) -> str:
     counts = network.statistics()
-    row = {**counts, "macs": f"{counts['macs'] / 1e9:.2f} G", "parameters": f"{counts['parameters'] / 1e6:.2f} M"}
+    row = counts | {"macs": f"{counts['macs'] / 1e9:.2f} G", "parameters": f"{counts['parameters'] / 1e6:.2f} M"}
     title = f"{network.name}, batch {network.source.batch}, {network.precision}"
     if len(network.units) > _MOST_UNITS:
         graph = lines(f"The graph has {len(network.units)} units; .plot() draws it")

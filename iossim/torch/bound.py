@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -47,16 +48,15 @@ class Bound:
 
     def __init__(
         self,
-        module: Any,
+        module: torch.nn.Module,
         network: Network,
         schedule: StreamSchedule,
-        given: Mapping[str, Any],
+        given: Mapping[str, object],
         place: str,
         chosen: Chosen | None = None,
     ) -> None:
         self.network, self.schedule, self.given = network, schedule, given
-        here = leaves(given)
-        tensors = [path for path, value in here.items() if isinstance(value, torch.Tensor)]
+        tensors = {path: value for path, value in leaves(given).items() if isinstance(value, torch.Tensor)}
         #: The path of each input of the network.
         self._paths = dict(zip(network.graph.inputs, tensors, strict=True))
         self._module, self._name, self.place = module, type(module).__name__, place
@@ -71,8 +71,8 @@ class Bound:
             warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
             self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
         for name in self.plan.inputs:
-            self._compare(f"argument {self._paths[name]!r}", here[self._paths[name]], self._program.tensors[name])
-        self._stream = next((value.device for value in here.values() if getattr(value, "is_cuda", False)), None)
+            self._compare(f"argument {self._paths[name]!r}", tensors[self._paths[name]], self._program.tensors[name])
+        self._stream = next((value.device for value in tensors.values() if value.is_cuda), None)
         self._ended = torch.cuda.Event() if self._stream else None
         self._results: Results | None = None
         self._results = self._learned()
@@ -84,7 +84,7 @@ class Bound:
         )
         self._program = backend.program(self.network, self.plan, self.shared_weights)
         recorded = isinstance(backend, TensorBackend)
-        self._settings: Callable[[], Any] = (
+        self._settings: Callable[[], AbstractContextManager[None]] = (
             torch.inference_mode if recorded else partial(arithmetic, self.network.precision)
         )
 
@@ -97,7 +97,7 @@ class Bound:
             for each in self.plan.launches
         }
 
-    def run(self, given: Mapping[str, Any]) -> Any:
+    def run(self, given: Mapping[str, object]) -> Any:
         """The result of a run in the form that the module returns; until that is learned, the outputs of its graph.
 
         ``given`` are the :func:`leaves` of arguments.
@@ -129,7 +129,7 @@ class Bound:
         with own_arithmetic, unchanged(self._module, 1) as state, torch.inference_mode(mode=False), torch.no_grad():
             arguments = twins(self.given)
             own = leaves(arguments)
-            versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
+            versions = {name: (value, value._version) for name, value in own.items() if isinstance(value, torch.Tensor)}
             call = inspect.BoundArguments(inspect.signature(self._module.forward), arguments)
             expected, structure = pytree.tree_flatten(self._module(*call.args, **call.kwargs))
             if path := state.change(waits=True):
@@ -137,8 +137,8 @@ class Bound:
                     f"module {self._name} changes its {path} when it is called, which its schedule does not; take "
                     "that out of its forward, or call it once before if it does so at its first call only"
                 )
-            for name, version in versions.items():
-                if own[name]._version != version:
+            for name, (value, version) in versions.items():
+                if value._version != version:
                     raise ModelError(
                         f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
                         "let it change a clone"
@@ -179,7 +179,7 @@ class Bound:
             )
 
 
-def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tensor]:
+def _shared_weights(module: torch.nn.Module, network: Network) -> dict[Constant, torch.Tensor]:
     """The module's tensors that equal constants of the network, by constant: those that no pass changed."""
     state = named_tensors(module)
     found: dict[Constant, torch.Tensor] = {}
@@ -191,6 +191,6 @@ def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tenso
     return found
 
 
-def named_tensors(module: Any) -> dict[str, torch.Tensor]:
+def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A module's parameters and buffers; a shared tensor appears under each of its names."""
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))

@@ -20,7 +20,7 @@ _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 Form = tuple[Any, ...]
 
 
-def form(value: Any) -> Form:
+def form(value: object) -> Form:
     """The properties that a call's argument shares with the compiled one: for a number, its type and digits."""
     if not isinstance(value, torch.Tensor):
         return type(value), repr(value)
@@ -32,9 +32,9 @@ def form(value: Any) -> Form:
     return kind, value.dtype, value.device, value.shape, tuple(strides)
 
 
-def leaves(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def leaves(arguments: Mapping[str, object]) -> dict[str, object]:
     """Arguments by name; what a tuple, a dict or another tree of PyTorch's holds by its path, as ``images[0]``."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in arguments.items():
         if isinstance(value, _LEAVES):
             found[name] = value
@@ -54,7 +54,7 @@ def told(seen: Form) -> str:
     return f"{dtype}[{'x'.join(map(str, shape))}]{own} on {device}{lies}"
 
 
-def settings(place: str) -> dict[str, Any]:
+def settings(place: str) -> dict[str, object]:
     """The settings of PyTorch that affect a module's results."""
     return {
         "the precision of float32 products": place == "cuda" and torch.get_float32_matmul_precision(),
@@ -90,20 +90,20 @@ class Results:
     def __init__(
         self,
         module: str,
-        outputs: Sequence[Any],
-        structure: Any,
-        given: Mapping[str, Any],
+        outputs: Sequence[object],
+        structure: pytree.TreeSpec,
+        given: Mapping[str, object],
         kept: Sequence[torch.Tensor],
     ) -> None:
         self._structure = structure
-        values = [(name, value) for name, value in given.items() if isinstance(value, torch.Tensor)]
-        arguments = {_memory(value): name for name, value in values}
-        arguments |= {id(value): name for name, value in values}  # of which several may lie in one memory
+        values = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        arguments = {_memory(value): name for name, value in values.items()}
+        arguments |= {id(value): name for name, value in values.items()}  # of which several may lie in one memory
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
         self._sizes: dict[int, int] = {}
         #: Outputs in order: a value that every call returns (no tensor, or one of the module's own), or how to view it.
-        self._results: list[Any] = []
+        self._results: list[object] = []
         tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
         for number, output in enumerate(outputs):
             if not isinstance(output, torch.Tensor):
@@ -113,7 +113,7 @@ class Results:
             place = output.dtype, output.shape, output.stride()
             known = map(arguments.get, (id(output), id(output._base), memory))
             if memory and (argument := next(filter(None, known), None)):
-                value = given[argument]
+                value = values[argument]
                 if value.dtype != output.dtype:
                     raise ModelError(
                         f"output {number} of module {module} is argument {argument!r} read as another type; return a "
@@ -131,7 +131,7 @@ class Results:
                 offset = (_begin(output) - begin) // output.element_size()
                 self._results.append(_View(memory or number, False, *place, offset))
 
-    def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
+    def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, object]) -> object:
         """The module's result for these outputs of its graph, in newly allocated memory."""
         memories: dict[int, torch.Tensor] = {}
         made: dict[_View, torch.Tensor] = {}
@@ -155,11 +155,11 @@ class Results:
         return pytree.tree_unflatten(results, self._structure)
 
 
-def twins(given: Mapping[str, Any]) -> Any:
+def twins(given: Mapping[str, object]) -> dict[str, object]:
     """Arguments by name whose tensors are copies with the same layout and shared memory."""
     memory: dict[int, torch.UntypedStorage] = {}
 
-    def twin(value: Any) -> Any:
+    def twin(value: object) -> object:
         if not isinstance(value, torch.Tensor):
             return value
         if value.layout is not torch.strided or not _memory(value) or value.is_conj() or value.is_neg():
@@ -169,7 +169,7 @@ def twins(given: Mapping[str, Any]) -> Any:
         made = torch.empty(0, dtype=value.dtype, device=value.device)
         return made.set_(memory[_memory(value)], value.storage_offset(), value.shape, value.stride())
 
-    return pytree.tree_map(twin, dict(given))
+    return {name: pytree.tree_map(twin, value) for name, value in given.items()}
 
 
 def _memory(tensor: torch.Tensor) -> int:
