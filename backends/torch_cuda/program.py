@@ -137,10 +137,9 @@ class TorchProgram:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run(self) -> None:
-        """Issue all commands, and wait where the plan does: at the end at least."""
+        """Issue all commands, and wait where the plan does; a graph is issued to the current stream, without a wait."""
         if self._graph is not None:
             self._graph.replay()
-            torch.cuda.synchronize()
             return
         if self.on_cuda and self._waits_inside:  # no graph in the caller's stream, in which inputs are written
             torch.cuda.synchronize()

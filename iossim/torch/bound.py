@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -59,9 +60,10 @@ class Bound:
         tensors = {path: value for path, value in leaves(given).items() if isinstance(value, torch.Tensor)}
         #: The path of each input of the network.
         self._paths = dict(zip(network.graph.inputs, tensors, strict=True))
+        device = next(iter(tensors.values())).device
         self._module, self._name, self.place = module, type(module).__name__, place
         self._autocast = torch.is_autocast_enabled(place)
-        self.shared_weights = _shared_weights(module, network)
+        self.shared_weights = _shared_weights(module, network, device)
         backend = executor(network, place)
         try:
             self._take(backend, chosen)
@@ -72,8 +74,14 @@ class Bound:
             self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
         for name in self.plan.inputs:
             self._compare(f"argument {self._paths[name]!r}", tensors[self._paths[name]], self._program.tensors[name])
-        self._stream = next((value.device for value in tensors.values() if value.is_cuda), None)
-        self._ended = torch.cuda.Event() if self._stream else None
+        #: What inputs are copied to, and the paths of what is copied there.
+        self._into = [self._program.tensors[name] for name in self.plan.inputs]
+        self._from = [self._paths[name] for name in self.plan.inputs]
+        self._gpu, self._ended = -1, None
+        if device.type == "cuda":
+            self._gpu, self._ended = device.index, torch.cuda.Event()
+            # Memory that is given back before the last call has run would be another's meanwhile.
+            finalize(self, self._ended.synchronize).atexit = False
         self._results: Results | None = None
         self._results = self._learned()
 
@@ -103,13 +111,14 @@ class Bound:
         ``given`` are the :func:`leaves` of arguments.
         """
         tensors, constants = self._program.tensors, self.network.graph.constants
-        with one_thread, torch.no_grad():
+        with one_thread, torch.no_grad(), torch.cuda.device(self._gpu):
+            stream = None if self._ended is None else torch.cuda.current_stream()
             if self._ended is not None:  # earlier work of the plan, on any stream, uses the same memory
-                torch.cuda.current_stream(self._stream).wait_event(self._ended)
+                self._ended.wait(stream)
             try:
                 with self._settings():
-                    for name in self.plan.inputs:
-                        tensors[name].copy_(given[self._paths[name]])
+                    if self._into:  # in one kernel
+                        torch._foreach_copy_(self._into, [given[path] for path in self._from])
                     self._program.run()
                 outputs = [
                     tensors[name] if name in tensors else to_tensor(constants[name].load(), self.place)
@@ -120,7 +129,7 @@ class Bound:
                 return self._results.returned(outputs, given)
             finally:
                 if self._ended is not None:
-                    self._ended.record(torch.cuda.current_stream(self._stream))
+                    self._ended.record(stream)
 
     def _learned(self) -> Results:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
@@ -179,12 +188,14 @@ class Bound:
             )
 
 
-def _shared_weights(module: torch.nn.Module, network: Network) -> dict[Constant, torch.Tensor]:
-    """The module's tensors that equal constants of the network, by constant: those that no pass changed."""
+def _shared_weights(module: torch.nn.Module, network: Network, device: torch.device) -> dict[Constant, torch.Tensor]:
+    """The module's tensors on a device that equal constants of the network, by constant: those that no pass changed."""
     state = named_tensors(module)
     found: dict[Constant, torch.Tensor] = {}
     for name, constant in network.graph.constants.items():
         if isinstance(constant, ArrayConstant) and (value := state.get(name)) is not None:
+            if value.device != device:  # PyTorch takes single numbers that are on the host
+                continue
             array = to_array(value)
             if array.dtype == constant.array.dtype and np.array_equal(array, constant.array):
                 found[constant] = value.detach()

@@ -77,10 +77,11 @@ def compile(
 
     def compiled(arguments: Mapping[str, object]) -> Bound:
         call = inspect.BoundArguments(inspect.signature(module.forward), dict(arguments))
-        with unchanged(module, seed=0):
-            network = _in_tf32(_network(module, call), place)
-        found = _schedule(network, place, device, scheduler, tune)
-        return Bound(module, network, as_streams(found, network), arguments, place)
+        with _device_of(arguments):
+            with unchanged(module, seed=0):
+                network = _in_tf32(_network(module, call), place)
+            found = _schedule(network, place, device, scheduler, tune)
+            return Bound(module, network, as_streams(found, network), arguments, place)
 
     with one_thread:
         return CompiledModule(module, [compiled(given)], None if dynamic is False else compiled)
@@ -98,7 +99,8 @@ def load(path: str | Path, module: torch.nn.Module) -> CompiledModule:
 
     def bind(network: Network, schedule: StreamSchedule, given: Mapping[str, object], chosen: Chosen) -> Bound:
         place = _place(module, given)
-        return Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
+        with _device_of(given):
+            return Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
 
     with one_thread:
         return CompiledModule(module, read_compiled(Path(path), module, bind))
@@ -150,14 +152,19 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
 
 def _place(module: torch.nn.Module, given: Mapping[str, object]) -> str:
     """The kind of device of all tensors; raises ModelError unless there is one."""
-    places = {value.device.type for value in leaves(given).values() if isinstance(value, torch.Tensor)}
+    places = {value.device for value in leaves(given).values() if isinstance(value, torch.Tensor)}
     if len(places) != 1:
-        found = " and ".join(sorted(places)) or "no device"
+        found = " and ".join(sorted(map(str, places))) or "no device"
         raise ModelError(
             f"the tensors among the example inputs of module {type(module).__name__} are on {found}; give some on one, "
             "alone or in tuples, dicts or classes of torch.export.register_dataclass"
         )
-    return usable_device(*places)
+    return usable_device(*(place.type for place in places))
+
+
+def _device_of(given: Mapping[str, Any]) -> Any:
+    """A context in which the GPU of arguments is current; one without effect where they are on the host."""
+    return torch.cuda.device_of(next(value for value in leaves(given).values() if isinstance(value, torch.Tensor)))
 
 
 def _bound(module: torch.nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:

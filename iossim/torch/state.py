@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dis import get_instructions
 from functools import cached_property, partial
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from sys import stdlib_module_names
+from time import perf_counter
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,8 @@ _LONGEST, _MOST = 1_000, 50_000
 _PROBED = 32
 #: Objects of these packages are not inspected, except for containers and name spaces.
 _OPAQUE = (stdlib_module_names | {"torch", "numpy"}) - {"argparse", "collections", "types"}
+#: Time between two comparisons of values that a device compares.
+_PAUSE_S = 0.005
 #: Devices whose values are read without a kernel.
 _READABLE = {"cpu"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -73,16 +76,19 @@ class State:
                     blocks.setdefault((block.device, block.element_size()), []).append(block)
         self._probe = b"".join(self._buffers)
         self._far = [_Far(device, together) for (device, _), together in blocks.items()]
-        self._found, self._reason = self._now(), ""
+        self._empty = [each for each in self._sized.values() if not each]
+        self._filled = [each for each in self._sized.values() if each]
+        self._objects, self._found, self._reason = self._read(), self._now(), ""
 
     def change(self, *, waits: bool = False) -> str:
         """The path of a value that was replaced; empty if there is none.
 
         Unless it ``waits``, values on a device are those of the last comparison that the device has come to.
         """
-        found = self._now(waits)
-        if found != self._found:
-            now, self._found = State(self._module), found
+        objects, found = self._read(), self._now(waits)
+        same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
+        if not same or found != self._found:
+            now, self._objects, self._found = State(self._module), objects, found
             self._reason = self._difference(now) or ("" if found[-1] else "a weight")
             if not self._reason:  # an equal number may be another object
                 vars(self).update(vars(now))
@@ -105,16 +111,19 @@ class State:
                 if tensor.shape == copy.shape and not torch.equal(tensor, copy):
                     tensor.data.copy_(copy)
 
+    def _read(self) -> list[object]:
+        """Every object that is compared by its identity; none where an attribute is gone."""
+        try:
+            return [*chain.from_iterable([read() for read in self._reads])]
+        except KeyError:
+            return []
+
     def _now(self, waits: bool = True) -> tuple[object, ...]:
         """Every compared value; the last says whether probed values are unchanged."""
         far = [each.is_same(waits) for each in self._far]
-        try:
-            identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
-        except KeyError:  # an attribute is gone
-            identities = []
         return (
-            identities,
-            [*map(len, self._sized.values())],
+            any(self._empty),
+            [*map(len, self._filled)],
             [*map(torch.Tensor.data_ptr, self.plain)],
             [*map(torch.Tensor.stride, self.plain)],
             [*map(torch.Tensor.numel, self.plain)],
@@ -218,10 +227,16 @@ class _Far:
             self._differs = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
         self._is_same, self._ended = True, _event(device)
         self._begin()
+        self._next_s = 0.0
 
     def is_same(self, waits: bool) -> bool:
-        """The last result that is there; the end of a comparison begins another. One of now if it ``waits``."""
-        if waits or self._ended.query():
+        """The last result that is there; another comparison begins :data:`_PAUSE_S` later. One of now if it ``waits``.
+
+        It takes as long as some ten launches of kernels, which a call of a small module must not take each time.
+        """
+        now_s = perf_counter()
+        if waits or (now_s >= self._next_s and self._ended.query()):
+            self._next_s = now_s + _PAUSE_S
             self._is_same = not self._differs
             self._begin()
             if waits:
