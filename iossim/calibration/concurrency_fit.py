@@ -9,7 +9,6 @@ The uncertainty of the parameters is bootstrapped over stages: random weights (t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -138,7 +137,7 @@ def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, 
 
 def _told(
     own: Provenance, data_sets: Sequence[DataSet], bootstrap: Bootstrap, at_bounds: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The fields of the provenance that change."""
     rows = sum(one.rows for one in data_sets)
     devices = " and ".join(dict.fromkeys(one.device for one in data_sets))

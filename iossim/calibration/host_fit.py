@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.prediction.published import SEQUENTIAL, published_figures
+from iossim.prediction.published import SEQUENTIAL, NetworkFigures, published_figures
 
 #: Network whose stages are published too, one by one.
 SAMPLE = "ios_sample"
@@ -38,7 +38,7 @@ SAMPLE = "ios_sample"
 ROWS_A_UNIT = 3
 
 
-def fitted_networks(device: str) -> list[dict[str, Any]]:
+def fitted_networks(device: str) -> list[NetworkFigures]:
     """The rows of a device whose :data:`SEQUENTIAL` figures ``iossim calibrate --published`` fits to."""
     return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
 
