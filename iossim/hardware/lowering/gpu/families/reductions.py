@@ -33,7 +33,7 @@ def reduction(step: Step) -> list[Candidate]:
     """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones, and a radix
     selection has one for each byte of the keys.
     """
-    return in_passes(step, _SELECTION if step.op.kind == "top_k" else 1)
+    return in_passes(step, _SELECTION if step.op.kind == "top_k" else 1, WorkClass.SUM)
 
 
 def normalisation(step: Step) -> list[Candidate]:
