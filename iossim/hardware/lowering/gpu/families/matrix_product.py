@@ -113,9 +113,8 @@ def _by_vector(product: Product, extra_flops: int) -> Kernel:
     ``nvjet``, unless there are 50,257 columns.
     """
     elements = max(product.rows, product.columns) * product.inner * product.count
-    read, weights, written = product.activation_bytes, product.weight_bytes, product.bytes_written
-    moved, flops = {"read": read, "weights": weights, "written": written}, 2 * elements + extra_flops
-    return stream_kernel("gemv", elements, flops, **moved, work_class=WorkClass.SUM)
+    moved = {"read": product.activation_bytes, "weights": product.weight_bytes, "written": product.bytes_written}
+    return stream_kernel("gemv", elements, 2 * elements + extra_flops, **moved, work_class=WorkClass.SUM)
 
 
 def _evenly(step: Step) -> Step:
