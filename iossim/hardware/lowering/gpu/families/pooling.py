@@ -75,7 +75,7 @@ def pooling(step: Step) -> list[Candidate]:
 def global_pooling(step: Step) -> list[Candidate]:
     """The library's kernel with the whole image as its window, and the framework's reduction, for either layout."""
     given, step = step, as_channels_first(step)
-    ((reduced,),) = (one.kernels for one in in_passes(step))
+    ((reduced,),) = (one.kernels for one in in_passes(step, work_class=WorkClass.SUM))
     x, size = step.operands[0].type, math.prod(step.operands[0].type.shape[2:])
     loads = min(WARP_THREADS, size if size <= _LONG_ROW else size * x.dtype.bytes // _LOAD_BYTES)
     blocks = ceil_div(step.outputs[0].elements << (loads.bit_length() - 1), _ROW_THREADS)
