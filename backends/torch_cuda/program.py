@@ -60,8 +60,7 @@ def torch_module(
         made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
         values.update(zip(node.outputs, made, strict=True))
     tracer.graph.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
-    module: fx.GraphModule = fx.GraphModule(tracer.root, tracer.graph).to(device)
-    return module.eval()
+    return fx.GraphModule(tracer.root, tracer.graph).to(device).eval()
 
 
 def on_host(network: Network) -> Iterator[str]:
