@@ -88,8 +88,8 @@ class Extension(Generic[T]):
 
     entry_points: str
     wanted: str
-    adapt: Callable[[Plugin, Any], T]
-    fits: Callable[[Any], bool] = callable
+    adapt: Callable[..., T]
+    fits: Callable[[object], bool] = callable
 
     def load(self, plugin: Plugin) -> T:
         """The entry of a plugin; raises PluginError in one line."""

@@ -196,10 +196,9 @@ def columns_together(rows: int) -> tuple[int, ...]:
     return tuple(each for each in _COLUMNS if rows * each <= _MOST_SUMS)
 
 
-def recurrent(step: Step) -> list[Candidate]:
+def recurrent(step: Step[Recurrent]) -> list[Candidate]:
     """A candidate for each tile of the products; both directions share launches."""
     op = step.op
-    assert isinstance(op, Recurrent)
     x = step.operands[0].type
     steps, batch = (x.shape[1], x.shape[0]) if op.batch_first else (x.shape[0], x.shape[1])
     size, columns, d = x.dtype.bytes, op.gates * op.hidden, op.directions

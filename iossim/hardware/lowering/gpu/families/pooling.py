@@ -84,10 +84,10 @@ def global_pooling(step: Step) -> list[Candidate]:
     return [_of_cudnn(step, size), *_of_framework(reduced, grid if given is step else reduced, reduced)]
 
 
-def pooling_backward(step: Step) -> list[Candidate]:
+def pooling_backward(step: Step[MaxPoolBackward | AveragePoolBackward]) -> list[Candidate]:
     """One thread per element of the input, which reads all windows that contain it; not measured."""
-    op = cast("MaxPoolBackward | AveragePoolBackward", step.op)
-    windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(op.kernel, op.strides, strict=True))
+    sizes = zip(step.op.kernel, step.op.strides, strict=True)
+    windows = math.prod(ceil_div(taps, stride) for taps, stride in sizes)
     kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)
     return [_of_cudnn(step, windows), *_of_framework(kernel, kernel, kernel)]
 

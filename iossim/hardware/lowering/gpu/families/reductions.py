@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from iossim.hardware.lowering.gpu.families.streaming import in_order, in_passes
 from iossim.hardware.lowering.kernel import OF_COMPILERS, ROW_LANES, Candidate, Kernel, Libraries, WorkClass
@@ -59,14 +59,14 @@ def normalisation(step: Step) -> list[Candidate]:
     return [replace(called, libraries=others), replace(compiled, libraries=OF_COMPILERS)]
 
 
-def row_normalisation(step: Step) -> list[Candidate]:
+def row_normalisation(step: Step[LayerNorm | RmsNorm]) -> list[Candidate]:
     """The same for rows, each by a block of four warps (PyTorch's ``vectorized_layer_norm_kernel``).
 
     Each thread keeps a running mean and variance, which are merged within warps, then across warps; then it reads its
     elements again.
     """
     shape = step.operands[0].type.shape
-    rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
+    rows = math.prod(shape[: normal_axis(step.op.axis, len(shape))])
     if step.operands[0].type.dtype in _HALVES:
         return [*in_passes(step, _STATISTICS, WorkClass.NARROW_STREAM), *_narrow_rows(step, rows)]
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
@@ -83,16 +83,15 @@ _SOFTMAX_CLOCKS = 1.3
 _KEPT_ROW_BYTES = 48 * 1024
 
 
-def softmax(step: Step) -> list[Candidate]:
+def softmax(step: Step[SoftmaxLike]) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
     A warp holds a row of up to 1,024 elements in registers and reads it once (PyTorch's ``softmax_warp_forward``). A
     block reads a longer one (``cunn_SoftMaxForward``) for each of maximum, sum and division, after the first time from
     where it is kept.
     """
-    op = cast("SoftmaxLike", step.op)
-    row, *rest = step.outputs[0].shape[op.axis :]
-    row *= math.prod(rest) if op.flatten else 1
+    row, *rest = step.outputs[0].shape[step.op.axis :]
+    row *= math.prod(rest) if step.op.flatten else 1
     elements = step.outputs[0].elements
     if row > _ROW_IN_REGISTERS:
         # PyTorch's SoftMax_getBlockSize: each thread has about two steps, and a block 512 threads at most.
