@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.base.errors import IossimError, OptionError
+from iossim.base.errors import IossimError, OptionError, ScheduleError
 from iossim.cli.options import command
 from iossim.cli.outputs import TimelineOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
@@ -31,7 +31,7 @@ def import_schedule(
     outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
-    """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
+    """Price a schedule of the IOS engine; --out gets schedule.json, graph.svg, trace.json and the timeline."""
     from iossim import api
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.models.ios_engine.file import read_ios_file
@@ -67,10 +67,16 @@ def export_schedule(schedule: Path, out: Path, format_name: str = "ios", model: 
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
     from iossim.report.schedule_formats import OUTPUTS
+    from iossim.schedule.schedule import StreamSchedule
 
     check_file(out, "--out")
     write = OUTPUTS.find(format_name)
     read, network = api.read_any_schedule(schedule, model)
+    if isinstance(read, StreamSchedule):
+        raise ScheduleError(
+            f"`format` {format_name} holds stages, with a barrier after each, and {schedule} has {len(read.streams)} "
+            "streams without barriers, which would be lost; export the stages that `scheduler` ios-both finds"
+        )
     write_atomically(out, write(network, read))
     tell_written([out])
 
