@@ -162,7 +162,7 @@ def test_a_model_is_found_from_its_schedule(
     model, saved = Path("models/net.onnx"), tmp_path / "out" / "schedule.json"
     monkeypatch.chdir(tmp_path)
     model.parent.mkdir()
-    write_onnx(OPS["conv"]().graph, model, name="net")
+    write_onnx(OPS["conv, grouped"]().graph, model, name="net")
     printed(f"optimize {model} -d t4 --scheduler sequential --no-plot --out out")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
