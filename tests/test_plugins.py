@@ -31,7 +31,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin
 from iossim.ir.op import OPS, Op, op_class
-from iossim.report.schedule_formats import OUTPUTS
+from iossim.cli.schedules import OUTPUTS
 from iossim.search.scheduler import schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import rule_set
 
