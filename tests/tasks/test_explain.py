@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from edge_devices import made
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import issued_streams, random_network, random_schedule, random_stream_batch
@@ -24,7 +25,6 @@ from iossim.edge.simulator.events import simulate
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.hardware.override import derive
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
@@ -46,8 +46,7 @@ SMALL = derive("small-gpu", device("t4"), FACTS)
 @pytest.fixture(scope="module")
 def fork() -> Network:
     """Two convolutions of one input, which merge, and their concat."""
-    b = GraphBuilder("fork")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("fork", x=(1, 4, 8, 8))
     with b.block("all"):
         b.add(Concat(), b.conv(x, 8, name="a"), b.conv(x, 8, name="b"), name="c")
     return b.network(["c"])
@@ -276,8 +275,7 @@ def test_prices_of_stages_alone_explain_no_streams() -> None:
 
 
 def two_convs(channels: int = 64, size: int = 16) -> Network:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, channels, size, size))
+    b, x = builder_with("two", x=(1, channels, size, size))
     for name in ("first", "second"):
         with b.unit(name, "Conv-Relu"):
             x = b.add(Relu(), b.conv(x, channels, name=name))
