@@ -24,6 +24,7 @@ from iossim import api
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import say_once
 from iossim.base.registry import PluginError
+from iossim.cli.main import build_app
 from iossim.cost.create import cost_model_names
 from iossim.execution.backends import backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
@@ -130,8 +131,10 @@ def test_its_own_tests_hold_it_to_the_contracts(site: Path, tmp_path: Path) -> N
     assert run.returncode == 0, run.stdout
 
 
-def test_a_command_and_a_device(installed: None) -> None:
+def test_a_command_and_a_device(installed: None, caplog: pytest.LogCaptureFixture) -> None:
     assert printed("hello --name you") == "hello, you\n"
+    build_app()
+    assert "the licence server is down; update" in caplog.text
     assert device("example-gpu").sm_count == 20
     assert origin("example-gpu") == "iossim-example 1.2"
     found = printed_json("optimize ios_sample --device example-gpu --json")

@@ -152,6 +152,7 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     monkeypatch.setattr(binding, "pytree", SimpleNamespace(tree_flatten=flattened))
     monkeypatch.setattr(torch.cuda, "synchronize", double.synchronize)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "double")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     module, image = branches()
     monkeypatch.setattr(cupy_cudnn, "missing", lambda: "CuPy is not installed; pip install 'iossim[gpu]'")
     with pytest.warns(UserWarning, match=r"CuPy is not installed; pip install 'iossim\[gpu\]'; units run as PyTorch's"):
@@ -170,7 +171,11 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
         with torch.no_grad():
             assert_agree(ran(image * scale), module(image * scale))
         assert double.calls[0] == ("replay",)
-        assert ("begin capture",) not in double.calls
+        assert not {("begin capture",), ("synchronise",)} & {*double.calls}, "the host does not wait"
+    assert binding._shared_weights(module, ran.network, torch.device("cuda", 1)) == {}, "kernels read their own GPU's"
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    with pytest.warns(UserWarning, match="CuPy runs on the first visible GPU"):
+        binding.executor(ran.network, "cuda")
 
 
 def test_what_it_was_not_compiled_for_runs_eagerly_with_one_warning() -> None:

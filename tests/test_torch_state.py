@@ -191,7 +191,7 @@ def test_inference_tensors_have_no_versions_and_are_compared_by_values() -> None
 
 
 def test_values_on_a_device_are_compared_there_and_no_call_waits_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change shows once the device came to the comparison; whoever waits sees it at once."""
+    """A change shows once the device came to the comparison, of which there are few; whoever waits sees it at once."""
 
     class Event:
         def record(self) -> None:
@@ -205,6 +205,7 @@ def test_values_on_a_device_are_compared_there_and_no_call_waits_for_that(monkey
 
     event = Event()
     monkeypatch.setattr("iossim.torch.state._READABLE", set())
+    monkeypatch.setattr("iossim.torch.state._PAUSE_S", 0.0)
     module = made()
     variance = module.norm.running_var.data
     with torch.inference_mode():
@@ -219,8 +220,11 @@ def test_values_on_a_device_are_compared_there_and_no_call_waits_for_that(monkey
     variance[3] += 1
     assert [state.change() for _ in range(2)] == ["", ""]
     event.come = True
+    monkeypatch.setattr("iossim.torch.state._PAUSE_S", 1e9)
     assert state.change() == "a weight"
     variance[3] -= 1
+    event.come = True
+    assert state.change() == "a weight"
     assert state.change(waits=True) == ""
 
 

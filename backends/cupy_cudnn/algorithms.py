@@ -28,6 +28,8 @@ _REMEDY = "name another file, or remove this one"
 TARGETS = (2, 8)
 #: Number of variants besides the fastest; how many times as long each may take, and the fraction that it may hold.
 MOST_LIGHTER, MOST_TIMES, LESS = 3, 3.0, 0.8
+#: A choice as the file has it.
+_Row = dict[str, Any]
 
 
 class KeptChoices:
@@ -40,7 +42,7 @@ class KeptChoices:
 
     def __init__(self, path: Path | None, where: Mapping[str, str]) -> None:
         self._path, self._where = path, json.dumps(dict(where), sort_keys=True)
-        self._places: dict[str, dict[str, dict[str, Any]]] = {}
+        self._places: dict[str, dict[str, _Row]] = {}
         self._read_at: tuple[int, int] | None = None
         self._read()
 
@@ -76,7 +78,7 @@ class KeptChoices:
             )
 
     @property
-    def _own(self) -> dict[str, dict[str, Any]]:
+    def _own(self) -> dict[str, _Row]:
         return self._places.setdefault(self._where, {})
 
     def _read(self) -> None:
@@ -108,11 +110,11 @@ class KeptChoices:
             ) from None
 
 
-def _row(found: UnitVariant) -> dict[str, Any]:
+def _row(found: UnitVariant) -> _Row:
     return {"algorithm": found.name, "time_us": round(found.alone_us, 3)}
 
 
-def _kept(row: Mapping[str, Any]) -> UnitVariant:
+def _kept(row: _Row) -> UnitVariant:
     """The variant of a row, which does not say its workspace: 0 stands for it."""
     held = int(row.get("blocks", 0)), float(row.get("sm_share", 0.0))
     return UnitVariant(str(row["algorithm"]), float(row["time_us"]), 0, *held)

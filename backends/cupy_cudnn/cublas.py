@@ -203,12 +203,12 @@ class _Described:
             self._set("MatrixLayout", layout, _STACK_STEP, ctypes.c_int64(apart))
         return layout
 
-    def _made(self, kind: str, *arguments: Any) -> ctypes.c_void_p:
+    def _made(self, kind: str, *arguments: object) -> ctypes.c_void_p:
         made = ctypes.c_void_p()
         self._call(f"cublasLt{kind}Create", ctypes.byref(made), *arguments)
         return made
 
-    def _set(self, kind: str, described: ctypes.c_void_p, attribute: int, value: Any) -> None:
+    def _set(self, kind: str, described: ctypes.c_void_p, attribute: int, value: ctypes._CData) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
         self._call(f"cublasLt{kind}SetAttribute", described, attribute, ctypes.byref(value), size)
 
@@ -273,7 +273,7 @@ class WithCublas:
         is_offered = self._library is not None and gemm_of(convolution) is not None
         return [EnginePlan(plan + target_text(sms), WORKSPACE_BYTES) for plan in PLANS if is_offered]
 
-    def _checked(self, name: str, *arguments: Any) -> None:
+    def _checked(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)
         if status:
             raise CublasError(f"{name} says CUBLAS_STATUS {status}")

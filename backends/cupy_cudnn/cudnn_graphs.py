@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim.backends.cupy_cudnn.convolution import (
     Asked,
@@ -28,6 +28,10 @@ from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.ir.types import DType, Precision
+
+if TYPE_CHECKING:
+    import cudnn
+    from cupy.cuda import Stream
 
 #: Issues a request to a handle's stream: from the addresses of its operands, that of its workspace, and the handle.
 Executable = Callable[[Mapping[str, int], int, Any], None]
@@ -83,7 +87,7 @@ class _Planned:
     A plan that an option excludes, or that cannot be built after all, is None.
     """
 
-    graph: Any
+    graph: cudnn.pygraph
     indices: Mapping[str, int]
     plans: dict[str, EnginePlan | None] = field(default_factory=dict)
     #: Why there is no graph, or why plans were not built: what cuDNN said.
@@ -104,7 +108,7 @@ class CudnnGraphs:
         self._allowed = allowed
         #: Exceptions by which it refuses a plan that it offered; a device that is broken may raise them, too.
         self.refusals: tuple[type[Exception], ...] = (cudnn.cudnnGraphNotSupportedError, RuntimeError)
-        self._device: dict[str, Any] = (
+        self._device: dict[str, object] = (
             {"handle": cudnn.create_handle()}
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
@@ -121,7 +125,7 @@ class CudnnGraphs:
             ("cudnn-frontend", str(self._cudnn.__version__)),
         )
 
-    def handle(self, stream: Any) -> Any:
+    def handle(self, stream: Stream) -> cudnn.handle:
         """A handle whose calls go to the stream."""
         handle = self._cudnn.create_handle()
         self._cudnn.set_stream(handle, stream.ptr)
@@ -187,7 +191,7 @@ class CudnnGraphs:
         self.built += 1
         return EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index)))
 
-    def _unwanted(self, dtype: DType) -> list[Any]:
+    def _unwanted(self, dtype: DType) -> list[cudnn.numerical_note]:
         """The numerical notes of plans that the options exclude, or that compute in less than is stored.
 
         Numbers of 16 bits are multiplied by tensor cores without loss; sums are of fp32, unless fp16 is allowed.
@@ -203,7 +207,7 @@ class CudnnGraphs:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _enumerated(self, convolution: Asked, sms: int, refused: list[str]) -> Any:
+    def _enumerated(self, convolution: Asked, sms: int, refused: list[str]) -> cudnn.pygraph | None:
         """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
         None where cuDNN refuses the convolution: why is added to ``refused``.
@@ -240,7 +244,7 @@ class CudnnGraphs:
             getattr(graph, "_note_filters", []).clear()
         return graph
 
-    def _described(self, asked: Asked, sms: int) -> Any:
+    def _described(self, asked: Asked, sms: int) -> cudnn.pygraph:
         """The graph of the front end for so many SMs, not validated yet."""
         stored, types = self._types[asked.dtype], self._cudnn.data_type
         is_whole = asked.dtype is DType.INT8
@@ -249,7 +253,7 @@ class CudnnGraphs:
         kinds = {"io_data_type": stored, "intermediate_data_type": made, "compute_data_type": made}
         graph = self._cudnn.pygraph(**kinds, sm_count=sms or None, **self._device)
 
-        def tensor(name: str, layout: TensorLayout, dtype: DType | None = None) -> Any:
+        def tensor(name: str, layout: TensorLayout, dtype: DType | None = None) -> cudnn.tensor:
             lies = {"dim": list(layout.shape), "stride": list(layout.strides)}
             return graph.tensor(name=name, uid=UIDS[name], data_type=self._types[dtype or asked.dtype], **lies)
 
@@ -275,12 +279,12 @@ class CudnnGraphs:
         return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
 
 
-def _execute(graph: Any, index: int, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+def _execute(graph: cudnn.pygraph, index: int, addresses: Mapping[str, int], workspace: int, handle: object) -> None:
     pack = {UIDS[name]: address for name, address in addresses.items()}
     graph.execute_plan_at_index(pack, workspace, index, handle)
 
 
-def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums: Any) -> Any:
+def _convolved(graph: cudnn.pygraph, tensor: Callable[..., object], asked: Convolution, sums: object) -> cudnn.tensor:
     """The result of a convolution; ``tensor`` adds an operand of a name to the graph."""
     x, w = tensor("x", asked.x), tensor("w", asked.w)
     window = {"pre_padding": list(asked.pad_before), "post_padding": list(asked.pad_after)}
@@ -290,7 +294,7 @@ def _convolved(graph: Any, tensor: Callable[..., Any], asked: Convolution, sums:
     return graph.conv_fprop(image=x, weight=w, compute_data_type=sums, **window)
 
 
-def _shaped(result: Any, layout: TensorLayout) -> Any:
+def _shaped(result: cudnn.tensor, layout: TensorLayout) -> cudnn.tensor:
     """A step's result with its layout; without, the front end would take intermediate ones to be channels-last."""
     return result.set_dim(list(layout.shape)).set_stride(list(layout.strides))
 

@@ -86,7 +86,7 @@ class DeviceFacts:
 class Allocation:
     """Device memory at an ``address``; it lives as long as its ``holder``, which this object keeps."""
 
-    holder: Any
+    holder: object
     address: int
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 from iossim.execution.backend import BackendError
 
@@ -42,7 +41,7 @@ class GreenContexts:
     ``library`` is the driver's, loaded by ctypes. Raises BackendError where it has no green contexts.
     """
 
-    def __init__(self, library: Any, device: int = 0) -> None:
+    def __init__(self, library: ctypes.CDLL, device: int = 0) -> None:
         self._library, self._device = library, device
         lacking = next((name for name in _CALLS if not hasattr(library, name)), None)
         if lacking is not None:
@@ -94,13 +93,13 @@ class GreenContexts:
         self._call("cuGreenCtxCreate", ctypes.byref(context), described, self._device, _DEFAULT_STREAM)
         return context
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         error = getattr(self._library, name)(*arguments)
         if error:
             raise BackendError(f"the driver divides no SMs ({name} says error {error}); {_REMEDY}")
 
 
-def driver_library() -> Any:
+def driver_library() -> ctypes.CDLL:
     """The driver's library, as it is installed with it; raises BackendError where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
@@ -120,7 +119,7 @@ class KernelNode(ctypes.Structure):
     )
 
 
-def held(library: Any, graph: int) -> tuple[int, float]:
+def held(library: ctypes.CDLL, graph: int) -> tuple[int, float]:
     """Blocks of the kernel whose blocks hold most of an SM, and that part; zeros where the driver does not tell.
 
     ``library`` is the driver's, loaded by ctypes, and ``graph`` its handle of the graph.
@@ -135,7 +134,7 @@ def held(library: Any, graph: int) -> tuple[int, float]:
     return max(found, key=lambda one: (one[1], one[0]), default=(0, 0.0))
 
 
-def _of_node(library: Any, node: ctypes.c_void_p) -> tuple[int, float]:
+def _of_node(library: ctypes.CDLL, node: ctypes.c_void_p) -> tuple[int, float]:
     kind, made, resident = ctypes.c_int(-1), KernelNode(), ctypes.c_int()
     if library.cuGraphNodeGetType(node, ctypes.byref(kind)) or kind.value != _KERNEL_NODE:
         return 0, 0.0

@@ -38,7 +38,7 @@ OP_CALLS: KindTable[Callable[[UnitChains, Node, Any], None]] = KindTable()
 def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitChains, Node, Any], None]:
     """The call of an op that is one kernel, of the op, and of each of its operands and outputs, channels first."""
 
-    def called(calls: UnitChains, node: Node, op: Any) -> None:
+    def called(calls: UnitChains, node: Node, op: Op) -> None:
         views = [*map(calls.view, node.inputs), *map(calls.target, node.outputs)]
         if isinstance(op, ChannelsLast):
             op, views = op.channels_first, [view.permuted(TO_FIRST) for view in views]

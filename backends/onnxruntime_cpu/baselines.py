@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
@@ -15,6 +15,9 @@ from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
 
 #: Names, and whether the ops of a session run on all cores.
 BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
@@ -54,7 +57,7 @@ def measure_baselines(
     return found
 
 
-def session_program(session: Any, inputs: Mapping[str, Array]) -> SessionProgram:
+def session_program(session: InferenceSession, inputs: Mapping[str, Array]) -> SessionProgram:
     """A session as one step of one stream, on arrays in the memory of the host."""
     binding = session.io_binding()
     for name, array in inputs.items():

@@ -13,7 +13,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from iossim.ir.op import Array
 from iossim.ir.types import FP8
 from iossim.models.onnx.export import export_graph
 
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
+
 #: Channels blocked inside the session, and plain: ONNX Runtime's optimisation levels "all" and "extended".
 BLOCKED, PLAIN = "nchwc", "nchw"
 ALGORITHMS = (BLOCKED, PLAIN)
@@ -42,12 +45,12 @@ class Sessions:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[InferenceSession, int]] = OrderedDict()
         self._weight_bytes = 0
         #: Number of sessions made, for tests that none is made twice, or during timing.
         self.made = 0
 
-    def session(self, network: Network, launch: Launch) -> Any:
+    def session(self, network: Network, launch: Launch) -> InferenceSession:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
         Equal units share it if they have the same weights. Raises BackendError for ops that ONNX Runtime does not
@@ -72,7 +75,7 @@ class Sessions:
         self._kept.move_to_end(key)
         return self._kept[key][0]
 
-    def _options(self, algorithm: str) -> Any:
+    def _options(self, algorithm: str) -> SessionOptions:
         import onnxruntime
 
         options = session_options(self._threads)
@@ -83,7 +86,7 @@ class Sessions:
         options.add_session_config_entry("session.use_env_allocators", "1")
         return options
 
-    def _keep(self, key: Hashable, session: Any, weight_bytes: int) -> None:
+    def _keep(self, key: Hashable, session: InferenceSession, weight_bytes: int) -> None:
         self._kept[key] = session, weight_bytes
         self._weight_bytes += weight_bytes
         while self._weight_bytes > KEPT_WEIGHT_BYTES and len(self._kept) > 1:
@@ -91,7 +94,7 @@ class Sessions:
             self._weight_bytes -= dropped
 
 
-def session_options(threads: int) -> Any:
+def session_options(threads: int) -> SessionOptions:
     """Options of a session whose ops run on ``threads`` threads, one op at a time."""
     import onnxruntime
 
@@ -104,7 +107,7 @@ def session_options(threads: int) -> Any:
     return options
 
 
-def open_session(graph: Graph, options: Any, name: str) -> Any:
+def open_session(graph: Graph, options: SessionOptions, name: str) -> InferenceSession:
     """A session of a graph on the CPU; raises BackendError as :func:`opened`."""
     # ONNX Runtime drops a ReLU before fp8 with a zero point of 0, as if that were the least number (1.32).
     off = ["ReluQuantRewrite"] if any(value.dtype in FP8 for value in graph.types.values()) else []
@@ -113,8 +116,8 @@ def open_session(graph: Graph, options: Any, name: str) -> Any:
 
 
 def opened(
-    model: bytes | str, options: Any, name: str, provider: str, remedy: str = "", off: Sequence[str] = ()
-) -> Any:
+    model: bytes | str, options: SessionOptions, name: str, provider: str, remedy: str = "", off: Sequence[str] = ()
+) -> InferenceSession:
     """A session of a model, or of the file at that path, without the optimisers that are ``off``.
 
     Raises BackendError where ONNX Runtime refuses it, by name.
@@ -289,7 +292,7 @@ class _Binder:
         self.staged += 1
         return np.zeros(view.shape, view.dtype)
 
-    def _element(self, name: str) -> Any:
+    def _element(self, name: str) -> int | np.dtype[np.generic]:
         """A buffer's element type: as NumPy has it, or by ONNX's number."""
         dtype = self.plan.buffers[name].type.dtype
         return onnx_code(dtype) if dtype in FP8 else dtype.numpy

@@ -180,7 +180,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
     }
     ramps_us = {
         **dict.fromkeys((*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX), 0.0),
-        **dict.fromkeys(ISSUED_CLASSES, p.stream_ramp_us + p.window_ramp_us),
+        **dict.fromkeys((WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW), p.stream_ramp_us + p.window_ramp_us),
         **dict.fromkeys((WorkClass.ROW, WorkClass.NARROW_STREAM), p.stream_ramp_us + PASSES_RAMP_US),
         **dict.fromkeys(_TRANSFORMS, p.transform_ramp_us),
         WorkClass.LAYOUT: p.layout_ramp_us,

@@ -9,7 +9,7 @@ import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_bounds import variant_bounds
+from iossim.backends.simulator.stage_bounds import stage_bounds
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.cost.facts import VariantBounds
@@ -89,7 +89,7 @@ def bounds_of_variants(stages: StagePricing, problem: ScheduleProblem) -> tuple[
     variants = _prices(stages.units, problem)
     if not stages.is_divided:
         ways = [PreparedProblem.of(own) for own in variants]
-        return tuple(VariantBounds(variant_bounds(own, stages.interference), own.unit_keys) for own in ways)
+        return tuple(VariantBounds(stage_bounds(own, stages.interference), own.unit_keys) for own in ways)
     from iossim.backends.simulator.partition import PreparedPartition
 
     by_size = [(sms, _prices(stages.units, problem, sms)) for sms in stages.units.sizes]

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from iossim.base.errors import OptionError, Progress, did_you_mean, ignore, warn_once
@@ -29,6 +29,9 @@ from iossim.measurements.measurement import device_of_product
 from iossim.schedule.batch import Strategy
 
 if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
     from iossim.backends.torch_cuda.program import TorchProgram
 
 DEVICES = ("cpu", "cuda")
@@ -79,7 +82,7 @@ class TorchBackend:
         self._channels_last = prefers_channels_last(precision)
         self.context = _context(precision, engine, device)
         #: The module of each launch of a network, by its units and strategy: plans share weights.
-        self._modules: WeakKeyDictionary[Network, dict[tuple[tuple[str, ...], Strategy], Any]] = WeakKeyDictionary()
+        self._modules = WeakKeyDictionary[Network, dict[tuple[tuple[str, ...], Strategy], "fx.GraphModule"]]()
 
     def choices(self, network: Network) -> Choices:
         """cuDNN's search chooses algorithms, inside torch: there is nothing to say."""
@@ -121,7 +124,7 @@ class TorchBackend:
             return time_rounds([program.timed for program in programs], timing, self._device, progress)
 
     def program(
-        self, network: Network, plan: Plan, weights: Mapping[Constant, Any] = MappingProxyType({})
+        self, network: Network, plan: Plan, weights: Mapping[Constant, torch.Tensor] = MappingProxyType({})
     ) -> TorchProgram:
         """A plan in memory of its own, captured under the graph engine on CUDA; raises as :meth:`execute`.
 
@@ -135,7 +138,7 @@ class TorchBackend:
             warn_once(line)
         modules = self._modules.setdefault(network, {})
 
-        def module_of(launch: Launch) -> Any:
+        def module_of(launch: Launch) -> fx.GraphModule:
             key = launch.units, launch.strategy
             if key not in modules:
                 graph = launch_graph(network, launch)

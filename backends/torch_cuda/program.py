@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import fx
@@ -33,7 +32,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 
 #: torch's functions that can write into given memory, by what does so with the same arguments.
-_INTO_MEMORY: dict[object, Callable[..., Any]] = {
+_INTO_MEMORY: dict[object, Callable[..., torch.Tensor]] = {
     function: function
     for function in (torch.add, torch.mul, torch.sigmoid, torch.clamp, torch.cat, torch.addmm, torch.mm, torch.matmul)
 } | {torch.relu: lambda x, out: torch.clamp(x, min=0, out=out)}
@@ -135,13 +134,12 @@ class TorchProgram:
         self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
         self._waits_inside = False
         self._segments = [[self._step(command, module_of) for command in segment] for segment in segments(plan)]
-        self._graph: Any = None
+        self._graph: torch.cuda.CUDAGraph | None = None
 
     def run(self) -> None:
-        """Issue all commands, and wait where the plan does: at the end at least."""
+        """Issue all commands, and wait where the plan does; a graph is issued to the current stream, without a wait."""
         if self._graph is not None:
             self._graph.replay()
-            torch.cuda.synchronize()
             return
         if self.on_cuda and self._waits_inside:  # no graph in the caller's stream, in which inputs are written
             torch.cuda.synchronize()

@@ -32,8 +32,6 @@ class TensorDriver(Driver):
     """Driver whose memory is tensors of bytes, made in a stream of its own, so that no other gets what is freed."""
 
     def __init__(self) -> None:
-        if torch.cuda.current_device():
-            raise BackendError("CuPy runs on the first visible GPU; let CUDA_VISIBLE_DEVICES show this one alone")
         super().__init__()
         self._own = torch.cuda.Stream()
 
@@ -52,9 +50,8 @@ class TensorDriver(Driver):
         return Allocation(tensor, tensor.data_ptr())
 
     def launch_for_caller(self, graph: Graph) -> None:
-        """Launch a graph in the stream in which PyTorch issues what the caller asks for, whatever device is current."""
-        with torch.cuda.device(0):
-            self.launch_graph(graph, SimpleNamespace(ptr=torch.cuda.current_stream().cuda_stream))
+        """Launch a graph in the stream in which PyTorch issues what the caller asks for."""
+        self.launch_graph(graph, SimpleNamespace(ptr=torch.cuda.current_stream().cuda_stream))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +97,13 @@ class TensorBackend(CupyCudnnBackend):
             return TensorProgram(run, self.driver, dict(views(run.prepared.plan, arena, own.layout)))
 
 
-@cache
 def tensor_backend(precision: Precision) -> TensorBackend:
     """The backend of a precision, once in a process. Raises BackendError where it cannot run, with the remedy."""
+    if torch.cuda.current_device():
+        raise BackendError("CuPy runs on the first visible GPU; let CUDA_VISIBLE_DEVICES show this one alone")
+    return _made(precision)
+
+
+@cache
+def _made(precision: Precision) -> TensorBackend:
     return created(TensorBackend, TensorDriver, precision, Engine.GRAPH, {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import RLock
-from typing import Any
 
 import numpy as np
 import torch
@@ -57,7 +56,7 @@ def to_array(tensor: torch.Tensor) -> Array:
     return array
 
 
-def converted(x: Any, dtype: DType) -> Any:
+def converted(x: torch.Tensor, dtype: DType) -> torch.Tensor:
     """A tensor, or what stands for one, in an element type; what fp8 does not hold becomes its largest number."""
     if dtype in FP8:
         x = torch.clamp(x.to(torch.float32), -FP8[dtype], FP8[dtype])

@@ -27,8 +27,8 @@ def validate(
     Operators are judged on held-out data: shapes by their hash, the largest shapes, and whole devices.
     """
     from evidence.tables.accuracy_tables import accuracy_tables
-    from evidence.tables.figures import accuracy_figures
     from evidence.validation.report import validate as recompute
+    from iossim.calibration.accuracy_figures import operators_figures
     from iossim.hardware.load import device as load_device
 
     TimelineOutputs(out, plot=plot).check_files()
@@ -39,6 +39,6 @@ def validate(
 
     def files() -> dict[str, Writer]:
         made = {"validation.json": json_file(report.to_json())}
-        return made | (pictures(*accuracy_figures(report)) if wants_plot(plot) else {})
+        return made | (pictures(*operators_figures(report.operators)) if wants_plot(plot) else {})
 
     present(report.to_json, [accuracy_tables(report)], as_json, out=out, files=files)

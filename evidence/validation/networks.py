@@ -247,10 +247,10 @@ def evaluate_networks(
     ``figures`` are by default those of ``published_figures.yaml``, or have the same form. ``progress`` is called with
     finished and total networks.
     """
-    figures = published_figures() if figures is None else figures
+    known: Mapping[str, Any] = published_figures() if figures is None else figures
     simulator = SimulatorCostModel(profile, Precision.FP32)
     rows, stages, warps = (
-        [row for row in figures.get(name, ()) if row["device"] == profile.name]
+        [row for row in known.get(name, ()) if row["device"] == profile.name]
         for name in ("networks", "sample_stages", "active_warps")
     )
     latencies: list[NetworkLatency] = []

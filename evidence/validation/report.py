@@ -11,7 +11,7 @@ from typing import Any
 from evidence.concurrency.tables import concurrency_data
 from evidence.data.data_sets import default_places, read_data_sets
 from evidence.profiles.chips import chips
-from evidence.profiles.leave_one_out import FEWEST_ROWS, LeaveOneOut, LeftOut, leave_out_each
+from evidence.profiles.leave_one_out import LeaveOneOut, leave_out_each
 from evidence.validation.concurrency import ConcurrencyEvaluation, evaluate_concurrency
 from evidence.validation.engines import DEVICES, NETWORK, EngineAgreement, compare_prices
 from evidence.validation.networks import NetworkEvaluation, evaluate_networks, published_devices
@@ -157,11 +157,6 @@ def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -
         rows += split_by_family(found, progress("families of kernels"))
     stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
     return ValidationReport(tuple(by_hash), stages, notes=tuple(notes), transfer=transfer, splits=tuple(rows))
-
-
-def sampled_rows(found: LeaveOneOut) -> list[LeftOut]:
-    """Kinds of each left-out device in data sets with enough rows for a mean error."""
-    return [row for row in found.rows if len(row.zero_shot.measured_us) >= FEWEST_ROWS]
 
 
 def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:

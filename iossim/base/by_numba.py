@@ -17,8 +17,11 @@ from iossim.base.compile_time import compiling
 from iossim.base.errors import OptionError
 from iossim.base.user_folders import code_folder, warn_uncached
 
+#: A function as numba compiles it; only some of its releases declare their types.
+Dispatcher = Any
 
-def compiled_by_numba(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+
+def compiled_by_numba(function: Callable[..., object], options: Mapping[str, Any]) -> Dispatcher:
     """The function as numba compiles it; raises OptionError if numba is not installed."""
     with compiling():
         try:
@@ -40,7 +43,7 @@ def compiled_by_numba(function: Callable[..., Any], options: Mapping[str, Any]) 
             config.CACHE_DIR = before
 
 
-def compile_for(made: Any, arguments: Sequence[Any]) -> None:
+def compile_for(made: Dispatcher, arguments: Sequence[object]) -> None:
     """Compile numba's function for arguments of these types, or load the code that is kept for them."""
     with compiling():
         import numba

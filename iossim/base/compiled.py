@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from threading import RLock
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from iossim.base.compile_time import compiling
 from iossim.base.errors import OptionError
 from iossim.base.native import library
 from iossim.base.user_folders import code_folder
+
+if TYPE_CHECKING:
+    from iossim.base.by_numba import Dispatcher
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,8 +41,8 @@ _HINTS = frozenset({"inline", "error_model"})
 @overload
 def jit(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
-def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def jit(function: None = None, /, **options: object) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: library.Function | None = None, /, **options: object) -> object:
     """Compile a function at its first call, without the interpreter lock; ``options`` are those of ``numba.njit``."""
     return (lambda decorated: Compiled(decorated, options)) if function is None else Compiled(function, options)
 
@@ -47,16 +50,16 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 class Compiled:
     """A function that is compiled at its first call; numba, meeting it in another function, treats it as its own."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
+    def __init__(self, function: library.Function, options: dict[str, object]):
         self.py_func, self.options = function, options
         update_wrapper(self, function)
         self._call = self._first_call
         _of_module.setdefault(function.__module__, []).append(self)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> object:
         return self._call(*arguments)
 
-    def _first_call(self, *arguments: Any) -> Any:
+    def _first_call(self, *arguments: object) -> object:
         self._call = self._by_c() or self._otherwise(arguments)
         return self._call(*arguments)
 
@@ -66,13 +69,13 @@ class Compiled:
         has_types = "return" in function.__annotations__ and not function.__code__.co_freevars
         return has_types and self.options.keys() <= _HINTS
 
-    def _by_c(self) -> Callable[..., Any] | None:
+    def _by_c(self) -> library.Function | None:
         made = _library(self.py_func.__module__) if self.may_be_c and library.is_usable() else None
         call = None if made is None else made.function(self.py_func)
         if call is None:
             return None
 
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: object) -> object:
             try:
                 return call(*arguments)
             except (TypeError, ValueError, BufferError):
@@ -80,12 +83,12 @@ class Compiled:
 
         return run
 
-    def _otherwise(self, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    def _otherwise(self, arguments: tuple[object, ...]) -> library.Function:
         """Numba's function for such arguments; Python's own if numba is missing and the callees are compiled by C."""
         from iossim.base.by_numba import compile_for  # most processes have a library
 
         try:
-            found: Callable[..., Any] = self.by_numba
+            found: library.Function = self.by_numba
             compile_for(found, arguments)
         except OptionError:
             if _made.get(self.py_func.__module__) is None:
@@ -94,18 +97,18 @@ class Compiled:
         return found
 
     @cached_property
-    def by_numba(self) -> Any:
+    def by_numba(self) -> Dispatcher:
         """Numba's function."""
         from iossim.base.by_numba import compiled_by_numba
 
         return compiled_by_numba(self.py_func, self.options)
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> object:
         return self.by_numba._numba_type_
 
     @property
-    def targetoptions(self) -> Any:
+    def targetoptions(self) -> object:
         """The numba options that numba reads before inlining a function."""
         return self.by_numba.targetoptions
 
@@ -115,7 +118,7 @@ _made: dict[str, library.Library | None] = {}
 _lock = RLock()
 
 
-def callee(value: Any) -> tuple[Callable[..., Any], bool] | None:
+def callee(value: object) -> tuple[library.Function, bool] | None:
     """The Python function of a compiled one, and whether it is inlined; None for anything else."""
     return (value.py_func, value.options.get("inline") == "always") if isinstance(value, Compiled) else None
 
@@ -129,7 +132,7 @@ def _library(module: str) -> library.Library | None:
         return _made[module]
 
 
-def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Library | None:
+def _load_or_make(name: str, functions: list[library.Function]) -> library.Library | None:
     with suppress(OSError):
         return library.Library(library.SHIPPED / name)
     folder = code_folder("native") if library.compiler() else None

@@ -7,9 +7,10 @@ and imports it on first use.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Displayed:
     __slots__ = ()
     drawn_by: ClassVar[str] = "iossim.report.notebook"
 
-    def _drawing(self) -> Any:
+    def _drawing(self) -> ModuleType:
         import_module(self.drawn_by)
         return import_module(Displayed.drawn_by)
 
@@ -34,7 +35,9 @@ class Displayed:
         text: str = self._drawing().html(self)
         return text
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    ) -> dict[str, str]:
         """The value as HTML and as text; as SVG if a front end asks for nothing else (``include``)."""
         made: dict[str, Callable[[], str]] = {
             "text/html": self._repr_html_,
@@ -44,7 +47,7 @@ class Displayed:
         asked = set(include or ("text/html", "text/plain")) - set(exclude or ())
         return {kind: make() for kind, make in made.items() if kind in asked}
 
-    def plot(self, **options: Any) -> Picture:
+    def plot(self, **options: object) -> Picture:
         """The value as a picture: a network's graph, a schedule's timeline, a comparison's bars, a figure of a study.
         A schedule without a timeline in its prices is drawn as the graph, with stages as bands.
 

@@ -158,7 +158,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def check_types(owner: Any, types: Mapping[str, str], values: Mapping[str, object]) -> None:
+def check_types(owner: Callable[..., object], types: Mapping[str, str], values: Mapping[str, object]) -> None:
     """Raise OptionError for the first value of a type that its annotation excludes: of a union, the type of no member.
 
     Annotations are text, in the names of the module of ``owner``. A name that it lacks (one imported for type checking)
@@ -172,12 +172,12 @@ def check_types(owner: Any, types: Mapping[str, str], values: Mapping[str, objec
             raise OptionError(f"`{name}` of {owner.__name__} cannot be {short(value)}; give a value of type {known}")
 
 
-def _admits(kind: Any, value: object, of: Any = Any) -> bool:
+def _admits(kind: object, value: object, of: object = Any) -> bool:
     """False if a type, None if it is not known, or that of the elements of a sequence surely excludes a value."""
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if kind is Sequence:
-        return isinstance(value, kind) and not isinstance(value, str | bytes) and all(_admits(of, one) for one in value)
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(_admits(of, v) for v in value)
     if get_origin(kind) is Callable:
         return callable(value)
     if isinstance(kind, type) and getattr(kind, "_is_runtime_protocol", True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import yaml
 
@@ -33,7 +32,7 @@ class LocatedYamlError(Exception):
 class LocatedYaml:
     """The values of a document, and the line of each by its path: for a key's value the line of the key."""
 
-    values: Any
+    values: object
     lines: Mapping[Location, int]
 
     def nearest(self, location: Location) -> Location:
@@ -128,7 +127,7 @@ def _refuse_depth_and_aliases(kind: type[_Loader], text: str) -> None:
             raise LocatedYamlError(line, (), f"lists and mappings are nested more than {_MAX_DEPTH} deep; close one")
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: dict[Location, int]) -> Any:
+def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: dict[Location, int]) -> object:
     if isinstance(node, yaml.SequenceNode):
         items = []
         for index, item in enumerate(node.value):
@@ -136,7 +135,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
             items.append(_value(loader, item, (*location, index), lines))
         return items
     if isinstance(node, yaml.MappingNode):
-        mapping: dict[Any, Any] = {}
+        mapping: dict[str, object] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):

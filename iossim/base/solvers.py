@@ -7,12 +7,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
-def least_squares(*args: Any, **options: Any) -> Any:
+
+def least_squares(*args: object, **options: object) -> OptimizeResult:
     """:func:`scipy.optimize.least_squares`."""
     from scipy import optimize
 
@@ -20,7 +23,7 @@ def least_squares(*args: Any, **options: Any) -> Any:
         return optimize.least_squares(*args, **options)
 
 
-def lsq_linear(*args: Any, **options: Any) -> Any:
+def lsq_linear(*args: object, **options: object) -> OptimizeResult:
     """:func:`scipy.optimize.lsq_linear`."""
     from scipy import optimize
 
@@ -28,12 +31,12 @@ def lsq_linear(*args: Any, **options: Any) -> Any:
         return optimize.lsq_linear(*args, **options)
 
 
-def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
+def solve_integer_program(*args: object, **options: object) -> OptimizeResult:
     """:func:`scipy.optimize.milp`, without the messages of HiGHS on standard output."""
     from scipy.optimize import milp
 
     with silent():  # HiGHS in SciPy 1.17 always prints a line
-        return milp(*args, **kwargs)
+        return milp(*args, **options)
 
 
 @contextmanager

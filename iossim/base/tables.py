@@ -108,7 +108,7 @@ def keyed_table(
     return records_table(title, rows, columns)
 
 
-def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]], **more: Any) -> Table:
+def described_table(package: str, name: str, title: str, rows: Sequence[Mapping[str, Cell]], **more: object) -> Table:
     """A table with a column for each key of the rows, the longest first, as ``tables.yaml`` and ``more`` say."""
     from iossim.base.shipped_yaml import shipped
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -39,7 +39,7 @@ class Value(BaseModel, metaclass=_Class):
 V = TypeVar("V", bound=Value)
 
 
-def validated(of: type[V], data: Any, what: str, remedy: str, error: type[Exception]) -> V:
+def validated(of: type[V], data: object, what: str, remedy: str, error: type[Exception]) -> V:
     """The value of a class, by its fields or as JSON; raises an ``error``: ``what``, an invalid field, and a remedy."""
     try:
         return of.model_validate_json(data) if isinstance(data, str) else of.model_validate(data)

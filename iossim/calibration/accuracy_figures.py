@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from iossim.base.compiled import Floats
 from iossim.base.tables import Cell
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.ir.types import Precision
-from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.figure import Figure, LegendEntry, Panel, Spec
 from iossim.report.figures.vega import HALO, PALETTE, described, log_ticks
 
 Flags = NDArray[np.bool_]
@@ -78,7 +77,7 @@ class AccuracyGrid:
     def identity(self, name: str, said: str, across: Floats, up: Floats, coloured: Flags) -> None:
         """Points on logarithmic axes of one scale, the line of equality, and dashed lines 20% from it."""
         low, high = _span(np.concatenate([across, up]))
-        lines = [
+        lines: list[dict[str, Cell]] = [
             {"what": what, "line": factor, "x": place, "y": place * factor}
             for factor, what in ((1.0, "equal"), (1.2, "off"), (1 / 1.2, "off"))
             for place in (low, high)
@@ -100,7 +99,7 @@ class AccuracyGrid:
         limited = np.clip(100 * errors, -limit, limit)
         chosen = coloured if coloured.any() else np.ones_like(coloured)
         order = np.argsort(across[chosen], kind="stable")
-        trend = []
+        trend: list[dict[str, Cell]] = []
         if len(order) >= 3 * _TRENDS:
             for part in np.array_split(order, _TRENDS):
                 middle = float(np.exp(np.log(across[chosen][part]).mean()))
@@ -119,7 +118,7 @@ class AccuracyGrid:
         )
         self.panels.append(Panel("", spec, {"panel": panel}))
 
-    def _add(self, across: Floats, up: Floats, coloured: Flags, others: Sequence[dict[str, Any]]) -> int:
+    def _add(self, across: Floats, up: Floats, coloured: Flags, others: Sequence[Mapping[str, Cell]]) -> int:
         """Keep the records of a panel; returns its number."""
         panel = len(self.panels)
         usable = np.flatnonzero(np.isfinite(across) & np.isfinite(up) & (across > 0))
@@ -132,7 +131,7 @@ class AccuracyGrid:
         return panel
 
 
-def _log(key: str, title: str, low: float, high: float) -> dict[str, Any]:
+def _log(key: str, title: str, low: float, high: float) -> Spec:
     """Channel of a column on a logarithmic axis."""
     axis = {"format": "~s", "values": [tick for tick in log_ticks([low, high]) if low <= tick <= high]}
     scale = {"domain": [low, high], "nice": False, "type": "log"}

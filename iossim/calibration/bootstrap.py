@@ -31,8 +31,6 @@ def rounded(value: float, digits: int = DIGITS) -> float:
 
 
 RESAMPLES = 100
-#: Number of resampled fits that a profile keeps.
-KEPT_RESAMPLES = 24
 #: A parameter is unidentified if the prior determines more of it than the data, or it spreads over this part of bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
@@ -62,14 +60,6 @@ class Bootstrap:
         """Standard deviation of each parameter, in its own unit, with two digits."""
         values = self.values().items()
         return {name: rounded(float(np.std(each)), 2) if self.has_moved(name) else 0.0 for name, each in values}
-
-    def kept(self) -> dict[str, list[float]]:
-        """Resamples that a profile keeps, with three digits, of the parameters that moved."""
-        return {
-            name: [rounded(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
-            for name, several in self.values().items()
-            if self.has_moved(name)
-        }
 
     def has_moved(self, name: str) -> bool:
         """True where the resamples differ in a parameter by more than rounding."""

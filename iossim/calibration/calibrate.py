@@ -195,14 +195,11 @@ def _provenance(
         spread=resampled.spread(),
         unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],
         at_bounds=list(found.at_bounds),
-        resamples=resampled.kept(),
     )
 
 
 def _beside(before: Provenance, tensor_cores: Provenance) -> Provenance:
     """Provenance of a profile whose tensor cores were fitted after all else."""
-    count = min((len(values) for values in before.resamples.values()), default=0)
-    resamples = {name: values[:count] for name, values in tensor_cores.resamples.items()}
     return before.model_copy(
         update={
             "note": f"{before.note}; its tensor cores: {tensor_cores.note}",
@@ -211,7 +208,6 @@ def _beside(before: Provenance, tensor_cores: Provenance) -> Provenance:
             "spread": before.spread | tensor_cores.spread,
             "unidentified": [*before.unidentified, *tensor_cores.unidentified],
             "at_bounds": [*before.at_bounds, *tensor_cores.at_bounds],
-            "resamples": before.resamples | (resamples if count else {}),
         }
     )
 

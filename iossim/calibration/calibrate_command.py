@@ -73,7 +73,7 @@ def calibrate(
         "device": found.profile.name,
         "profile": str(path),
         "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
-        "provenance": found.profile.provenance.model_dump(mode="json", exclude={"resamples"}),
+        "provenance": found.profile.provenance.model_dump(mode="json"),
         "notes": list(found.kernels.notes),
     }
     present(document, _parts(found), as_json)

@@ -9,7 +9,6 @@ The uncertainty of the parameters is bootstrapped over stages: random weights (t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -138,14 +137,14 @@ def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, 
 
 def _told(
     own: Provenance, data_sets: Sequence[DataSet], bootstrap: Bootstrap, at_bounds: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The fields of the provenance that change."""
     rows = sum(one.rows for one in data_sets)
     devices = " and ".join(dict.fromkeys(one.device for one in data_sets))
     names = bootstrap.space.names
     tied = ", ".join(f"{name} with {leader}" for name, leader in bootstrap.space.ties.items())
     told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {counted(rows, 'stage')} on {devices}"
-    kept, spread = bootstrap.kept(), bootstrap.spread()
+    spread = bootstrap.spread()
     spread |= {name: spread[leader] for name, leader in bootstrap.space.ties.items() if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]
     return {
@@ -154,6 +153,5 @@ def _told(
         "spread": own.spread | spread,
         "unidentified": [*(name for name in own.unidentified if name not in names), *unidentified],
         "at_bounds": [*(name for name in own.at_bounds if name not in names), *at_bounds],
-        "resamples": {name: values for name, values in own.resamples.items() if name not in names} | kept,
         "borrowed": [one for one in own.borrowed if not set(one.parameters) & set(names)],
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -71,7 +70,7 @@ class MeasuredEvaluation:
             np.array([each.run.median_us for each in known], dtype=np.float64),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "device": self.device,
             "source": self.source,

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares
-from iossim.calibration.bootstrap import KEPT_RESAMPLES, rounded
+from iossim.calibration.bootstrap import rounded
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.prediction.published import SEQUENTIAL, published_figures
+from iossim.prediction.published import SEQUENTIAL, NetworkFigures, published_figures
 
 #: Network whose stages are published too, one by one.
 SAMPLE = "ios_sample"
@@ -38,7 +38,7 @@ SAMPLE = "ios_sample"
 ROWS_A_UNIT = 3
 
 
-def fitted_networks(device: str) -> list[dict[str, Any]]:
+def fitted_networks(device: str) -> list[NetworkFigures]:
     """The rows of a device whose :data:`SEQUENTIAL` figures ``iossim calibrate --published`` fits to."""
     return [row for row in published_figures()["networks"] if row["device"] == device and row.get("fitted", True)]
 
@@ -106,25 +106,22 @@ _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 
 @dataclass(frozen=True)
 class HostFit:
-    """``values`` are the fitted parameters with those tied to them, ``draws`` a sample of their posterior distribution,
-    entry ``k`` of every list together; ``spread`` are its standard deviations. ``figures`` is the number of figures
-    used, on ``device``.
+    """Fitted parameters as ``values``, with those tied to them, and their standard deviations as ``spread``; the number
+    of ``figures`` used, on ``device``.
     """
 
     device: str
     values: Mapping[str, float]
     spread: Mapping[str, float]
-    draws: Mapping[str, list[float]]
     figures: int
 
     def on(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with the fitted values, and their provenance."""
         start = self.with_gap(profile)
         own = start.provenance
-        launches = {name: values for name, values in self.draws.items() if name != GAP}
         # The fit replaces an earlier one in the profile.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
-        names = " and ".join(self.draws)
+        names = " and ".join(self.spread)
         told = f"{names} from {self.figures} figures of networks run unit after unit and from costs of launches"
         note = f"{own.note.partition(_NOTE)[0]}{_NOTE}{told}; no figure of a concurrent schedule took part in any fit"
         return with_values(
@@ -133,25 +130,14 @@ class HostFit:
             note=note,
             data_sets=[*sets, DataSet(name=DATA_SET, device=self.device, rows=self.figures)],
             spread={**own.spread, **self.spread},
-            resamples={**own.resamples, **launches},
             unidentified=[name for name in own.unidentified if name not in self.values],
             at_bounds=[name for name in own.at_bounds if name not in self.values],
         )
 
     def with_gap(self, profile: DeviceProfile) -> DeviceProfile:
         """The profile with this gap, and a dispatch cost that leaves the predictions of operators' rows unchanged."""
-        known = profile.parameter_values
-        resamples = dict(profile.provenance.resamples)
-        gaps = self.draws[GAP]
-        before = resamples.get(GAP, [known[GAP]] * len(gaps))
-        for name in _BESIDE_GAP:
-            several = resamples.get(name)
-            if several:
-                shifted = zip(several, before, gaps, strict=True)
-                resamples[name] = [rounded(max(0.0, value + old - new), 3) for value, old, new in shifted]
         spread = {**profile.provenance.spread, GAP: self.spread[GAP]}
-        moved = with_gap(profile, self.values[GAP])
-        return with_values(moved, {}, spread=spread, resamples={**resamples, GAP: gaps})
+        return with_values(with_gap(profile, self.values[GAP]), {}, spread=spread)
 
 
 def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
@@ -162,11 +148,11 @@ def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
     return with_values(profile, {GAP: gap_us, **beside})
 
 
-def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFit | None:
+def fit_host(profile: DeviceProfile, without: str = "") -> HostFit | None:
     """Fit to the published networks of the profile's device except ``without``; None where there are none.
 
     Least squares of relative errors over :data:`NOISE` and of the distance from the prior over its deviation; the
-    posterior is approximated as normal there, and kept within the bounds.
+    posterior is approximated as normal there.
     """
     whole, single = _figures(profile.name, without)
     figures = [*whole, *single]
@@ -174,7 +160,6 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
         return None
     samples = SequenceSamples.of("published networks", profile, figures, float(len(figures)))
     space = profile.device_kind.fits().launches
-    low, high = space.bounds()
     costs = profile.device_kind.engine_costs(profile.compute_capability)
     defaults = profile.device_kind.default_parameters(profile.compute_capability).model_dump()
     prior = space.to_vector(defaults | costs.values.model_dump())
@@ -188,15 +173,12 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
         predicted_us, _ = samples.predict(tried(vector))
         return np.append((predicted_us / samples.latency_us - 1.0) / NOISE, (vector - prior) / deviation)
 
-    found = least_squares(residuals, prior, bounds=(low, high), diff_step=_STEP)
+    found = least_squares(residuals, prior, bounds=space.bounds(), diff_step=_STEP)
     covariance = np.linalg.inv(found.jac.T @ found.jac)
-    generator = np.random.default_rng(seed)
-    draws = np.clip(generator.multivariate_normal(found.x, covariance, KEPT_RESAMPLES), low, high)
     spread = np.sqrt(np.diag(covariance)).tolist()
     return HostFit(
         profile.name,
         {name: rounded(value) for name, value in space.values(found.x).items()},
         {name: rounded(value, 2) for name, value in zip(space.names, spread, strict=True)},
-        {name: [rounded(value, 3) for value in draws[:, at].tolist()] for at, name in enumerate(space.names)},
         len(samples.latency_us),
     )

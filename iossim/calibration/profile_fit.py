@@ -55,11 +55,11 @@ def fit_profiles(
     leaving_out, seed = {model: networks(model) for model in models}, protocol.seed
     kernels = calibrate(data, protocol, further=networks(), leaving_out=leaving_out, progress=progress)
     stages = [measured for one in data for measured in one.sets if measured.stages]
-    host = fit_host(kernels.profile, seed=seed) if models else None
+    host = fit_host(kernels.profile) if models else None
     profile, sisters = kernels.profile, kernels.profiles[1:]
     if host is not None:
         profile, sisters = host.on(profile), tuple(host.with_gap(one) for one in sisters)
-        profile = with_left_out(profile, {model: kernels.left_out[model] for model in models}, seed)
+        profile = with_left_out(profile, {model: kernels.left_out[model] for model in models})
     found = fit_concurrency(profile, stages, seed, _told_by_stages(profile, data))
     is_fitted = found is not profile
     lent = lent_by(profile) if host is not None else transfer_table().concurrency
@@ -77,7 +77,7 @@ def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> Param
     return profile.device_kind.fits().concurrency.without(("graph_gap_factor",) if told else ())
 
 
-def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
+def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]]) -> DeviceProfile:
     """The profile with the predictions of a fit without each published network: ``kernels`` are the parameters of the
     kernels' fit without it, by network.
     """
@@ -85,7 +85,7 @@ def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, flo
     left_out: dict[str, dict[str, float]] = {}
     for model, values in kernels.items():
         start = with_values(profile, values)
-        host = fit_host(start, without=model, seed=seed)
+        host = fit_host(start, without=model)
         own = (start if host is None else host.on(start)).parameter_values
         left_out[model] = {name: own[name] for name in dict.fromkeys(names)}
     return with_values(profile, {}, left_out=left_out)

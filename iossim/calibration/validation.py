@@ -262,7 +262,7 @@ class StageEvaluation:
         predicted = self.predicted_serial_us[known] / self.predicted_us[known]
         return Accuracy.of(predicted, self.serial_us[known] / self.latency_us[known])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         concurrent = self.concurrent
         return {
             "device": self.device,
@@ -310,7 +310,7 @@ class Validation:
     #: Remarks on data that was left out, each with its reason.
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """JSON values; errors are fractions, times us."""
         return {
             "operators": [each.to_json() for each in self.operators],

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import RLock, Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
 from iossim.base.compile_time import on_long_compiling
 
@@ -82,15 +82,14 @@ class _Work:
 class _FirstWrite:
     """Standard output that announces the first write before it happens."""
 
-    def __init__(self, stream: Any, tell: Callable[[], None]) -> None:
+    def __init__(self, stream: TextIO, tell: Callable[[], None]) -> None:
         self._stream, self._tell = stream, tell
 
     def write(self, text: str) -> int:
         self._tell()
-        written: int = self._stream.write(text)
-        return written
+        return self._stream.write(text)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
 

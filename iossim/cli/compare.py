@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
@@ -45,25 +45,27 @@ def compare(
     search = streams.of(pricing.search, asked or scheduler_names())
     network = reading.network(model)
     devices, joins = options.several_devices(device), reading.units is None
-    given: dict[str, Any] = {"schedulers": asked, "options": search, "choose_joins": joins, **vars(transforms)}
+    run = partial(
+        requests.compare, network, None, schedulers=asked, options=search, choose_joins=joins, **vars(transforms)
+    )
     if len(devices) > 1 or as_csv:
         from iossim.cli.compare_devices import compare_devices
 
-        compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, max_latency_ms, **given)
+        compare_devices(network, [*devices] or [None], pricing, outputs, as_csv, as_json, max_latency_ms, run)
         return
     if max_latency_ms is not None:
         raise OptionError("--max-latency-ms compares several devices; give them as --device A,B, or use iossim check")
     prices = pricing.prices(network, devices[0] if devices else None)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        comparison = requests.compare(network, None, cost_model=prices, progress=progress, **given)
+        comparison = run(cost_model=prices, progress=progress)
         best, its_network = comparison.best, comparison.best_of_stages.network
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
 
     @cache
-    def document() -> dict[str, Any]:
+    def document() -> dict[str, object]:
         from iossim.base.memory import peak_memory_bytes
 
         return {**comparison.to_json(), "peak_memory_bytes": peak_memory_bytes()}

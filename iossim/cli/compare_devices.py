@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -29,11 +29,10 @@ def compare_devices(
     outputs: TimelineOutputs,
     as_csv: bool,
     as_json: bool,
-    limit_ms: float | None = None,
-    **options: Any,
+    limit_ms: float | None,
+    compare: Callable[..., Comparison],
 ) -> None:
-    """Compare schedulers on each device, against a limit in ms; ``options`` are those of :func:`iossim.api.compare`."""
-    from iossim import api
+    """Compare schedulers on each device, against a limit in ms; ``compare`` takes a cost model and the progress."""
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.tasks.checks import check_limits
     from iossim.tasks.device_comparison import DeviceComparison
@@ -47,7 +46,7 @@ def compare_devices(
     found: list[Comparison] = []
     with progress_bars(quiet=as_json or as_csv) as progress, interruptible(), suppress(KeyboardInterrupt):
         for each, name in zip(prices, names, strict=True):
-            compared_here = api.compare(network, None, cost_model=each, progress=progress, **options)
+            compared_here = compare(cost_model=each, progress=progress)
             found.append(replace(compared_here, device=name))
             if not found[-1].complete:
                 break

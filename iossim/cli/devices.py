@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from iossim.base.tables import Cell
 from iossim.cli.options import OptionGroup, command, with_flags
 from iossim.cli.outputs import Part, present, table
 
@@ -51,7 +52,7 @@ def list_devices(as_json: bool = False) -> None:
     present(rows, table("Devices", shown, titles=titles, wraps=("also", "from"), digits={"dram_gbps": 1}), as_json)
 
 
-def _facts(known: Device) -> dict[str, Any]:
+def _facts(known: Device) -> dict[str, Cell]:
     from iossim.hardware.edge import EdgeDevice
     from iossim.hardware.profile import DeviceProfile
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 #: Parts of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
+#: Values by name, of JSON.
+Facts = dict[str, Any]
 _CAUSE = itemgetter("kind", "reason")
 
 
@@ -37,13 +39,13 @@ def doctor(reading: ModelOptions, model: str | None = None, as_json: bool = Fals
         raise OptionError("options of reading a model need a MODEL; name one, or leave them out")
 
     parts = (machine, gpus, extras, libraries, backends, devices, plugins, folders)
-    found = {"iossim": __version__, **{part.__name__: part() for part in parts}}
+    found: Facts = {"iossim": __version__, **{part.__name__: part() for part in parts}}
     if model is not None:
         found["model"] = fallbacks(reading.network(model))
     present(found, _lines(found), as_json)
 
 
-def machine() -> dict[str, Any]:
+def machine() -> Facts:
     """Python, operating system, cores that this process may use, and memory (None where the system does not say)."""
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -55,7 +57,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def gpus() -> list[dict[str, Any]]:
+def gpus() -> list[Facts]:
     """Each GPU as reported by ``nvidia-smi``; none where that is missing."""
     from dataclasses import asdict
 
@@ -69,13 +71,13 @@ def libraries() -> dict[str, str | None]:
     return {name: _version(name) for name in sorted({name for names in _required().values() for name in names})}
 
 
-def extras() -> dict[str, dict[str, Any]]:
+def extras() -> dict[str, Facts]:
     """Extras by name: True where completely installed, and what is missing; empty where iossim is not installed."""
     absent = {extra: [name for name in names if _version(name) is None] for extra, names in _required().items()}
     return {extra: {"installed": not lacks, "missing": lacks} for extra, lacks in absent.items() if extra}
 
 
-def backends() -> list[dict[str, Any]]:
+def backends() -> list[Facts]:
     """Each backend: whether it can run here, with what (precisions, layouts, fused calls), or the reason and remedy."""
     from iossim.execution.backends import backend_names, missing_for, offers_of
 
@@ -86,7 +88,7 @@ def backends() -> list[dict[str, Any]]:
     ]
 
 
-def fallbacks(network: Network) -> dict[str, Any]:
+def fallbacks(network: Network) -> Facts:
     """Name and number of ops of a network; for each GPU backend, the ops that it computes on the host."""
     from dataclasses import asdict
 
@@ -96,7 +98,7 @@ def fallbacks(network: Network) -> dict[str, Any]:
     return {"name": network.name, "ops": len(network.graph.nodes), "on_the_host": found}
 
 
-def devices() -> dict[str, Any]:
+def devices() -> Facts:
     """Number of devices with a profile, and whether this machine's own CPU is one of them."""
     from iossim.hardware.names import device_names
 
@@ -104,9 +106,9 @@ def devices() -> dict[str, Any]:
     return {"profiles": len(names), "cpu_profile": "cpu" in names}
 
 
-def plugins() -> list[dict[str, Any]]:
+def plugins() -> list[Facts]:
     """Extensions by other packages: group, name and package, and the problem, None without one."""
-    from iossim.base.registry import Group, guest_modules, guest_part
+    from iossim.base.registry import guest_modules, guest_part
     from iossim.cli.main import commands_of
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backends import BACKENDS
@@ -118,17 +120,16 @@ def plugins() -> list[dict[str, Any]]:
     from iossim.search.scheduler import SCHEDULERS
     from iossim.transforms.rewriting.rule_sets import RULE_SETS
 
-    devices: tuple[Group[Any], ...] = (DEVICES, DEVICE_KINDS)
-    groups: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, *devices, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
-    groups += (*(guest_part("kind", name, "GROUP") for name in guest_modules("kind")), commands_of("iossim.cli"))
+    states = [*OPS.states(), *SCHEDULERS.states(), *COST_MODELS.states(), *DEVICES.states(), *DEVICE_KINDS.states()]
+    states += [*PASSES.states(), *RULE_SETS.states(), *BACKENDS.states(), *OUTPUTS.states()]
+    states += [one for name in guest_modules("kind") for one in guest_part("kind", name, "GROUP").states()]
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
-        for group in groups
-        for each, problem in group.states()
+        for each, problem in [*states, *commands_of("iossim.cli").states()]
     ]
 
 
-def folders() -> dict[str, dict[str, Any]]:
+def folders() -> dict[str, Facts]:
     """Paths of the user's data and caches, and whether each exists."""
     from iossim.base.user_folders import user_cache, user_data
     from iossim.cost.measured.store import default_store
@@ -165,7 +166,7 @@ def _memory_gib() -> float | None:
         return None
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
+def _lines(found: Facts) -> Iterator[str]:
     own, seen = found["machine"], found["devices"]
     memory = "" if own["memory_gib"] is None else f", {own['memory_gib']} GiB of memory"
     yield f"iossim {found['iossim']}, {own['python']}, {own['system']}"

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from iossim._version import __version__
 from iossim.base.errors import IossimError, warn_once
@@ -100,9 +101,10 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str =
 
 
 @cache
-def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> Any:
+def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> TyperGroup:
     """Command that runs arguments: the application, strict about what typer permits."""
     command = typer.main.get_command(build_app(commands, purpose, only))
+    assert isinstance(command, TyperGroup), "an application with a callback is a group"
     _finish(command)
     return command
 
@@ -133,7 +135,7 @@ def main(
     return code
 
 
-def _command_for(arguments: Sequence[str], commands: str, purpose: str) -> Any:
+def _command_for(arguments: Sequence[str], commands: str, purpose: str) -> TyperGroup:
     """Command that runs these arguments: that of the module that they name first if it exists, else all."""
     first = arguments[0] if arguments else ""
     group, module = commands_of(commands), first.replace("-", "_")
@@ -171,7 +173,7 @@ def _finish(command: Any) -> None:
         _finish(each)
     make_parser = command.make_parser
 
-    def format_options(context: Any, formatter: Any) -> None:
+    def format_options(context: typer.Context, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in command.get_params(context):
             if (row := parameter.get_help_record(context)) is not None:
@@ -184,7 +186,7 @@ def _finish(command: Any) -> None:
                 with formatter.section(title):
                     formatter.write_dl(rows)
 
-    def format_epilog(context: Any, formatter: Any) -> None:
+    def format_epilog(context: object, formatter: Any) -> None:
         if command.epilog:
             formatter.write_paragraph()
             for line in command.epilog.splitlines():
@@ -192,11 +194,11 @@ def _finish(command: Any) -> None:
 
     command.format_options, command.format_epilog = format_options, format_epilog
 
-    def make_strict_parser(context: Any) -> Any:
+    def make_strict_parser(context: typer.Context) -> object:
         parser = make_parser(context)
         parse = parser.parse_args
 
-        def parse_args(args: list[str]) -> tuple[Any, Any, list[Any]]:
+        def parse_args(args: list[str]) -> tuple[Any, Any, list[object]]:
             values, rest, order = parse(_with_value(args, "--rewrite", DEFAULT_REWRITE))
             for option, times in Counter(order).items():
                 if times > 1 and option.param_type_name == "option" and not option.multiple:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.tables import Cell
 from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
 
@@ -189,7 +190,7 @@ def _context_row(stored: StoredContext) -> dict[str, Any]:
     }
 
 
-def _record_row(record: MeasurementRecord) -> dict[str, Any]:
+def _record_row(record: MeasurementRecord) -> dict[str, Cell]:
     return {
         "kind": str(record.kind),
         "measured": record.words,

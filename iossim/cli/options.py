@@ -13,13 +13,14 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from iossim.base.errors import OptionError, did_you_mean, once
 
@@ -64,13 +65,17 @@ def names_of(module: str, function: str) -> Callable[[str], list[str]]:
     return known
 
 
-def _room(owner: Any) -> str:
+#: A command, the class of a group, or the module of commands.
+Owner = Callable[..., object] | ModuleType
+
+
+def _room(owner: Owner) -> str:
     """The room of a command, of a group, or of a module: the name of its package."""
     return ".".join(getattr(owner, "__module__", owner.__name__).split(".")[:2])
 
 
 @functools.cache
-def _texts(room: str) -> dict[str, dict[str, Any]]:
+def _texts(room: str) -> dict[str, Any]:
     file = Path(__file__).parents[2].joinpath(*room.split("."), "options.toml")
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
@@ -85,7 +90,7 @@ def _flag(name: str) -> str:
     return FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
-def listed(name: str, owner: str = "", room: str = "iossim.cli") -> Any:
+def listed(name: str, owner: str = "", room: str = "iossim.cli") -> ParameterInfo:
     """The option or argument ``name`` as typer takes it: of the table ``owner`` of a room's ``options.toml``, or the
     one that all commands of the room, or of iossim, share.
     """
@@ -94,8 +99,9 @@ def listed(name: str, owner: str = "", room: str = "iossim.cli") -> Any:
     entry = shared[entry] if isinstance(entry, str) else entry
     known = names_of(*entry["names"].split()) if "names" in entry else None
     if "argument" in entry:
-        return typer.Argument(metavar=entry["argument"], help=entry["help"], autocompletion=known)
-    return typer.Option(
+        argument: ParameterInfo = typer.Argument(metavar=entry["argument"], help=entry["help"], autocompletion=known)
+        return argument
+    option: ParameterInfo = typer.Option(
         *entry.get("flags", _flag(name)).split(),
         metavar=entry.get("value", entry.get("number")),
         parser=whole_number if "number" in entry else None,
@@ -104,6 +110,7 @@ def listed(name: str, owner: str = "", room: str = "iossim.cli") -> Any:
         rich_help_panel=entry.get("panel"),
         autocompletion=known,
     )
+    return option
 
 
 #: Value of --rewrite without one.
@@ -141,6 +148,7 @@ def with_flags(message: str) -> str:
     return _NAME.sub(lambda name: _flag(name[1]), message)
 
 
+@dataclass(frozen=True)
 class OptionGroup:
     """The base of groups: frozen dataclasses whose fields are options, by their names, listed under a ``PANEL``."""
 
@@ -153,10 +161,10 @@ class OptionGroup:
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """A command for typer to read, whose parameters are options as :func:`listed`, in place of groups all of theirs."""
-    groups: dict[str, Any] = {}
+    groups: dict[str, type[OptionGroup]] = {}
     written: dict[str, inspect.Parameter] = {}
 
-    def write(name: str, kind: Any, default: Any, owner: Any, panel: str | None = None) -> None:
+    def write(name: str, kind: Any, default: object, owner: Owner, panel: str | None = None) -> None:
         info = listed(name, owner.__name__, _room(owner))
         info.rich_help_panel = info.rich_help_panel or panel
         kind = Annotated[kind, info]
@@ -168,14 +176,15 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         if isinstance(kind, type) and issubclass(kind, OptionGroup):
             groups[parameter.name] = kind
             own = get_type_hints(kind)
-            for field in fields(kind):  # type: ignore[arg-type]
-                of: Any = next(base for base in kind.__mro__ if field.name in inspect.get_annotations(base))
+            bases = [base for base in kind.__mro__ if issubclass(base, OptionGroup)]
+            for field in fields(kind):
+                of = next(base for base in bases if field.name in inspect.get_annotations(base))
                 write(field.name, own[field.name], field.default, of, of.PANEL)
         else:
             write(parameter.name, kind, parameter.default, function)
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
+    def run(**given: object) -> None:
         for group in reversed(groups.values()):  # devices before models, whose names take longer to load
             group.check_names(given)
         _check_effects({name for name, value in given.items() if value and value != written[name].default}, given)

@@ -121,7 +121,7 @@ def tell_written(paths: Iterable[Path]) -> None:
 
 
 def present(
-    document: Any,
+    document: object,
     parts: Iterable[Part],
     as_json: bool,
     *,
@@ -151,7 +151,7 @@ def present(
         raise typer.Exit(code if complete else ExitCode.INCOMPLETE)
 
 
-def _print(document: Any, parts: Iterable[Part], as_json: bool) -> None:
+def _print(document: object, parts: Iterable[Part], as_json: bool) -> None:
     if as_json:
         made = document() if callable(document) else document
         typer.echo(made if isinstance(made, str) else json_text(made))
@@ -200,11 +200,11 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], **columns: Any) -> Iter
     yield keyed_table(title, rows, **columns)
 
 
-def json_text(document: Any) -> str:
+def json_text(document: object) -> str:
     """JSON as commands print it."""
     return json.dumps(document, indent=1)
 
 
-def json_file(document: Any) -> Writer:
+def json_file(document: object) -> Writer:
     """Writer of a file with the JSON that :func:`present` prints."""
     return text_file(json_text(document) + "\n")

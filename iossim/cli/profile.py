@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.display import counted
+from iossim.base.tables import number_of
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present, table, wrapped
@@ -82,7 +83,7 @@ def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[
     rows = [
         {
             **{key: row[key] for key in ("part", "stages", "measured", "kept", "median_us")},
-            "spread_percent": None if row["median_spread"] is None else 100 * row["median_spread"],
+            "spread_percent": None if row["median_spread"] is None else 100 * number_of(row["median_spread"]),
             "rejected": row["rejected_rounds"],
             "noisy": row["noisy"],
         }

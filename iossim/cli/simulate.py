@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli.options import command
@@ -59,11 +59,11 @@ def simulate(
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
 
-    document: dict[str, Any] = priced.model_dump(mode="json")
+    document = priced.model_dump(mode="json")
     if execution is not None:
         means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
-        document["event_driven"] = {name: getattr(execution, name) for name in means}
-        document["event_driven"]["kernels"] = len(execution.spans)
+        ran = {name: getattr(execution, name) for name in means}
+        document["event_driven"] = {**ran, "kernels": len(execution.spans)}
     shown = shown_names(network)((priced, explained))
     present(document, _parts(*shown, said), as_json, out=outputs.out, files=files)
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
-from iossim.base.compiled import Floats, Integers
+from iossim.base.compiled import Floats
 from iossim.ir.network import Block, Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batches_of
@@ -54,42 +54,18 @@ class StageBounds:
     - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, which unit ``u`` alone occupies for
       ``work_us[u, r]``;
     - for a stage of a single group ``price >= sum(single_us[u] for u in U)``, with ``single_us >= serial_us``;
-    - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``;
-    - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us``
-      for every late resource ``r``; ``idle_us`` is the time for which it must be idle at first (:class:`LateWork`).
+    - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``.
 
     ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are
-    finite and not negative. Without ``issue_us`` issuing costs nothing, without ``late`` no work is late. Stages are
-    of units that run as fastest alone (:class:`~iossim.cost.facts.VariantBounds` are of others). Merged
-    stages are not covered: a search that may merge prices the few merged stages first.
+    finite and not negative. Without ``issue_us`` issuing costs nothing. Stages are of units that run as fastest alone
+    (:class:`~iossim.cost.facts.VariantBounds` are of others). Merged stages are not covered: a search that may merge
+    prices the few merged stages first.
     """
 
     serial_us: Floats
     single_us: Floats
     work_us: Floats
     issue_us: Floats | None = None
-    late: LateWork | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class LateWork:
-    """Work on resources that is impossible at the very start of a stage.
-
-    ``lead_us[u]``: for this time after the host begins to issue a group whose lowest unit is ``u``, the group needs
-    none of these resources. At any time each group needs at most the largest ``share[u, r]`` of its units. So a
-    resource is idle for
-
-        first_us + (1 - share of the first group) * (second_us - first_us),
-
-    with ``first_us`` the minimum over all groups of the issue time before a group plus its lead, and ``second_us`` the
-    same over all but the first in issue order. ``lead_us`` has shape ``[n]``, ``share`` (at most 1) and ``work_us``
-    shape ``[n, resources]``, ``most_groups`` (int64) shape ``[resources]``.
-    """
-
-    lead_us: Floats
-    share: Floats
-    work_us: Floats
-    most_groups: Integers
 
 
 @runtime_checkable

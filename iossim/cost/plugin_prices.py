@@ -41,7 +41,7 @@ def adapted(
 
 
 @cache
-def _guard(plugin: Plugin, kind: Any) -> None:
+def _guard(plugin: Plugin, kind: type) -> None:
     """Make what a plugin's class raises when asked for prices a PluginError that names the stage.
 
     Methods are replaced in the class: its objects keep their capabilities, and are copied and pickled as before.

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from iossim.backends.onnxruntime_cpu.baselines import session_program
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
@@ -27,6 +27,9 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.onnx.export import write_onnx
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
 
 #: Names of the ways that are timed.
 DEFAULT = "model, default"
@@ -86,7 +89,7 @@ def check_deployment(
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
         original = Path(folder) / "given.onnx"
         write_onnx(graph, original)
-        ways: dict[str, tuple[Path, Any]] = {
+        ways: dict[str, tuple[Path, SessionOptions]] = {
             DEFAULT: (original, session_options(threads=len(cores))),
             PARALLEL: (original, session_options(max(2, width))),
             THREADS: (deployed.model, session_options(threads=len(cores))),
@@ -116,7 +119,7 @@ def check_deployment(
     )
 
 
-def _error_at(graph: Graph, session: Any, deployed: Deployment, seed: int) -> float:
+def _error_at(graph: Graph, session: InferenceSession, deployed: Deployment, seed: int) -> float:
     """Largest error of the deployed model's session against the given model, at other sizes."""
     inputs = made_arrays(graph.inputs, graph.types, seed)
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
@@ -126,7 +129,7 @@ def _error_at(graph: Graph, session: Any, deployed: Deployment, seed: int) -> fl
     return largest_difference(_outputs(session, inputs), expected).relative
 
 
-def _outputs(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def _outputs(session: InferenceSession, inputs: Mapping[str, Array]) -> dict[str, Array]:
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 

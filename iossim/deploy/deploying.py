@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -55,7 +54,7 @@ from iossim.schedule.streams import as_streams
 class Made:
     """One deployment: its JSON, its printed parts, and the exit code that it alone would give."""
 
-    document: dict[str, Any]
+    document: dict[str, object]
     parts: Sequence[Part]
     code: ExitCode
 
@@ -111,7 +110,7 @@ class Deploying:
                 title = f"{saved.network} on {profile.name} and {provider.name}"
                 found = self._checked(read, network, latencies, predicted, title)
             write_atomically(folder / PAGE_FILE, told.page(saved, read, network, found, latencies))
-            document: dict[str, Any] = {
+            document: dict[str, object] = {
                 "model": saved.network,
                 "device": profile.name,
                 "runtime": "onnxruntime",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from iossim.base.display import counted
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
@@ -67,7 +66,7 @@ def predicted_sentence(predicted_us: Mapping[str, float]) -> str:
     return f"{said}." if streams_us is None else f"{said}, {streams_us / 1e3:.3f} ms with streams."
 
 
-def check_json(check: DeploymentCheck) -> dict[str, Any]:
+def check_json(check: DeploymentCheck) -> dict[str, object]:
     return {
         "rows": [row.to_json() for row in check.rows],
         "output_errors": dict(check.errors),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -33,6 +33,9 @@ from iossim.models.onnx.open_shapes import Dimension, OpenShapes
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.unit_kinds import unit_kind
 from iossim.schedule.schedule import StreamSchedule
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
 
 #: Axis of channels in a tensor of images.
 _CHANNELS = 1
@@ -187,7 +190,7 @@ def _give_names(model: Path) -> None:
         model.write_bytes(proto.SerializeToString())
 
 
-def session_options(streams: int = 1, threads: int = 1, partition: Path | None = None) -> Any:
+def session_options(streams: int = 1, threads: int = 1, partition: Path | None = None) -> SessionOptions:
     """Options of a session that runs its nodes on ``streams`` threads, each of them on ``threads``.
 
     0 threads mean one per core, ONNX Runtime's default. ``partition`` assigns nodes to streams.
@@ -208,7 +211,9 @@ def session_options(streams: int = 1, threads: int = 1, partition: Path | None =
     return options
 
 
-def open_session(model: Path, options: Any, provider: Provider, *, optimised: bool = False) -> Any:
+def open_session(
+    model: Path, options: SessionOptions, provider: Provider, *, optimised: bool = False
+) -> InferenceSession:
     """A session; an ``optimised`` model is not optimised again. Raises BackendError in one line."""
     import onnxruntime
 

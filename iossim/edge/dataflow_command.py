@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -190,6 +190,6 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     return files
 
 
-def _compact(document: Any) -> Writer:
+def _compact(document: object) -> Writer:
     """JSON without whitespace: plans of thousands of units have tens of MB."""
     return text_file(json.dumps(document, separators=(",", ":")) + "\n")

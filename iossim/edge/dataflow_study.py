@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -76,7 +76,7 @@ def _rows(
     return rows, {str(Variant.FULL): found.optimise_s}
 
 
-def _figures(network: Network, plans: Sequence[EdgePlan], times_us: Sequence[float]) -> dict[str, Any]:
+def _figures(network: Network, plans: Sequence[EdgePlan], times_us: Sequence[float]) -> dict[str, object]:
     """Peak uses of memories on any one device, and times of operators summed by kind, the longest first."""
     seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
     by_kind: defaultdict[str, float] = defaultdict(float)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean, public
 from iossim.edge.collectives import SYNCHRONISATIONS
@@ -77,7 +76,7 @@ class Distributed:
     def speedup(self) -> float:
         return self.one_us / self.latency_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         network = self.distribution.network
         return {
             "model": network.source.model or network.name,

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
 from rich.table import Table
 
@@ -127,7 +126,7 @@ class DataflowExplanation:
     def by_importance(self) -> list[ExplainedOperator]:
         return sorted(self.operators, key=lambda one: -one.time_us)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         plan = self.found.plans[Variant.FULL]
         return {
             "model": plan.network.source.model or plan.network.name,

@@ -4,19 +4,18 @@ contents of each memory (Xenos, figure 9).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from iossim.base.tables import Cell
 from iossim.edge.plan import EdgePlan, Variant
 from iossim.edge.planned import Dataflow, memory_rows
 from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.hardware.edge import EdgeDevice
-from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.figure import Figure, LegendEntry, Panel, Spec
 from iossim.report.figures.timeline import LINE_PIXELS, fitting_label, from_to_ms, staggered, text_pixels
 from iossim.report.figures.vega import PALETTE, colour_scale, described
-from iossim.report.traces import complete, counter, trace_text
+from iossim.report.traces import Event, complete, counter, trace_text
 
 #: Beyond this number of units, every nth is shown.
 MOST_UNITS = 16
@@ -161,7 +160,7 @@ def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
     yield from filter(None, [last])
 
 
-def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
+def _lanes(lanes: Sequence[str], total_ms: float) -> Spec:
     return described(
         __package__,
         "lanes",
@@ -219,7 +218,7 @@ def dataflow_trace(found: Dataflow, title: str) -> str:
     plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
     tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     for index, (step, (start_us, end_us)) in enumerate(zip(plan.steps, timed.steps, strict=True)):
         if plan.places[index][1].first_unit == 0:  # others run beside them, and are covered by their units
             arguments = {"kind": step.operator.kind, "slices": len(step.slices)}

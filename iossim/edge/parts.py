@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -217,7 +216,7 @@ class Parts:
     def total_us(self) -> float:
         return self.timed.total_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "parts_us": self.total_us,
             "stages": len(self.plan.stages),

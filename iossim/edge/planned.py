@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import StartProgress, public, silent
 from iossim.edge.capacity import check, uses
@@ -92,7 +91,7 @@ class Dataflow:
         """Contents of each memory over time."""
         return memory_rows(self.plans[variant], self.times[variant])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         network = self.plans[Variant.FULL].network
         return {
             "model": network.source.model or network.name,
@@ -180,7 +179,7 @@ def _row(full: EdgePlan, timed: Timed, index: int, *times_us: float) -> Operator
 VERSION = 2
 
 
-def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
+def plan_to_json(plan: EdgePlan) -> dict[str, object]:
     """All of a plan; commands of a step are in ``units``, between barriers."""
     return {
         "version": VERSION,
@@ -215,13 +214,13 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
     }
 
 
-def _fields(value: object, *names: str) -> dict[str, Any]:
+def _fields(value: object, *names: str) -> dict[str, object]:
     return {name: getattr(value, name) for name in names}
 
 
-def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
+def distribution_to_json(found: Distribution) -> list[dict[str, object]]:
     """Steps of all devices: the messages before each operator, and the box that each device computes."""
-    steps: list[dict[str, Any]] = [
+    steps: list[dict[str, object]] = [
         {
             "operator": step.operator.name,
             "mode": str(step.mode),
@@ -233,7 +232,7 @@ def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
     return [*steps, {"operator": None, "exchanges": [_exchange(each) for each in found.gathers]}]
 
 
-def _exchange(exchange: Exchange) -> dict[str, Any]:
+def _exchange(exchange: Exchange) -> dict[str, object]:
     messages = [
         {**_fields(each, "round", "source", "target"), "boxes": [_box(box) for box in each.boxes]}
         for each in exchange.collective.messages
@@ -241,11 +240,11 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
     return {"value": exchange.value, "messages": messages}
 
 
-def _box(box: Box) -> dict[str, Any]:
+def _box(box: Box) -> dict[str, object]:
     return {"from": box.starts, "shape": box.shape}
 
 
-def _slice(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> dict[str, Any]:
+def _slice(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> dict[str, object]:
     units = ((unit, unit_work(plan, step, part, unit)) for unit in range(part.partition.units))
     return {
         "partition": [[step.operator.axis_name(axis), parts] for axis, parts in part.partition.words],
@@ -255,11 +254,11 @@ def _slice(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> dict[str, A
     }
 
 
-def _staged(staged: Staged) -> dict[str, Any]:
+def _staged(staged: Staged) -> dict[str, object]:
     return {"value": staged.value, **_box(staged.box), "shared_address": staged.address, "bytes": staged.bytes}
 
 
-def _work(work: Work) -> dict[str, Any]:
+def _work(work: Work) -> dict[str, object]:
     return {
         **_box(work.chunk.demand.box),
         "dma" if work.by_dma else "parameters": [_transfer(each) for each in work.parameters],
@@ -271,8 +270,13 @@ def _work(work: Work) -> dict[str, Any]:
     }
 
 
-def _transfer(each: Transfer) -> dict[str, Any]:
-    told: dict[str, Any] = {"what": each.what, "memory": str(each.memory), "address": each.address, "bytes": each.size}
+def _transfer(each: Transfer) -> dict[str, object]:
+    told: dict[str, object] = {
+        "what": each.what,
+        "memory": str(each.memory),
+        "address": each.address,
+        "bytes": each.size,
+    }
     if each.bytes != each.size:
         told["moved_bytes"] = each.bytes
     return told if each.streamed else told | {"waits": True}

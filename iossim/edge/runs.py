@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -108,7 +108,7 @@ def _process(rank: int, devices: int, folder: Path) -> None:
     sys.stdout.flush()
 
 
-def _exchange(distributed: Any, collective: Collective, rank: int, held: Array) -> int:
+def _exchange(distributed: ModuleType, collective: Collective, rank: int, held: Array) -> int:
     """Send and receive a process's messages, round by round; returns the bytes that it sent."""
     import torch
 
@@ -154,7 +154,7 @@ class DataflowRun:
         """True if the outputs are equal, and as many bytes were sent as planned."""
         return self.error <= TOLERANCE and (not self.in_processes or sum(self.sent_bytes) == self.planned_bytes)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         names = "model", "device", "devices", "in_processes", "holds", "error", "planned_bytes", "sent_bytes"
         found = {name: getattr(self, name) for name in names}
         return found | {"error": None if isinf(self.error) else self.error, "sent_bytes": list(self.sent_bytes)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -54,7 +53,7 @@ class MeasuredRow:
             return None
         return 100 * (self.predicted_us / self.samples.median_us - 1)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         samples = self.samples
         return {
             "name": self.name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.schedule.batch import Strategy
@@ -32,7 +31,7 @@ def plan_to_json(plan: Plan) -> str:
     return json.dumps(document)
 
 
-def _command(command: Command) -> dict[str, Any]:
+def _command(command: Command) -> dict[str, object]:
     match command:
         case Launch():
             return {"kind": "launch"} | _given(
@@ -66,6 +65,6 @@ def _ends(sms: range | None) -> tuple[int, int] | None:
     return None if sms is None else (sms.start, sms.stop)
 
 
-def _given(**values: object) -> dict[str, Any]:
+def _given(**values: object) -> dict[str, object]:
     """The values that are not empty."""
     return {name: value for name, value in values.items() if value not in (None, "", ())}

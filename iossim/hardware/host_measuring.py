@@ -16,7 +16,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import DeviceError, note_once
 from iossim.base.threads import usable_cores
@@ -115,7 +114,7 @@ def measure_host_cpu() -> DeviceProfile:
     sources["copy"] = f"measured on {date}: copies of {copied >> 20} MiB by {cores} threads, bytes read and written"
     sources["system"] = "physical memory as reported by the system"
     sources["computed"] = "cores x lanes x 2 x clock"
-    facts: dict[str, tuple[Any, str]] = {
+    facts: dict[str, tuple[float, str]] = {
         "sm_count": (cores, "affinity"),
         "fp32_lanes_per_sm": (lanes, "lanes"),
         "boost_clock_ghz": (clock_ghz, "clock"),

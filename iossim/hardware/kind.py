@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iossim.base.errors import DeviceError
@@ -120,7 +120,7 @@ def _own(name: str) -> SimpleNamespace | None:
 
 
 #: Kinds by name: what has a ``KIND``, of another package its module.
-DEVICE_KINDS: Group[Any] = Group(
+DEVICE_KINDS: Group[ModuleType | SimpleNamespace] = Group(
     "device kind {!r} is not known",
     lambda: shipped_files(_KINDS),
     _own,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import DeviceError, did_you_mean, note_once, public
 from iossim.base.registry import Extension, Group, Plugin
@@ -111,7 +111,7 @@ def _shipped(name: str) -> DeviceProfile | None:
     return None if values.get("kind") == "edge" else device_of(values, f"{name}.yaml", DeviceProfile)
 
 
-def _of_plugin(added: Plugin, found: Callable[[], Any]) -> DeviceProfile:
+def _of_plugin(added: Plugin, found: Callable[[], object]) -> DeviceProfile:
     text = added.guarded(found)()
     if not isinstance(text, str):
         raise added.error(f"returns {type(text).__name__}, not YAML")

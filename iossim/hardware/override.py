@@ -21,8 +21,11 @@ from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import Datasheet, DeviceProfile, Fact
 from iossim.ir.types import Precision
 
+#: The facts of a file, each with its ``value`` and ``source``.
+_Sheet = dict[str, dict[str, Any]]
 
-def _facts(of_type: type[Fact[Any]]) -> tuple[str, ...]:
+
+def _facts(of_type: type) -> tuple[str, ...]:
     """The datasheet facts whose values have this type."""
     found = ((name, field.annotation) for name, field in Datasheet.model_fields.items())
     return tuple(name for name, annotation in found if annotation in (of_type, of_type | None))
@@ -75,8 +78,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
     groups = ("parameters", "engine")
     whole = {group: data[group] | {name: values[name] for name in values if name in data[group]} for group in groups}
     provenance = data["provenance"]
-    for told in ("spread", "resamples"):
-        provenance[told] = {name: value for name, value in provenance[told].items() if name not in values}
+    provenance["spread"] = {name: value for name, value in provenance["spread"].items() if name not in values}
     for told in ("unidentified", "at_bounds"):
         provenance[told] = [name for name in provenance[told] if name not in values]
     told = ", ".join(f"{name}={_exact(value)}" for name, value in values.items())
@@ -138,7 +140,7 @@ def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[
     return values
 
 
-def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
+def _overridden_sheet(sheet: _Sheet, values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
     """The datasheet with the changes and their consequences."""
     changed: dict[str, Any] = {name: value for name, value in values.items() if name in _NUMBERS}
 
@@ -233,10 +235,10 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     return validated(DeviceProfile, data, f"device {name}", "correct the option", DeviceError)
 
 
-def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> _Sheet:
     """The facts with their sources."""
     own = like.datasheet
-    sheet: dict[str, dict[str, Any]] = {}
+    sheet: _Sheet = {}
     for option in ("compute_capability", *_RANGES):
         name, factor = _SHORT_NAMES.get(option, (option, 1))
         if option in given:
@@ -277,7 +279,7 @@ _LEAST_GFLOPS_PER_WATT = 2.0
 _MOST_GFLOPS_PER_WATT = 1000.0
 
 
-def _check_peak(sheet: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_peak(sheet: _Sheet) -> None:
     """Raise DeviceError for facts that are plausible alone, but not together."""
     tflops, watts = sheet["fp32_tflops"]["value"], sheet["board_power_w"]["value"]
     ratio = 1e3 * tflops / watts

@@ -139,7 +139,7 @@ class ModelParameters(Value):
     transform_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0)] = 2.0
     #: The same for kernels that stream or pool: a first read of DRAM and a last write, under a microsecond each.
     stream_ramp_us: Annotated[NotNegative, Fit(0.0, 2.0)] = 1.0
-    #: Additional ramp of kernels with windows: a thread finds its window before it loads. Measured on an H200 only.
+    #: Additional ramp of pooling and windows in NHWC: a thread finds its window first. Measured on an H200 only.
     window_ramp_us: NotNegative = 0.0
     #: Sustained arithmetic per watt of board power, in GFLOP/s: low-power boards lower their clocks under load.
     sustained_gflops_per_watt: Annotated[Positive, Fit(20.0, 1000.0, is_logarithmic=True)] = 1000.0

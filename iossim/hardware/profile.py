@@ -165,7 +165,7 @@ class DeviceProfile(Device):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_defaults(cls, data: Any) -> Any:
+    def _fill_defaults(cls, data: object) -> object:
         """Fill in defaults for the parameters and engine costs that the file leaves out."""
         if not isinstance(data, dict):
             return data
@@ -206,9 +206,9 @@ class DeviceProfile(Device):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """The fields to be written: a profile without a kind is a GPU's."""
-        data: dict[str, Any] = handler(self)
+        data: dict[str, object] = handler(self)
         return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
 
     @model_validator(mode="after")
@@ -342,7 +342,7 @@ class DeviceProfile(Device):
         return half and 2 * half
 
 
-def with_values(profile: DeviceProfile, given: Mapping[str, float], **told: Any) -> DeviceProfile:
+def with_values(profile: DeviceProfile, given: Mapping[str, float], **told: object) -> DeviceProfile:
     """The profile with parameters replaced, in its model or its engine, whichever has the name, and fields of its
     provenance, if any are ``told``.
     """
@@ -356,7 +356,7 @@ def with_values(profile: DeviceProfile, given: Mapping[str, float], **told: Any)
     return profile.model_copy(update=update)
 
 
-def device_of(data: Any, where: str, of: type[D]) -> D:
+def device_of(data: object, where: str, of: type[D]) -> D:
     """The device of a class by a file's values; raises DeviceError with an invalid field. ``where`` names the file."""
     if not isinstance(data, dict):
         raise DeviceError(f"device profile {where} is not a mapping of fields; start from one of hw_profiles/")

@@ -6,7 +6,7 @@ It contains all data for an interval: a profile's file alone determines the unce
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -91,11 +91,9 @@ class Provenance(Value):
     unidentified: list[str] = Field(default_factory=list)
     #: Fitted parameters that ended at a bound of plausibility.
     at_bounds: list[str] = Field(default_factory=list)
-    #: Values of parameters in some bootstrapped fits: entry ``k`` of every list belongs to fit ``k``.
-    resamples: dict[str, list[float]] = Field(default_factory=dict)
     #: For each published network in the fit, the parameters fitted without it.
     left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
-    #: Parameters borrowed from other devices; ``spread`` and ``resamples`` contain theirs.
+    #: Parameters borrowed from other devices; ``spread`` contains theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)
 
     @field_validator("date")
@@ -116,12 +114,11 @@ class Provenance(Value):
                 raise ValueError(f"the bands of {kind!r} must ascend in up_to_us")
         return bands
 
-    @field_validator("resamples")
+    @model_validator(mode="before")
     @classmethod
-    def _equally_many(cls, resamples: dict[str, list[float]]) -> dict[str, list[float]]:
-        if len({len(values) for values in resamples.values()}) > 1:
-            raise ValueError("every parameter needs as many values as the others")
-        return resamples
+    def _without_resamples(cls, data: Any) -> Any:
+        """Older profiles hold ``resamples`` of parameters, which no prediction reads: these are ignored."""
+        return {key: value for key, value in data.items() if key != "resamples"} if isinstance(data, dict) else data
 
 
 DEFAULT_PROVENANCE = Provenance(

@@ -43,7 +43,6 @@ class Concurrency(Value):
         return provenance.model_copy(
             update={
                 "spread": {k: v for k, v in provenance.spread.items() if k not in self.values} | self.spread,
-                "resamples": {k: v for k, v in provenance.resamples.items() if k not in self.values},
                 "borrowed": [*others, Borrowed(device=self.device, parameters=list(self.values))],
             }
         )

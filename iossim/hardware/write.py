@@ -8,7 +8,7 @@ import os
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import DeviceError
 from iossim.base.user_files import write_atomically
@@ -19,7 +19,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Provenance
 
 if TYPE_CHECKING:
-    from yaml import SafeDumper
+    from yaml import SafeDumper, ScalarNode
 
 #: Columns of a line, and what begins the tags of YAML's own types.
 _WIDTH, _TAG = 118, "tag:yaml.org,2002"
@@ -102,15 +102,15 @@ def profile_yaml(profile: DeviceProfile) -> str:
     return yaml.dump(_document(profile), Dumper=ProfileDumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
 
 
-class _Line(list[Any]):
+class _Line(list[object]):
     """A list to be written on one line."""
 
 
-class _Row(dict[str, Any]):
+class _Row(dict[str, object]):
     """A mapping to be written on one line."""
 
 
-def _represent_text(dumper: SafeDumper, text: str) -> Any:
+def _represent_text(dumper: SafeDumper, text: str) -> ScalarNode:
     # Folding would lose line ends and spaces at the ends.
     folds = len(text) > 80 and text == " ".join(text.split())
     # Line ends that only YAML knows are escaped, or they would become others.
@@ -118,13 +118,13 @@ def _represent_text(dumper: SafeDumper, text: str) -> Any:
     return dumper.represent_scalar(f"{_TAG}:str", text, style='"' if escapes else ">" if folds else None)
 
 
-def _document(profile: DeviceProfile) -> dict[str, Any]:
+def _document(profile: DeviceProfile) -> dict[str, object]:
     facts = {
         name: _Row(value=fact.value, source=fact.source)
         for name in type(profile.datasheet).model_fields
         if (fact := getattr(profile.datasheet, name)) is not None
     }
-    document: dict[str, Any] = {
+    document: dict[str, object] = {
         "name": profile.name,
         **({"kind": profile.kind} if profile.kind != GPU else {}),
         "title": profile.title,
@@ -145,10 +145,10 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     return document
 
 
-def _provenance(provenance: Provenance) -> dict[str, Any]:
+def _provenance(provenance: Provenance) -> dict[str, object]:
     """Non-empty fields, one line per record."""
     data = provenance.model_dump()
-    lines: dict[str, Any] = {
+    lines: dict[str, object] = {
         "data_sets": [_Row({k: v for k, v in each.items() if v not in (None, {})}) for each in data["data_sets"]],
         "held_out": [_Row(each) for each in data["held_out"]],
         "cross_validated": [_Row(each) for each in data["cross_validated"]],
@@ -158,7 +158,6 @@ def _provenance(provenance: Provenance) -> dict[str, Any]:
         },
         "unidentified": _Line(data["unidentified"]),
         "at_bounds": _Line(data["at_bounds"]),
-        "resamples": {name: _Line(values) for name, values in data["resamples"].items()},
         "left_out": {name: _Row(values) for name, values in data["left_out"].items()},
         "borrowed": [_Row(each) for each in data["borrowed"]],
     }

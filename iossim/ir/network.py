@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from iossim.base.display import Displayed
@@ -199,7 +199,7 @@ class Network(Displayed):
             remarks.append(f"These run matrix products or convolutions, and take far longer than priced: {names}.")
         return tuple(remarks)
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> dict[str, int]:
         """Counts that describe the network: units, blocks, multiply-adds, parameters."""
         graph = self.graph
         origins = [constant.origin for constant in graph.constants.values()]

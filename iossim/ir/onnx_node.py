@@ -21,6 +21,7 @@ from iossim.ir.op import OPS, Array, Op, register_all
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnxruntime import InferenceSession
 
 
 #: The domain of ONNX's own operators in a model: empty.
@@ -247,7 +248,7 @@ def _onnxruntime(node: NodeProto, version: int) -> _Run:
     names = operands(node)
 
     @cache
-    def session(types: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]) -> Any:
+    def session(types: tuple[tuple[np.dtype[np.generic], tuple[int, ...]], ...]) -> InferenceSession:
         declared = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
             for name, (dtype, shape) in zip(names, types, strict=True)

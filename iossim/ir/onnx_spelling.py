@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from iossim.base.errors import ModelError
 from iossim.ir.types import DType, TensorType
 
+#: Of any element type, also those of ml_dtypes, which NumPy's types do not know.
 Array = NDArray[Any]
 
 
@@ -35,7 +36,7 @@ class OnnxNode:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     types: Mapping[str, TensorType]
     constants: Container[str]
     load: Callable[[str], Array]
@@ -43,7 +44,7 @@ class OnnxNode:
     #: ONNX's names of the inputs in that operator set.
     slots: tuple[str, ...] = ()
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         return self.attributes.get(name, default)
 
     def parameter(self, names: str, kind: str) -> Any:
@@ -53,7 +54,7 @@ class OnnxNode:
         Raises NotCoveredError if it is computed at run time.
         """
         for name in names.split("|"):
-            value = self.attributes.get(name)
+            value = self.attribute(name)
             if value is None and name in self.slots and self.has_input(index := self.slots.index(name)):
                 value = self.constant(index, name)
             if value is not None and kind.startswith("tuple"):

@@ -90,7 +90,7 @@ class Op(ABC):
     #: The single output, from the operands' arrays, whose 16-bit floats are widened to fp32.
     compute: ClassVar[Callable[..., Array]]
 
-    def __init_subclass__(cls, onnx_types: str = "", onnx_names: str = "", **declared: Any) -> None:
+    def __init_subclass__(cls, onnx_types: str = "", onnx_names: str = "", **declared: object) -> None:
         """Class keywords set the constants above: ``class Softmax(Op, kind="softmax", onnx_types="Softmax")``.
 
         ONNX names are separated by spaces; one that differs from its field's is given as ``groups=num_groups``.
@@ -206,7 +206,7 @@ class Op(ABC):
         most = _operands(type(self))[1]
         return node.inputs if most == inf else node.data_inputs(int(most))
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         """ONNX operator type and attributes; by default the first of its types, and ``onnx_names``."""
         if not self.onnx_types:
             raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
@@ -223,12 +223,12 @@ class Op(ABC):
         values = ",".join(f"{field.name}={getattr(self, field.name)!r}" for field in fields(self))
         return f"{self.kind}({values})"
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, object]:
         """Attributes as JSON values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @staticmethod
-    def from_attributes(kind: str, attributes: Mapping[str, Any]) -> Op:
+    def from_attributes(kind: str, attributes: Mapping[str, object]) -> Op:
         """Inverse of :meth:`attributes`; raises GraphError for an unknown kind or attribute."""
         cls = op_class(kind)
         known = {field.name for field in fields(cls)}
@@ -295,11 +295,11 @@ class KindTable(dict[str, _T]):
         return enter
 
 
-def _freeze(value: Any) -> Any:
+def _freeze(value: object) -> object:
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
 
 
-def _spelled(value: Any) -> Any:
+def _spelled(value: object) -> object:
     if isinstance(value, bool):
         return int(value)
     return list(value) if isinstance(value, tuple) else value
@@ -312,7 +312,7 @@ def require(condition: bool, reason: str) -> None:
 
 
 @cache
-def _declared(op: type[Op]) -> tuple[dict[str, Any], dict[str, str]]:
+def _declared(op: type[Op]) -> tuple[dict[str, object], dict[str, str]]:
     """An empty value for each attribute without a default, and the annotations of all."""
     kinds = {field.name: getattr(field.type, "__name__", str(field.type)) for field in fields(op)}
     needed = (field.name for field in fields(op) if field.default is MISSING)

@@ -25,7 +25,7 @@ class ShownNames:
         """The value with the shown names wherever it holds the others, those of merged units joined by ``+``."""
         return cast("T", self._renamed(value)) if self.names else value
 
-    def _renamed(self, value: Any) -> Any:
+    def _renamed(self, value: Any) -> object:
         if isinstance(value, str):
             shown = self.names.get(value) or "+".join(self.names.get(part, part) for part in value.split("+"))
             return value if shown == value else shown  # members of enumerations stay such

@@ -168,7 +168,7 @@ def read_measured_networks(path: Path) -> MeasuredNetworks:
         raise unusable(path, f"header: {first_problem(error)}; correct the header") from None
     if header.version > VERSION:
         raise unusable(path, f"version {header.version} of the format, this iossim reads {VERSION}; update iossim")
-    runs: dict[tuple[Any, ...], NetworkRun] = {}
+    runs: dict[tuple[object, ...], NetworkRun] = {}
     for number, line in enumerate(lines, start=2):
         try:
             run = NetworkRun.model_validate_json(line)

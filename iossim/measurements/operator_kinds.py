@@ -21,7 +21,6 @@ the IR's product of the transposed operands in reverse order: a dense layer is t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from iossim.base.errors import GraphError, did_you_mean
 from iossim.ir.types import Precision
@@ -56,7 +55,7 @@ def missing_columns(kind: OperatorKind, present: Collection[str]) -> list[str]:
 
 #: Columns of a row's precision: its name in measured tables, and in options.
 PRECISION_COLUMNS = ("precision", "dtype")
-_CELL_TYPES = {int, float, str, Precision}
+_CELL_TYPES = {int, float, str}
 
 
 class OperatorReader:
@@ -68,9 +67,9 @@ class OperatorReader:
     def __init__(self, kind: str | None = None, precision: Precision = Precision.FP32) -> None:
         self._kind, self._precision = kind, precision
         self._sources: dict[tuple[str, ...], tuple[OperatorKind, list[tuple[Column, str]]]] = {}
-        self._known: dict[tuple[Any, ...], Operator] = {}
+        self._known: dict[tuple[object, ...], Operator] = {}
 
-    def __call__(self, row: Mapping[str, Any]) -> Operator:
+    def __call__(self, row: Mapping[str, object]) -> Operator:
         """The operator of a row; raises RecordError. Columns that are not sizes, or are empty, are ignored."""
         name = row.get("op") if self._kind is None else self._kind
         present = [column for column, cell in row.items() if not _is_empty(cell)]
@@ -78,22 +77,23 @@ class OperatorReader:
         if key not in self._sources:
             self._sources[key] = _sources(kind_named(name), present)
         kind, sources = self._sources[key]
-        cells = (*(row[source] for _, source in sources), self.precision_of(row))
+        precision, cells = self.precision_of(row), [row[source] for _, source in sources]
         # True equals 1, and a list has no hash: only numbers and text may be looked up.
         if not set(map(type, cells)) <= _CELL_TYPES:
-            return _operator(kind, sources, cells)
-        if (*key, *cells) not in self._known:
-            self._known[*key, *cells] = _operator(kind, sources, cells)
-        return self._known[*key, *cells]
+            return _operator(kind, sources, cells, precision)
+        if (*key, *cells, precision) not in self._known:
+            self._known[*key, *cells, precision] = _operator(kind, sources, cells, precision)
+        return self._known[*key, *cells, precision]
 
-    def precision_of(self, row: Mapping[str, Any]) -> Precision:
+    def precision_of(self, row: Mapping[str, object]) -> Precision:
         """The precision that a row names, or the default; raises RecordError for an unknown one."""
         column = next((name for name in PRECISION_COLUMNS if not _is_empty(row.get(name))), None)
         if column is None:
             return self._precision
-        name = row[column].strip() if isinstance(row[column], str) else row[column]
+        cell = row[column]
+        name = cell.strip() if isinstance(cell, str) else cell
         try:
-            return Precision(name)
+            return Precision(str(name))
         except ValueError:
             raise RecordError(f"{column} {name!r} is unknown; {did_you_mean(name, list(Precision))}", column) from None
 
@@ -110,11 +110,12 @@ def _sources(kind: OperatorKind, present: Collection[str]) -> tuple[OperatorKind
     return kind, [(column, source) for column, source in named if source in present]
 
 
-def _operator(kind: OperatorKind, sources: Sequence[tuple[Column, str]], cells: Sequence[Any]) -> Operator:
-    """The operator of cells that hold the sizes of ``sources`` and the precision; raises RecordError."""
-    *values, precision = cells
+def _operator(
+    kind: OperatorKind, sources: Sequence[tuple[Column, str]], cells: Sequence[object], precision: Precision
+) -> Operator:
+    """The operator of cells that hold the sizes of ``sources``; raises RecordError."""
     sizes: Sizes = {column.name: column.default for column in kind.columns if column.default is not None}
-    sizes |= {column.name: column.read(value) for (column, _), value in zip(sources, values, strict=True)}
+    sizes |= {column.name: column.read(value) for (column, _), value in zip(sources, cells, strict=True)}
     op, inputs, weights = kind.parts(sizes, precision.storage)
     try:
         return Operator(kind.name, op, inputs, weights, precision)
@@ -122,7 +123,7 @@ def _operator(kind: OperatorKind, sources: Sequence[tuple[Column, str]], cells: 
         raise RecordError(str(error)) from None
 
 
-def read_record(record: Mapping[str, Any], precision: Precision = Precision.FP32) -> Operator:
+def read_record(record: Mapping[str, object], precision: Precision = Precision.FP32) -> Operator:
     """The operator of one record: its ``op`` and the columns of that kind; raises RecordError."""
     return OperatorReader(precision=precision)(record)
 

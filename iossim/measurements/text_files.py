@@ -28,7 +28,9 @@ LARGEST_DROPPED_PART = 0.1
 FEWEST_ROWS = 5
 
 T = TypeVar("T")
-Row = Mapping[str, Any]
+#: The cells of a row by column: values of JSON, or text in a CSV file.
+Row = Mapping[str, object]
+CsvCells = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,13 @@ class NumberedRow:
 
     line: int
     cells: Row
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRow(NumberedRow):
+    """A row of a CSV file."""
+
+    cells: CsvCells
 
 
 class RowError(ValueError):
@@ -154,7 +163,7 @@ STAGE: dict[str, Callable[[Row, str], Any]] = {
 }
 
 
-def written(found: Measurement | StageMeasurement) -> dict[str, Any]:
+def written(found: Measurement | StageMeasurement) -> dict[str, object]:
     """The cells of a measurement or a stage besides its operators, without unknown ones."""
     cells = ((name, getattr(found, name)) for name in (MEASUREMENT if isinstance(found, Measurement) else STAGE))
     return {name: cell for name, cell in cells if cell is not None and cell is not False and cell not in ("", ())}
@@ -246,7 +255,7 @@ class CsvRows:
     """The columns of a table, and its non-empty rows: text by column."""
 
     columns: tuple[str, ...]
-    rows: tuple[NumberedRow, ...]
+    rows: tuple[CsvRow, ...]
 
 
 def csv_rows(text: str) -> CsvRows:
@@ -261,7 +270,7 @@ def csv_rows(text: str) -> CsvRows:
             raise CsvError(f"has {len(cells)} cells, the header has {len(columns)}", "correct the line", line)
     if not lines:
         raise CsvError("has no rows", "add one for each")
-    return CsvRows(columns, tuple(NumberedRow(line, dict(zip(columns, cells, strict=True))) for line, cells in lines))
+    return CsvRows(columns, tuple(CsvRow(line, dict(zip(columns, cells, strict=True))) for line, cells in lines))
 
 
 def _read_csv(text: str, *, strict: bool) -> tuple[tuple[str, ...], list[tuple[int, list[str]]]]:

@@ -20,7 +20,7 @@ from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.record import Kind, MeasurementRecord
+from iossim.cost.measured.record import Kind, MeasurementRecord, Subject
 from iossim.cost.model import CostModel, problems_of
 from iossim.execution.backend import Samples, TimesAlgorithms, context_of
 from iossim.hardware.lowering.target import step_algorithms
@@ -98,7 +98,7 @@ def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[Benchmar
         found = backend.algorithms(network, "kernel")
         alike = partial(MeasurementRecord, context, Kind.ALGORITHM, signature, 1, 0)
         words = f"{kernel.op.kind}, batch {kernel.batch}"
-        subjects = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
+        subjects: list[Subject] = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
         pairs = zip(found, subjects, strict=True)
         kept = [alike(Samples((one.alone_us,)), one.name, subject=subject) for one, subject in pairs]
         kept = [replace(record, date=kept[0].date) for record in kept]

@@ -241,7 +241,7 @@ def divide(fronts: Mapping[Any, Sequence[Configuration]], limit_bytes: int) -> D
             f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need at least {least} bytes; "
             f"give {least}B or more"
         )
-    alike: dict[tuple[Configuration, ...], list[Any]] = {}
+    alike: dict[tuple[Configuration, ...], list[object]] = {}
     for kernel, front in fronts.items():
         alike.setdefault(tuple(front), []).append(kernel)
     taken, bound_us = _program(list(alike), list(map(len, alike.values())), limit_bytes)

@@ -31,7 +31,7 @@ class Memory:
     """One arena for the activations of a plan of one queue, and its workspaces. ``kernels`` are those of each unit."""
 
     plan: Plan
-    kernels: Mapping[str, Sequence[Any]]
+    kernels: Mapping[str, Sequence[object]]
     limit_bytes: int
 
     def divided(self, fronts: Mapping[Any, Sequence[Configuration]]) -> Division:
@@ -81,7 +81,7 @@ def _alive_bytes(plan: Plan) -> list[tuple[Queued, int]]:
     return list(zip(commands, accumulate(alive), strict=False))
 
 
-def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[Any]], chosen: Mapping[Any, Configuration]) -> Plan:
+def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[object]], chosen: Mapping[Any, Configuration]) -> Plan:
     """The plan with a workspace of its own for each launch, as large as the largest of its kernels."""
     buffers, commands = dict(plan.buffers), list(plan.commands)
     for number, command in enumerate(plan.commands):
@@ -93,7 +93,7 @@ def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[Any]], chosen: Ma
     return replace(plan, buffers=buffers, commands=tuple(commands))
 
 
-def _kernels_of(command: Command, kernels: Mapping[str, Sequence[Any]]) -> list[Any]:
+def _kernels_of(command: Command, kernels: Mapping[str, Sequence[object]]) -> list[object]:
     """Kernels that a command launches."""
     units = command.units if isinstance(command, Launch) else ()
     return [kernel for unit in units for kernel in kernels.get(unit, ())]
@@ -120,7 +120,7 @@ class DividedKernel:
         """Speed-up over undivided; None if it cannot run undivided."""
         return None if self.undivided is None else self.undivided.time_us / self.configuration.time_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "layer": self.name.layer,
             "pass": self.name.direction,
@@ -159,7 +159,7 @@ class MicroBatching(Division, Printed):
         """Speed-up over undivided; None if some kernel cannot run undivided."""
         return None if self.undivided_us is None else self.undivided_us / self.time_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         names = (
             *("policy", "workspace_limit_bytes", "total_workspace_limit_bytes", "time_us", "undivided_us"),
             *("lower_bound_us", "proved", "workspace_bytes", "memory_limit_bytes", "arena_bytes"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.tables import Column
 from iossim.microbatching.convolutions_in_micro_batches import benchmarks
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _BENCHMARKS: LruCache[Benchmarks] = LruCache(4)
-_FIGURES: LruCache[Mapping[str, Any]] = LruCache(2)
+_FIGURES: LruCache[Mapping[str, object]] = LruCache(2)
 
 
-def _figures_of(context: EvaluationContext) -> Mapping[str, Any]:
+def _figures_of(context: EvaluationContext) -> Mapping[str, object]:
     """Figures of a point for a row; raises OptionError if a limit is too small."""
     return _FIGURES.get(context.point.key, lambda: _divided(context))
 
 
-def _divided(context: EvaluationContext) -> Mapping[str, Any]:
+def _divided(context: EvaluationContext) -> Mapping[str, object]:
     asked = context.point.workspace
     # Points that differ only in their limits share the known kernels.
     unlimited = asked.model_copy(update={"limit": None, "total": None, "label": ""})

@@ -62,7 +62,7 @@ class Division:
             return divide_units(network, self.units)
         return divide_blocks(network, self.parts, self.joined, self.clusters) if self.parts else network
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         if self.units:
             return {"units": dict(self.units)}
         return {"blocks": dict(self.parts), "joined": self.joined, "clusters": self.clusters}
@@ -101,7 +101,7 @@ class MicroBatched(Outcome):
     def alternatives(self) -> Mapping[str, Network]:
         return {"in micro-batches": self.network} if self.parts else {}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         times_us = {"before_us": self.before_us, "after_us": self.after_us}
         return {"blocks": dict(self.parts), **times_us, "seen": self.seen}
 
@@ -119,7 +119,7 @@ class MicroBatched(Outcome):
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self) -> dict[str, object]:
         return {OPTION: dict(self.units)}
 
 

@@ -5,7 +5,6 @@ one kernel, and the workspace of each kernel (u-cuDNN's figures 10 and 12).
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from rich.table import Table
 
@@ -45,7 +44,7 @@ def _(found: MicroBatching) -> list[str | Table]:
 
 
 @records.register
-def _(found: MicroBatching) -> list[dict[str, Any]]:
+def _(found: MicroBatching) -> list[dict[str, object]]:
     return [{**one.to_json(), "configuration": str(one.configuration)} for one in found.kernels]
 
 

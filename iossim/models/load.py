@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import ModelError, OptionError, public
 from iossim.base.registry import needed_part
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @public
 def load(
     model: str | Path | nn.Module,
-    example_inputs: Any = None,
+    example_inputs: object = None,
     *,
     batch: int | None = None,
     dtype: str | None = None,
@@ -120,7 +120,7 @@ def load_source(source: ModelSource) -> Network:
     return _loaded(source.model, options_of(source))
 
 
-def _loaded(model: Any, options: LoadOptions) -> Network:
+def _loaded(model: str | Path | nn.Module, options: LoadOptions) -> Network:
     # Gradients count towards a block's size: only the whole is split.
     load_from = import_module(f"iossim.models.sources.{source_of(model)}").load
     network: Network = load_from(model, replace(options, max_block=None) if options.training else options)
@@ -134,7 +134,7 @@ def _loaded(model: Any, options: LoadOptions) -> Network:
     return replace(network, source=source)
 
 
-def source_of(model: Any) -> str:
+def source_of(model: str | Path | nn.Module) -> str:
     """The source of a model, judging by its type and name; a name without a file is one of the zoo."""
     if not isinstance(model, str | Path) or str(model).startswith(TORCH):
         return "torch_module"

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import ModelError, OptionError, is_count
 from iossim.ir.graph import Graph
@@ -38,7 +37,7 @@ class LoadOptions:
     block: str | int | None = None
     static_part: bool = False
     strict: bool = False
-    example_inputs: Any = None
+    example_inputs: object = None
     onnx_file: Path | None = None
 
     def __post_init__(self) -> None:

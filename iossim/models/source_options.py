@@ -23,7 +23,7 @@ def _integer(name: str, text: str) -> int:
 
 
 #: Options kept in a source, and the function from name (for errors) and text to the value.
-_READ: dict[str, Callable[[str, str], Any]] = {
+_READ: dict[str, Callable[[str, str], object]] = {
     "dtype": lambda _, text: Precision.named(text),
     "graphs": _plain,
     "units": _plain,
@@ -36,7 +36,7 @@ _READ: dict[str, Callable[[str, str], Any]] = {
     "block": _plain,
 }
 #: Options that are mappings, each item an option ``KEY.NAME`` of a source: by key the field, and the function.
-_READ_ITEMS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+_READ_ITEMS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "shape": ("shapes", lambda name, text: tuple(_integer(name, size) for size in text.split("x"))),
     "dimension": ("dimensions", _integer),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_model import KernelModel
@@ -50,7 +49,7 @@ class UnitRow:
         """Shapes of the outputs, such as ``1x64x56x56``, in order."""
         return ["x".join(map(str, value.shape)) for _, value in self.outputs]
 
-    def cells(self, listed: Callable[[list[Any]], Any]) -> dict[str, Any]:
+    def cells(self, listed: Callable[[list[str]], object]) -> dict[str, object]:
         """The row by column; ``listed`` makes a cell of several values."""
         one = self.prediction
         return {
@@ -90,7 +89,7 @@ class NetworkTable(Printed):
         where = f"{self.network.name} on {self.device}, batch {self.network.source.batch}, {self.network.precision}"
         return f"<NetworkTable {where}, {self.engine} engine: {len(self.rows)} units, {self.total_us:,.1f} us>"
 
-    def total(self) -> dict[str, Any]:
+    def total(self) -> dict[str, object]:
         times = _times(self.total_us, self.interval.low_us, self.interval.high_us)
         return {"name": TOTAL, **times, "share": 1.0 if self.total_us else 0.0}
 
@@ -99,7 +98,7 @@ class NetworkTable(Printed):
         rows = [*(row.cells(";".join) for row in self.rows), self.total()]
         return csv_text([COLUMNS, *([row.get(column, "") for column in COLUMNS] for row in rows)])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The table as one JSON object, with its settings."""
         return {
             "model": self.network.source.model or self.network.name,

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from iossim.base.errors import IossimError
 from iossim.base.tables import csv_text
@@ -28,7 +27,7 @@ from iossim.measurements.operator_kinds import (
     kind_named,
     missing_columns,
 )
-from iossim.measurements.text_files import CsvError, csv_rows
+from iossim.measurements.text_files import CsvCells, CsvError, csv_rows
 from iossim.prediction.predict import Prediction, rounded
 
 PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "weights", "kernels")
@@ -43,7 +42,7 @@ class OperatorTable:
     """A table as text, and the operator of each of its rows."""
 
     columns: tuple[str, ...]
-    rows: tuple[dict[str, str], ...]
+    rows: tuple[CsvCells, ...]
     operators: tuple[Operator, ...]
 
 
@@ -68,7 +67,7 @@ def read_operators(path: Path, kind: str | None = None, precision: Precision = P
         except RecordError as error:
             place = f"line {row.line}" + (f", column {error.column}" if error.column else "")
             raise OperatorTableError(f"{where}: {place}: {error}; correct the line") from None
-    return OperatorTable(table.columns, tuple(dict(row.cells) for row in table.rows), tuple(operators))
+    return OperatorTable(table.columns, tuple(row.cells for row in table.rows), tuple(operators))
 
 
 def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None:
@@ -93,10 +92,10 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:
     """The table with the predicted columns after its own, as CSV; kernels are separated by ``;``."""
-    rows: list[list[Any]] = [[*_kept_names(table.columns), *PREDICTED_COLUMNS]]
+    rows: list[list[object]] = [[*_kept_names(table.columns), *PREDICTED_COLUMNS]]
     for row, prediction in zip(table.rows, predictions, strict=True):
         own = _predicted(prediction)
-        rows.append([*row.values(), *(own[name] for name in PREDICTED_COLUMNS[:-1]), ";".join(own["kernels"])])
+        rows.append([*row.values(), *(own[name] for name in PREDICTED_COLUMNS[:-1]), ";".join(prediction.kernels)])
     return csv_text(rows)
 
 
@@ -112,7 +111,7 @@ def predicted_json(table: OperatorTable, predictions: Sequence[Prediction]) -> s
     )
 
 
-def _predicted(prediction: Prediction) -> dict[str, Any]:
+def _predicted(prediction: Prediction) -> dict[str, object]:
     times = {name: rounded(getattr(prediction, name)) for name in PREDICTED_COLUMNS[:3]}
     chosen = {"algorithm": prediction.algorithm, "weights": prediction.weights}
     return times | chosen | {"kernels": list(prediction.kernels)}

@@ -8,7 +8,7 @@ each such network the profile holds the parameters of a fit without it, whose pr
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from iossim.base.shipped_yaml import shipped
 from iossim.execution.engine import Engine
@@ -42,10 +42,36 @@ def published_dataflow(device: str) -> dict[str, list[float]]:
     return next((row for row in published_figures()["dataflow"] if row["device"] == device), {})
 
 
+class StageFigures(TypedDict):
+    """Latencies of a network's stages, or of its schedules by scheduler."""
+
+    device: str
+    batch: int
+    latency_ms: dict[str, float]
+
+
+class NetworkFigures(StageFigures):
+    """Latencies of a network: fits see the sequential one unless it is not ``fitted``; see :func:`is_pinned`."""
+
+    model: str
+    fitted: NotRequired[bool]
+    pinned: NotRequired[list[str]]
+
+
+class PublishedFigures(TypedDict):
+    """``published_figures.yaml``."""
+
+    networks: list[NetworkFigures]
+    sample_stages: list[StageFigures]
+    operator_models: list[dict[str, Any]]
+    dataflow: list[dict[str, Any]]
+    active_warps: list[dict[str, Any]]
+
+
 @cache
-def published_figures() -> dict[str, Any]:
+def published_figures() -> PublishedFigures:
     """The whole file."""
-    figures: dict[str, Any] = shipped("iossim.prediction", "published_figures.yaml")
+    figures: PublishedFigures = shipped("iossim.prediction", "published_figures.yaml")
     return figures
 
 

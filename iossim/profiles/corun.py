@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import fsum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.engine import execute
@@ -83,7 +83,7 @@ class Corun(Printed):
     def __repr__(self) -> str:
         return f"<Corun of {len(self.kernels)} kernels on {self.device}: {self.makespan_us:,.1f} us>"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Output of ``iossim corun --json``."""
         rows = [
             {

@@ -8,7 +8,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 from rich.table import Table
 
@@ -186,7 +185,7 @@ def _rows(numbers: Sequence[int], count: int) -> str:
 
 
 @records.register
-def _(run: Corun) -> list[dict[str, Any]]:
+def _(run: Corun) -> list[dict[str, object]]:
     return [
         {
             "row": number,
@@ -275,7 +274,7 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
     return records
 
 
-def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[str, Any]:
+def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[str, object]:
     return described(
         __package__,
         "lanes",
@@ -288,7 +287,7 @@ def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[s
     )
 
 
-def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, Any]:
+def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, object]:
     x, height = timeline.time_channel("start_ms", None, domain_ms, labels=False), timeline.LOW_STRIP_PIXELS
     return described(__package__, "use", x=x, part=name, title=_USES[name], in_use=_IN_USE, height=height)
 
@@ -304,7 +303,7 @@ def corun_trace(run: Corun, title: str) -> str:
     return trace_text(title, named, events + counters(run.execution), other)
 
 
-def _corun_event(run: Corun, row: CorunKernel, track: int) -> dict[str, Any]:
+def _corun_event(run: Corun, row: CorunKernel, track: int) -> dict[str, object]:
     raw = row.kernel
     arguments = {
         "blocks": raw.blocks,

@@ -46,7 +46,7 @@ from iossim.measurements.operator_kinds import PRECISION_COLUMNS, SHAPE_COLUMNS,
 from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
-from iossim.measurements.text_files import CsvError, Row, csv_rows
+from iossim.measurements.text_files import CsvCells, CsvError, csv_rows
 
 #: Columns of the SM resources that a kernel holds.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")
@@ -158,7 +158,7 @@ class _RowReader:
         self._model = KernelModel(profile, libraries=libraries)
         self._operator = OperatorReader()
 
-    def __call__(self, cells: Row, number: int) -> list[RawKernel]:
+    def __call__(self, cells: CsvCells, number: int) -> list[RawKernel]:
         cells = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
         stream = _count(cells, "stream", 0)
         if stream is None:
@@ -170,7 +170,7 @@ class _RowReader:
                 raise _cell_error(name, "is of operators, and the row has no op", "empty the cell, or give op")
         return [self._kernel(cells, stream, cells.get("name", f"kernel {number}"))]
 
-    def _of_operator(self, cells: Row, stream: int) -> list[RawKernel]:
+    def _of_operator(self, cells: CsvCells, stream: int) -> list[RawKernel]:
         for name in (*_HELD, *_ASKED, "pipe"):
             if name in cells:
                 raise _cell_error(name, "is given in addition to op, which implies it", "empty one of them")
@@ -197,7 +197,7 @@ class _RowReader:
             for kernel in candidate.kernels
         ]
 
-    def _kernel(self, cells: Row, stream: int, name: str) -> RawKernel:
+    def _kernel(self, cells: CsvCells, stream: int, name: str) -> RawKernel:
         blocks, threads = _count(cells, "blocks", 1), _count(cells, "threads", 1)
         if blocks is None or threads is None:
             column = "blocks" if blocks is None else "threads"
@@ -240,7 +240,7 @@ class _RowReader:
             )
 
 
-def _count(cells: Row, column: str, least: int) -> int | None:
+def _count(cells: CsvCells, column: str, least: int) -> int | None:
     """A whole number, or the product of an extent; None for an empty cell."""
     text = cells.get(column)
     if text is None:
@@ -260,7 +260,7 @@ def _count(cells: Row, column: str, least: int) -> int | None:
     return value
 
 
-def _amount(cells: Row, column: str, unit: str, least: float = 0.0) -> float | None:
+def _amount(cells: CsvCells, column: str, unit: str, least: float = 0.0) -> float | None:
     """A number; None for an empty cell. A time alone is above 0."""
     text = cells.get(column)
     if text is None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import OptionError
@@ -110,7 +109,7 @@ class ProfileReport:
         if (self.times.overlap or 1.0) > _BESIDE:
             yield "concurrent layers took longer than alone; errors and --measurements include that"
 
-    def units(self) -> list[dict[str, Any]]:
+    def units(self) -> list[dict[str, object]]:
         """Units in JSON, the largest errors first."""
         names = ("unit", "kind", "predicted_us", "measured_us", "error_percent", "limit")
         return [{name: getattr(row, name) for name in names} | {"layers": list(row.layers)} for row in self.by_error]

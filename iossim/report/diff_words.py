@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -13,11 +12,11 @@ from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.tasks.common_units import in_parts, shared_units
-from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
+from iossim.tasks.schedule_diff import Passage, ScheduleDiff
 from iossim.tasks.stream_diff import StreamDiff
 
 
-def _difference(found: Difference[Any]) -> list[str]:
+def _difference(found: ScheduleDiff | StreamDiff) -> list[str]:
     """Two schedules, and their difference in time."""
     first, second = found.first, found.second
     lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
@@ -49,7 +48,7 @@ def diff_tables(found: ScheduleDiff | StreamDiff, whole: bool) -> list[Table]:
     return [_units(found, whole)] if whole or any(one.changed for one in found.units) else []
 
 
-def _units_alone(found: Difference[Any]) -> Iterator[str]:
+def _units_alone(found: ScheduleDiff | StreamDiff) -> Iterator[str]:
     """Units that one of them has alone, by the ops that both have in common: ``a+b``."""
     for name, parts in zip("AB", found.parts, strict=True):
         if units := shared_units(parts):

@@ -11,7 +11,6 @@ from functools import singledispatch
 from hashlib import sha256
 from html import escape
 from io import StringIO
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,7 +18,7 @@ from rich.table import Table
 from iossim.base.display import counted
 from iossim.base.errors import IossimError, OptionError
 from iossim.base.picture import Picture
-from iossim.base.tables import keyed_table, plain_text
+from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
@@ -37,7 +36,7 @@ from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks
 from iossim.schedule.schedule import Schedule, Stage, StreamSchedule
 from iossim.tasks.comparison import Comparison, comparison_table
-from iossim.tasks.explain import Explanation
+from iossim.tasks.explain import Explanation, StageExplanation
 from iossim.tasks.own_prices import own_prices
 from iossim.tasks.stream_explain import explain_streams
 from iossim.transforms.replay import in_units_of, network_of
@@ -49,18 +48,18 @@ TO_ALL = "to_dataframe() has all"
 
 
 @singledispatch
-def parts(value: Any) -> list[str | Table]:
+def parts(value: object) -> list[str | Table]:
     """Sentences and tables, as the command line prints them for a value; the first is or has a title."""
     raise TypeError(type(value))
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as the command line prints it, without colour."""
     return "\n".join(part if isinstance(part, str) else plain_text(part) for part in parts(value))
 
 
 @singledispatch
-def html(value: Any) -> str:
+def html(value: object) -> str:
     """A value as HTML that stands alone: no scripts, nothing loaded."""
     first, *rest = parts(value)
     made = [lines(part) if isinstance(part, str) else html_table(part) for part in (first, *rest)]
@@ -68,13 +67,13 @@ def html(value: Any) -> str:
 
 
 @singledispatch
-def picture(value: Any) -> Picture:
+def picture(value: object) -> Picture:
     """A value as a picture; raises OptionError where it has none, or a library that draws it is not installed."""
     raise OptionError(f"there is no picture of a {type(value).__name__}; to_dataframe() has its rows")
 
 
 @singledispatch
-def records(value: Any) -> list[dict[str, Any]]:
+def records(value: object) -> list[dict[str, object]]:
     """A value as the rows of a data frame."""
     raise TypeError(type(value))
 
@@ -82,7 +81,7 @@ def records(value: Any) -> list[dict[str, Any]]:
 @html.register
 def _(network: Network) -> str:
     counts = network.statistics()
-    row = {**counts, "macs": f"{counts['macs'] / 1e9:.2f} G", "parameters": f"{counts['parameters'] / 1e6:.2f} M"}
+    row = counts | {"macs": f"{counts['macs'] / 1e9:.2f} G", "parameters": f"{counts['parameters'] / 1e6:.2f} M"}
     title = f"{network.name}, batch {network.source.batch}, {network.precision}"
     if len(network.units) > _MOST_UNITS:
         graph = lines(f"The graph has {len(network.units)} units; .plot() draws it")
@@ -97,7 +96,7 @@ def _(network: Network, schedule: Schedule | None = None) -> Picture:
 
 
 @records.register
-def _(network: Network) -> list[dict[str, Any]]:
+def _(network: Network) -> list[dict[str, object]]:
     block_of = {unit: block.name for block in network.blocks for unit in block.units}
     graph, shown = network.graph, shown_names(network)
     return [
@@ -143,11 +142,11 @@ def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture
 
 
 @records.register
-def _(schedule: Schedule) -> list[dict[str, Any]]:
+def _(schedule: Schedule) -> list[dict[str, object]]:
     return [_stage_record(number, *each) for number, each in enumerate(schedule.named_stages)]
 
 
-def _stage_record(number: int, block: str, stage: Stage) -> dict[str, Any]:
+def _stage_record(number: int, block: str, stage: Stage) -> dict[str, object]:
     return {
         "stage": number,
         "block": block,
@@ -174,7 +173,7 @@ def _(comparison: Comparison) -> Picture:
 
 
 @records.register
-def _(comparison: Comparison) -> list[dict[str, Any]]:
+def _(comparison: Comparison) -> list[dict[str, object]]:
     names = ("gap_percent", "error_percent", "left_out_percent")
     return [{**asdict(row), **{name: getattr(row, name) for name in names}} for row in comparison.rows]
 
@@ -182,26 +181,27 @@ def _(comparison: Comparison) -> list[dict[str, Any]]:
 @html.register
 def _(found: Explanation) -> str:
     first, *rest = overview(found)
-    slowest = sorted(records(found), key=lambda row: -row["share"])[:MOST_ROWS]
-    rows = [{name: cell for name, cell in row.items() if name != "units"} for row in slowest]
+    slowest = sorted(found.stages, key=lambda one: -one.share)[:MOST_ROWS]
+    rows = [{name: cell for name, cell in _explained(one).items() if isinstance(cell, Cell)} for one in slowest]
     hidden = len(found.stages) - len(rows)
     more = [f"{hidden} more: {TO_ALL}"] if hidden else []
     return whole(first, lines(*rest), html_table(keyed_table("", rows, digits=3)), lines(*more))
 
 
 @records.register
-def _(found: Explanation) -> list[dict[str, Any]]:
-    return [
-        {
-            **_stage_record(one.number, one.block, one.stage),
-            "share": one.share,
-            "limited_by": one.facts and one.facts.bound and str(one.facts.bound),
-            "saves_us": one.saves_us,
-            "own_units_otherwise_us": one.own and one.own.more_us,
-            "next_best_us": one.next_best and one.next_best.more_us,
-        }
-        for one in found.stages
-    ]
+def _(found: Explanation) -> list[dict[str, object]]:
+    return list(map(_explained, found.stages))
+
+
+def _explained(one: StageExplanation) -> dict[str, object]:
+    return {
+        **_stage_record(one.number, one.block, one.stage),
+        "share": one.share,
+        "limited_by": one.facts and one.facts.bound and str(one.facts.bound),
+        "saves_us": one.saves_us,
+        "own_units_otherwise_us": one.own and one.own.more_us,
+        "next_best_us": one.next_best and one.next_best.more_us,
+    }
 
 
 @picture.register
@@ -213,7 +213,7 @@ def _(found: StreamSchedule, network: Network | None = None) -> Picture:
 
 
 @records.register
-def _(found: StreamSchedule) -> list[dict[str, Any]]:
+def _(found: StreamSchedule) -> list[dict[str, object]]:
     return [{"stream": stream, **launch.model_dump()} for stream, own in enumerate(found.streams) for launch in own]
 
 
@@ -245,14 +245,14 @@ def html_table(table: Table) -> str:
     written = StringIO()
     console = Console(file=written, width=10_000, no_color=True)
 
-    def text(cell: Any) -> str:
+    def text(cell: object) -> str:
         written.seek(written.truncate(0))
         console.print(cell, end="", soft_wrap=True)
         return escape(written.getvalue().strip()).replace("\n", "<br>")
 
     columns = [(f" style='text-align:{column.justify}'", column) for column in table.columns]
     head = "".join(f"<th{style}>{text(column.header)}</th>" for style, column in columns)
-    rows: Sequence[tuple[Any, ...]] = list(zip(*(column.cells for column in table.columns), strict=True))
+    rows: Sequence[tuple[object, ...]] = list(zip(*(column.cells for column in table.columns), strict=True))
     body = "".join(
         "<tr>"
         + "".join(f"<td{style}>{text(cell)}</td>" for (style, _), cell in zip(columns, row, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -35,7 +34,7 @@ def device_summary(device: Device) -> RenderableType:
     return Group(*parts, *(_fitted(device) if isinstance(device, DeviceProfile) else ()))
 
 
-def _datasheet(sheet: Datasheet) -> dict[str, Fact[Any]]:
+def _datasheet(sheet: Datasheet) -> dict[str, Fact[object]]:
     return {name: fact for name in Datasheet.model_fields if (fact := getattr(sheet, name)) is not None}
 
 
@@ -76,7 +75,7 @@ def _by_kind(errors: Sequence[KindError]) -> list[KindError]:
     ]
 
 
-def _facts(facts: Mapping[str, Fact[Any]]) -> list[dict[str, Cell]]:
+def _facts(facts: Mapping[str, Fact[object]]) -> list[dict[str, Cell]]:
     """One row per fact, or per key of a fact that has several values."""
     return [
         {
@@ -89,13 +88,13 @@ def _facts(facts: Mapping[str, Fact[Any]]) -> list[dict[str, Cell]]:
     ]
 
 
-def _fact(name: str, value: str | float | list[int]) -> str:
+def _fact(name: str, value: object) -> str:
     """A fact as its datasheet prints it; bytes in the largest binary unit that leaves them whole."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    if name.endswith("_bytes"):
+    if isinstance(value, int | float) and name.endswith("_bytes"):
         for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
             if value % size == 0:
                 return f"{int(value) // size:,} {unit}"

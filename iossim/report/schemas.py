@@ -17,12 +17,16 @@ from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.registry import Group, guest_modules, guest_part
 from iossim.base.shipped_yaml import read_shipped, shipped
 
+if TYPE_CHECKING:
+    from iossim.measurements.kinds import Column, OperatorKind
+
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: JSON Schema, whose grammar only its own schema defines.
 Schema = dict[str, Any]
 Titled = tuple[str, Callable[[], Schema]]
 
@@ -81,7 +85,6 @@ def _measurement() -> Schema:
     """One line of a measurement set as JSON lines: the header, a measurement, or a stage."""
     from iossim.ir.types import Precision
     from iossim.measurements.formats.json_lines import COUNTS
-    from iossim.measurements.kinds import Column, OperatorKind
     from iossim.measurements.measurement import Header
     from iossim.measurements.operator_kinds import KINDS
 
@@ -122,7 +125,7 @@ def _written(name: str) -> Schema:
     return made
 
 
-def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
+def _operator(spellings: list[str], columns: Iterable[Column]) -> Schema:
     """An operator by its columns: height and width, or one column for both."""
     properties: Schema = {"op": {"enum": spellings}}
     required, either = ["op"], []
@@ -172,7 +175,7 @@ def _entries(file: str) -> list[tuple[str, Any]]:
     return sorted(entry for each in files for entry in read_shipped(each.read_text(encoding="utf-8")).items())
 
 
-def _output(name: str, about: str, json: Any, command: str = "") -> Titled:
+def _output(name: str, about: str, json: object, command: str = "") -> Titled:
     """``command`` differs from the name where a file's schema has that name."""
     group, _, rest = name.partition("-")
     words = command or (f"{group} {rest}" if group in _GROUPS else name)

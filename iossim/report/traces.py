@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
@@ -27,9 +26,11 @@ from iossim.schedule.schedule import SavedSchedule, Schedule, Stage
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 PROCESS = 1
+#: An event in that format.
+Event = dict[str, object]
 
 
-def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any]], other: Mapping[str, Any]) -> str:
+def trace_text(title: str, tracks: Mapping[int, str], events: list[Event], other: Mapping[str, object]) -> str:
     """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` metadata."""
     named = [_metadata("process_name", {"name": title})]
     for order, (track, name) in enumerate(tracks.items()):
@@ -39,7 +40,7 @@ def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any
     return json.dumps(document, indent=1) + "\n"
 
 
-def counters(execution: Execution) -> list[dict[str, Any]]:
+def counters(execution: Execution) -> list[Event]:
     """Resident warps (busy cores of a processor) and parts in use: one value per change, and none in use at the end."""
     tracks = {"busy cores" if execution.of_cores else "active warps": execution.active_warps.tolist()}
     for what in ("issue", "L2", "DRAM", "power"):
@@ -52,12 +53,12 @@ def counters(execution: Execution) -> list[dict[str, Any]]:
     ]
 
 
-def counter(name: str, time_us: float, value: float) -> dict[str, Any]:
+def counter(name: str, time_us: float, value: float) -> Event:
     """A value from a time on, of the counter of that name."""
     return {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
 
 
-def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) -> dict[str, Any]:
+def _metadata(name: str, arguments: dict[str, object], track: int | None = None) -> Event:
     where = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
     return {"ph": "M", "name": name, **where, "args": arguments}
 
@@ -68,9 +69,9 @@ def complete(
     track: int,
     start_us: float,
     end_us: float,
-    arguments: dict[str, Any],
+    arguments: dict[str, object],
     colour: str | None = None,
-) -> dict[str, Any]:
+) -> Event:
     """A complete event on a track, from its start to its end."""
     # Both ends are rounded before subtraction, so that neighbours meet and never overlap.
     start_ns, end_ns = round(start_us * 1000), round(end_us * 1000)
@@ -132,7 +133,7 @@ def stream_trace(network: Network, found: StreamExplanation, execution: Executio
 
 
 def _schedule_trace(
-    schedule: SavedSchedule, tracks: Mapping[int, str], events: list[dict[str, Any]], execution: Execution | None
+    schedule: SavedSchedule, tracks: Mapping[int, str], events: list[Event], execution: Execution | None
 ) -> str:
     title = f"{schedule.network} on {schedule.device}, {', '.join(setup_words(schedule))}"
     told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
@@ -140,12 +141,12 @@ def _schedule_trace(
     return trace_text(title, tracks, events + ran, {name: getattr(schedule, name) for name in told})
 
 
-def _flow(one: LaunchExplanation, time_us: float, category: str, number: int) -> dict[str, Any]:
+def _flow(one: LaunchExplanation, time_us: float, category: str, number: int) -> Event:
     track = _FIRST_STREAM_TRACK + one.stream
     return {"name": category, "cat": category, "id": number, "pid": PROCESS, "tid": track, "ts": round(time_us, 3)}
 
 
-def _stage_event(extent: StageExtent) -> dict[str, Any]:
+def _stage_event(extent: StageExtent) -> Event:
     stage = extent.stage
     groups = f"{len(stage.groups)} group{'s' if len(stage.groups) > 1 else ''}"
     what = f"merge of {len(stage.units)}" if stage.strategy is Strategy.MERGE else groups
@@ -159,20 +160,20 @@ def _stage_event(extent: StageExtent) -> dict[str, Any]:
     return complete(f"stage {extent.number} ({what})", "stage", STAGES_TRACK, extent.start_us, extent.end_us, arguments)
 
 
-def _span_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
+def _span_event(network: Network, stage: Stage, span: Span) -> Event:
     members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
     sms = {} if span.sms is None else {"sms": f"{span.sms.start}-{span.sms.stop - 1}"}
     return _kernel_event(network, span, members, {"stage": span.stage, **sms})
 
 
-def _kernel_event(network: Network, span: Span, members: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
+def _kernel_event(network: Network, span: Span, members: Sequence[str], said: Mapping[str, object]) -> Event:
     arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
     kind = main_kind(network, network.unit(members[0]))
     track = _FIRST_STREAM_TRACK + span.stream
     return complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
 
 
-def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:
+def _work(network: Network, members: Sequence[str]) -> dict[str, object]:
     """Kind, shapes and arithmetic of a unit, or of the one convolution that merged units run as."""
     graph, indices = network.graph, [network.unit_index[name] for name in members]
     units = [network.units[index] for index in indices]

@@ -38,9 +38,9 @@ class Stage(Value):
     boundary_us: TimeUs = 0.0
 
     @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         """The fields to be written: ``variants`` only if there are any."""
-        fields: dict[str, Any] = write(self)
+        fields: dict[str, object] = write(self)
         return fields if self.variants else {name: value for name, value in fields.items() if name != "variants"}
 
     @property
@@ -210,9 +210,9 @@ class StreamSchedule(SavedSchedule, Printed):
     __str__ = Printed.__str__
 
     @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         """The fields to be written: ``issue`` only if it is given."""
-        fields: dict[str, Any] = write(self)
+        fields: dict[str, object] = write(self)
         return fields if self.issue else {name: value for name, value in fields.items() if name != "issue"}
 
     @property

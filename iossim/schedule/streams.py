@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def _launches(stage: Stage, group: Sequence[str]) -> list[tuple[tuple[str, ...],
     return [((unit,), stage.variants.get(unit, "")) for unit in group]
 
 
-def _said(schedule: Schedule) -> dict[str, Any]:
+def _said(schedule: Schedule) -> dict[str, object]:
     return {name: getattr(schedule, name) for name in SavedSchedule.model_fields if name != "format_version"}
 
 

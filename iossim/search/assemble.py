@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Any
 
 from iossim.base.errors import PlanError, ScheduleError
 from iossim.base.values import LONGEST_US
@@ -70,7 +69,7 @@ def build_schedule(
     return Schedule(scheduler=scheduler, latency_us=total_latency_us(blocks), blocks=blocks, **own, **fields)
 
 
-def _of_network(network: Network, cost_model: CostModel) -> dict[str, Any]:
+def _of_network(network: Network, cost_model: CostModel) -> dict[str, object]:
     """Fields of a schedule that identify its network and its prices."""
     source, identity = network.source, cost_model.identity
     priced = cost_model.remarks(network) if isinstance(cost_model, RemarkingCostModel) else ()

@@ -27,7 +27,7 @@ from iossim.schedule.masks import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
-from iossim.search.endings import BoundArrays, StateGraph, find_endings
+from iossim.search.endings import StateGraph, find_endings, summed_bounds
 from iossim.search.lattice import MergedStages
 from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known, relax_neighbours
 
@@ -87,7 +87,7 @@ class _Search:
         self.merges, self.entry = part.merges, entry
         self.limited = cost_model if isinstance(cost_model, LimitedCostModel) else None
         self.bounded = bounds is not None
-        self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
+        self.bounds = summed_bounds(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
         self.graph = StateGraph.of(problem, lattice, part.space)
         self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
         # A label may cost this much more than the state's other one, and be part of the best schedule for its boundary.

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iossim.base.compiled import Floats, Integers, jit
-from iossim.cost.model import SAFE, LateWork, StageBounds
+from iossim.base.compiled import Floats, jit
+from iossim.cost.model import SAFE, StageBounds
 from iossim.schedule.masks import FloatTable, count_bits, find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import Downwards, Lattice, without
@@ -46,27 +46,11 @@ class StateGraph(NamedTuple):
         return StateGraph(lattice.masks, lattice.down, *of_units, *space.walk_limits(len(problem)))
 
 
-class BoundArrays(NamedTuple):
-    """:class:`~iossim.cost.model.StageBounds` as compiled code takes them.
-
-    ``of_unit`` has a row a unit and a column for all that is added up: the work of each resource, and late work, then
-    the columns below. ``lead_us``, ``share`` and ``most_groups`` are those of :class:`~iossim.cost.model.LateWork`.
-    """
-
-    of_unit: Floats
-    lead_us: Floats
-    share: Floats
-    most_groups: Integers
-
-    @staticmethod
-    def of(bounds: StageBounds) -> BoundArrays:
-        units = len(bounds.serial_us)
-        none = np.zeros((units, 0))
-        late = bounds.late or LateWork(np.zeros(units), none, none, np.zeros(0, dtype=np.int64))
-        issue_us = np.zeros(units) if bounds.issue_us is None else bounds.issue_us
-        work_us = _undominated(bounds.work_us)
-        rows = np.column_stack([work_us, late.work_us, bounds.single_us, bounds.serial_us, issue_us])
-        return BoundArrays(*map(np.ascontiguousarray, (rows, late.lead_us, late.share, late.most_groups)))
+def summed_bounds(bounds: StageBounds) -> Floats:
+    """The bounds as compiled code adds them up, ``[units, columns]``: work on each resource, then the columns below."""
+    issue_us = np.zeros(len(bounds.serial_us)) if bounds.issue_us is None else bounds.issue_us
+    rows = _undominated(bounds.work_us), bounds.single_us, bounds.serial_us, issue_us
+    return np.ascontiguousarray(np.column_stack(rows))
 
 
 def _undominated(work_us: Floats) -> Floats:
@@ -78,7 +62,7 @@ def _undominated(work_us: Floats) -> Floats:
     return np.stack(kept, axis=1) if kept else work_us
 
 
-#: The last columns of ``BoundArrays.of_unit``.
+#: The last columns of :func:`summed_bounds`.
 _SINGLE, _SERIAL, _ISSUE = -3, -2, -1
 
 
@@ -87,7 +71,7 @@ def find_endings(
     begin: int,
     end: int,
     graph: StateGraph,
-    bounds: BoundArrays,
+    of_unit: Floats,
     labels: Labels,
     bounded: bool,
     known: FloatTable,
@@ -97,19 +81,16 @@ def find_endings(
     """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds do not rule out, nor what is
     ``known`` of their prices (:meth:`~iossim.schedule.masks.GrowingTable.unknown`).
 
-    An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label
-    better (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose
-    endings do not all fit, and after one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how
-    many endings there are, and whether there is no room for more.
+    ``of_unit`` are :func:`summed_bounds`. An ending has one if its source's cost, the boundary between, and its lower
+    bound stay below what makes its label better (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all
+    have. Stops before a state whose endings do not all fit, and after one with which :data:`STEPS_AT_A_TIME` are done.
+    Returns the state reached, how many endings there are, and whether there is no room for more.
     """
     masks, down, successors, descendants, ancestors, max_group_size, max_groups, single_root = graph
     removable = down.removable
-    of_unit, lead_us, share, most_groups = bounds
     leaving = labels.leaving
     least, stages, sources, reached = endings
     count, columns = of_unit.shape
-    late = len(most_groups)
-    resources = columns + _SINGLE - late
     single, serial, issue = columns + _SINGLE, columns + _SERIAL, columns + _ISSUE
     one = np.uint64(1)
     # By depth of growth: the state left, the stage, what may be added, units that may not (single_root), and sums.
@@ -124,8 +105,6 @@ def find_endings(
     members = np.zeros(count + 1, dtype=np.uint64)
     group_us = np.zeros(count + 1, dtype=np.float64)
     group_issue_us = np.zeros(count + 1, dtype=np.float64)
-    group_lead_us = np.zeros(count + 1, dtype=np.float64)
-    group_share = np.zeros((count + 1, late), dtype=np.float64)
     steps = 0
     for target in range(begin, end):
         if steps >= STEPS_AT_A_TIME:
@@ -151,8 +130,6 @@ def find_endings(
             state = at[depth]
             for column in range(columns):
                 sums[here, column] = sums[depth, column] + of_unit[unit, column]
-            for resource in range(late):
-                group_share[here, resource] = share[unit, resource]
             if single_root:
                 # All that follows the unit in the state goes first.
                 added |= descendants[unit] & masks[target]
@@ -167,36 +144,31 @@ def find_endings(
                     barred[here] |= ancestors[other]
                     for column in range(columns):
                         sums[here, column] += of_unit[other, column]
-                    for resource in range(late):
-                        group_share[here, resource] = max(group_share[here, resource], share[other, resource])
             state = without(state, bit, down)
             choices[here] = (masks[target] & ~barred[here] if single_root else removable[state]) & (bit - one)
             work_least_us = 0.0
-            for resource in range(resources):
+            for resource in range(single):
                 work_least_us = max(work_least_us, sums[here, resource])
             if choices[here] == 0 and min(leaving[state, 0], leaving[state, 1]) + work_least_us >= most_us:
                 continue  # as often as not: nothing grows from here, and its groups do not matter
             # Groups that the new unit feeds join its group; the others stay, after it. ``ends_us`` is when the last
-            # of the others may end, ``asks_us`` when the first may ask for late work, since they are issued.
+            # of the others may end, since they are issued.
             near = successors[unit] & stage[depth]
             joined = added
             joined_us = sums[here, serial] - sums[depth, serial]
             joined_issue_us = sums[here, issue] - sums[depth, issue]
             kept = 0
-            ends_us, asks_us = -np.inf, np.inf
+            ends_us = -np.inf
             for place in range(group_count[depth]):
                 group = groups[depth, place]
                 if near & members[group]:
                     joined |= members[group]
                     joined_us += group_us[group]
                     joined_issue_us += group_issue_us[group]
-                    for resource in range(late):
-                        group_share[here, resource] = max(group_share[here, resource], group_share[group, resource])
                 else:
                     groups[here, kept] = group
                     kept += 1
                     ends_us = max(group_us[group], group_issue_us[group] + ends_us)
-                    asks_us = min(group_lead_us[group], group_issue_us[group] + asks_us)
             if joined != added and count_bits(joined) > max_group_size:
                 continue
             groups[here, kept] = here
@@ -204,7 +176,6 @@ def find_endings(
             members[here] = joined
             group_us[here] = joined_us
             group_issue_us[here] = joined_issue_us
-            group_lead_us[here] = lead_us[unit]
             at[here] = state
             stage[here] = stage[depth] | added
             depth = here
@@ -216,15 +187,6 @@ def find_endings(
                 if reached_us >= single_limit_us:
                     continue
             else:
-                reached_us = leaving[state, 1] + least_us
-                if reached_us >= several_limit_us:
-                    continue
-                second_us = joined_issue_us + asks_us
-                first_us = min(lead_us[unit], second_us)
-                for resource in range(late):
-                    if kept < most_groups[resource]:
-                        idle_us = first_us + (1.0 - group_share[here, resource]) * (second_us - first_us)
-                        least_us = max(least_us, sums[here, resources + resource] + idle_us)
                 reached_us = leaving[state, 1] + least_us
                 if reached_us >= several_limit_us:
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from iossim.base.errors import OptionError, check_types, did_you_mean, is_count
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -65,7 +65,7 @@ class StageSpace:
         """r, s and whether groups have a single root, in a problem of that many units."""
         return (*self.limits(units), self.single_root) if self.concurrent else (1, 1, True)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"stages": self.definition, "max_group_size": self.max_group_size, "max_groups": self.max_groups}
 
 
@@ -116,7 +116,7 @@ class SearchOptions:
         if self.company and limit is not None:
             raise OptionError("`company` chooses kernels without a `workspace_limit`; leave one of them out")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The options that a schedule records: the stages, the workspace limit if any, and ``company`` if set."""
         company = {"company": True} if self.company else {}
         limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}

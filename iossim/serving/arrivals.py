@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class Served:
     def percentiles_us(self) -> dict[int, float]:
         return {part: float(np.percentile(self.latencies_us, part)) for part in _PERCENTILES}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         percentiles = {f"p{part}_us": us for part, us in self.percentiles_us.items()}
         return {"policy": self.policy, "load": self.load, "requests": len(self.latencies_us), **percentiles}
 

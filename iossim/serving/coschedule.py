@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
-from typing import Any
 
 from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import DeviceCostModel, RemarkingCostModel, StreamCostModel
@@ -86,7 +85,7 @@ class Coschedule:
     def baseline(self) -> Way:
         return self.ways[0]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "models": list(self.labels),
             "device": self.device,
@@ -251,7 +250,7 @@ def _alternating(orders: Mapping[str, Sequence[IssuedLaunch]]) -> list[IssuedLau
     return [launch for *_, launch in sorted(placed, key=lambda one: one[:3])]
 
 
-def _saved(whole: Network, prices: CostModel, scheduler: str) -> dict[str, Any]:
+def _saved(whole: Network, prices: CostModel, scheduler: str) -> dict[str, object]:
     """Fields of a schedule of the union apart from its stages or streams."""
     identity = prices.identity
     return {

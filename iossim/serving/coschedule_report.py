@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -80,7 +79,7 @@ def served_table(served: Sequence[Served]) -> Table:
 
 def coschedule_trace(found: Coschedule) -> str:
     """The ways one after another as JSON text: one track per stream, one colour per model."""
-    events: list[dict[str, Any]] = []
+    events: list[dict[str, object]] = []
     tracks: dict[int, str] = {}
     first = 1
     colour = {label: _COLOURS[number % len(_COLOURS)] for number, label in enumerate(found.labels)}

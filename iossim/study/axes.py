@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
@@ -234,7 +234,7 @@ def name_of(axis: str, label: object) -> str:
     return f"batch {label}" if axis == "batch" else str(label)
 
 
-def kind_among(values: Callable[[str], Iterable[Any]]) -> StudyKind | None:
+def kind_among(values: Callable[[str], Iterable[object]]) -> StudyKind | None:
     """The kind of a study whose ``values`` on an axis are given by its name; None for GPUs and processors."""
     return next((kind for kind in KINDS if any(map(kind.is_asked, values(kind.axis.name)))), None)
 
@@ -272,7 +272,7 @@ class Quantity:
     metric: str = "latency_ms"
     per: str | None = None
 
-    def of(self, row: Any) -> float | None:
+    def of(self, row: object) -> float | None:
         """Value in a row; None if unknown."""
         over: float | None = getattr(row, self.metric)
         under: float | None = getattr(row, self.per) if self.per else 1.0
@@ -292,7 +292,7 @@ class Quantity:
             told = f"{number(value)}{unit.removesuffix('s') if value == 1 and self._is_count else unit}"
         return told if self.per is None else f"{told} per {METRICS[self.per].per or self.per}"
 
-    def told(self, row: Any) -> str:
+    def told(self, row: object) -> str:
         """Value in a row with its unit."""
         value = self.of(row)
         return "nothing" if value is None else self.amount(value)

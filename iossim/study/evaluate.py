@@ -243,7 +243,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         )
         for block in one.blocks
     ]
-    measured: dict[str, Any] = {}
+    measured: dict[str, object] = {}
     for name in measures:
         measured |= MEASURES[name].figures(context) if name in MEASURES else {}
     if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
@@ -278,7 +278,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     )
 
 
-def _row_of(point: Point, scheduler: str, latency_us: float, baseline_us: float, **figures: Any) -> Row:
+def _row_of(point: Point, scheduler: str, latency_us: float, baseline_us: float, **figures: object) -> Row:
     """Row with the labels of its point, and the figures that follow from its latency."""
     return Row(
         point=point.index,
@@ -291,7 +291,7 @@ def _row_of(point: Point, scheduler: str, latency_us: float, baseline_us: float,
     )
 
 
-def _size_of(network: Network) -> dict[str, Any]:
+def _size_of(network: Network) -> dict[str, object]:
     weights = sum(constant.type.bytes for constant in network.graph.constants.values())
     return {"weights_mib": weights / _MIB, "gmacs": network.statistics()["macs"] / 1e9}
 
@@ -321,7 +321,7 @@ def evaluate_cross(axis: CrossAxis, point: Point, made: Sequence[Made]) -> tuple
     for made_for, scheduler, text, reason in made:
         if made_for == here:
             continue
-        found: dict[str, Any] = {"reason": reason}
+        found: dict[str, object] = {"reason": reason}
         try:
             if text is not None:
                 found = _priced(point, text, own[scheduler])
@@ -331,7 +331,7 @@ def evaluate_cross(axis: CrossAxis, point: Point, made: Sequence[Made]) -> tuple
     return Done(key=crossing(axis, here), prices=prices), failures.tracebacks
 
 
-def _priced(point: Point, made: str, own: str | None) -> dict[str, Any]:
+def _priced(point: Point, made: str, own: str | None) -> dict[str, object]:
     """Latency of another point's schedule at this one, and whether it ties with its ``own``."""
     context, schedule = context_of(point), Schedule.model_validate_json(made)
     network = network_as(context, schedule)

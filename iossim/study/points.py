@@ -35,7 +35,7 @@ from iossim.study.axes import (
     kind_among,
 )
 from iossim.study.scenario import Scenario
-from iossim.study.study_kind import Label, Labelled, StudyKind, add_fields, label_of
+from iossim.study.study_kind import AxisValue, Label, Labelled, StudyKind, add_fields, label_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
@@ -59,7 +59,7 @@ class Point:
     rewrite: Rewrite
     micro_batch: MicroBatches
     workspace: Workspace
-    add_fields(vars(), {kind.axis.name: Any for kind in KINDS})
+    add_fields(vars(), {kind.axis.name: object for kind in KINDS})
     #: Seed of random weights, graphs and cost models.
     seed: int = 0
     #: Hash of all that the point's results depend on, the same in every process: results are reused by it.
@@ -139,7 +139,7 @@ def network_of(point: Point) -> Network:
 
 def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
     """Labels of each axis that occur, and the schedulers; reads no files."""
-    listed: Iterable[Iterable[Any]] = (getattr(scenario, axis.field) for axis in AXES.values())
+    listed: Iterable[Iterable[AxisValue]] = (getattr(scenario, axis.field) for axis in AXES.values())
     if scenario.points is not None:
         listed = zip(*_combinations(scenario), strict=True)
     found = {axis: list(dict.fromkeys(map(label_of, values))) for axis, values in zip(AXES, listed, strict=True)}
@@ -150,9 +150,9 @@ def _unkeyed(scenario: Scenario) -> list[Point]:
     return [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
 
 
-def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
+def _combinations(scenario: Scenario) -> Iterable[Sequence[AxisValue]]:
     """Values of each point, in the order of the axes."""
-    lists: dict[str, list[Any]] = {name: getattr(scenario, axis.field) for name, axis in AXES.items()}
+    lists: dict[str, list[AxisValue]] = {name: getattr(scenario, axis.field) for name, axis in AXES.items()}
     if scenario.points is not None:
         return [
             [_value(axis, listed, getattr(values, axis), f"points[{index}]") for axis, listed in lists.items()]
@@ -167,7 +167,7 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
     return product(*lists.values())
 
 
-def _value(axis: str, listed: Sequence[Any], given: Label | None, place: str) -> Any:
+def _value(axis: str, listed: Sequence[AxisValue], given: Label | None, place: str) -> AxisValue:
     """The listed value that a point gives by its label, or the only one."""
     if given is None:
         if len(listed) != 1:
@@ -190,7 +190,7 @@ def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
     yield from (tuple(family) for family in found.values() if len(family) > 1)
 
 
-def _fingerprint(value: Any, kind: StudyKind | None) -> Any:
+def _fingerprint(value: AxisValue, kind: StudyKind | None) -> object:
     """JSON value of everything that results depend on in the value of an axis.
 
     A zoo name counts as it is (the version of iossim defines it), a file by its contents. Weights beside an ONNX file

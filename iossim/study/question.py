@@ -47,7 +47,7 @@ def told(reason: str) -> PydanticCustomError:
     return PydanticCustomError("told", "{reason}", {"reason": reason})
 
 
-def _shape(given: Any) -> str:
+def _shape(given: object) -> str:
     return LIST if isinstance(given, list) else MAPPING if isinstance(given, dict | Value) else VALUE
 
 
@@ -88,7 +88,7 @@ class Range(Value):
         return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
 
     @model_serializer(mode="wrap")
-    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
         """Given keys, as in a file."""
         return {name: value for name, value in dump(self).items() if value not in (None, {}, [])}
 

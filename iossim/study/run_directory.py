@@ -148,14 +148,14 @@ class RunDirectory:
         remedy = "run the study again with `resume`"
         return None if name is None else read_text(self.folder / name, "schedule", remedy, OptionError)
 
-    def earlier_attempts(self) -> list[Any]:
+    def earlier_attempts(self) -> list[object]:
         """Earlier attempts recorded in the environment; none if it was lost."""
         with suppress(OptionError):
             attempts = _read_environment(self.folder).get("attempts")
             return attempts if isinstance(attempts, list) else []
         return []
 
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
+    def write_environment(self, environment: Mapping[str, object]) -> None:
         write_atomically(self.folder / ENVIRONMENT, json.dumps(environment, indent=1) + "\n")
 
     def write_results(self, results: Results, search_s: Mapping[tuple[int, str], float]) -> None:
@@ -169,7 +169,7 @@ class RunDirectory:
         write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     """A value of a row in results.csv: ties are joined by semicolons."""
     if isinstance(value, list):
         return ";".join(value)
@@ -197,9 +197,9 @@ def read_run(folder: Path | str) -> StudyRun:
     return StudyRun(folder, results, environment, search_s)
 
 
-def _read_environment(folder: Path) -> dict[str, Any]:
+def _read_environment(folder: Path) -> dict[str, object]:
     text = read_text(folder / ENVIRONMENT, "environment", _REMEDY, OptionError)
     try:
-        return TypeAdapter(dict[str, Any]).validate_json(text)
+        return TypeAdapter(dict[str, object]).validate_json(text)
     except ValidationError:
         raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}") from None

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import ErrorDetails
 
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
 from iossim.base.shipped_yaml import shipped
 from iossim.base.values import Value
+from iossim.report.schemas import Schema
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import (
     AXES,
@@ -141,7 +143,7 @@ class Fault:
     is_missing: bool = False
 
 
-def fault_of_field(problem: Mapping[str, Any]) -> Fault:
+def fault_of_field(problem: ErrorDetails) -> Fault:
     """One of pydantic's errors about a scenario, as a fault."""
     location: Location = tuple(part for part in problem["loc"] if part not in (MAPPING, LIST, VALUE))
     if problem["type"] == "missing":
@@ -155,7 +157,7 @@ def fault_of_field(problem: Mapping[str, Any]) -> Fault:
     return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 
-def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> str:
+def _reason(kind: str, given: object, context: Mapping[str, Any], message: str) -> str:
     shown = _shown(given)
     if kind == "told":
         return str(context["reason"])
@@ -169,7 +171,7 @@ def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> 
     return f"is {shown}: {message.removeprefix('Value error, ')}; correct it"
 
 
-def _shown(given: Any) -> str:
+def _shown(given: object) -> str:
     """A value in a few characters, as the file might have it."""
     if given is None:
         return "empty"
@@ -185,7 +187,7 @@ def _fields(location: Location) -> list[str]:
     """Names of the fields that a scenario may have at a place."""
     schema = Scenario.model_json_schema()
 
-    def forms(of: dict[str, Any]) -> list[dict[str, Any]]:
+    def forms(of: Schema) -> list[Schema]:
         if "$ref" in of:
             return forms(schema["$defs"][of["$ref"].rpartition("/")[2]])
         several = of.get("anyOf") or of.get("oneOf") or []

@@ -43,7 +43,7 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     of_devices: _Checks = {"device": partial(_device, kind), "set": partial(device_of_kind, kind)}
     checks: dict[str, _Checks] = {**_CHECKS, "device": of_devices}
     for name, axis in AXES.items():
-        listed: Sequence[Any] = getattr(scenario, axis.field)
+        listed: Sequence[object] = getattr(scenario, axis.field)
         labels = list(map(label_of, listed))
         for index, value in enumerate(listed):
             asked = (_asked((axis.field, index, field), ask, value) for field, ask in checks.get(name, {}).items())
@@ -66,7 +66,7 @@ def _faults_of_kind(scenario: Scenario) -> Iterator[Fault]:
     if (kind := scenario.kind) is None:
         return
     own = kind.axis
-    listed: Sequence[Any] = getattr(scenario, own.field)
+    listed: Sequence[object] = getattr(scenario, own.field)
     for index, each in enumerate(listed):
         if not kind.is_asked(each):
             said = f"a study is of {kind.plural} or of others"
@@ -180,7 +180,7 @@ _CHECKS: dict[str, _Checks] = {
 }
 
 
-def _asked(place: Location, ask: Callable[..., object], *given: Any) -> list[Fault]:
+def _asked(place: Location, ask: Callable[..., object], *given: object) -> list[Fault]:
     """The message of an IossimError that ``ask`` raises, as a fault of the value at ``place``."""
     try:
         ask(*given)
@@ -189,7 +189,7 @@ def _asked(place: Location, ask: Callable[..., object], *given: Any) -> list[Fau
     return []
 
 
-def _twice(values: Sequence[Any], field: str, takes_label: bool = False) -> Iterator[Fault]:
+def _twice(values: Sequence[object], field: str, takes_label: bool = False) -> Iterator[Fault]:
     """Repeated values in a list: their results would be indistinguishable."""
     places: dict[Any, int] = {}
     for index, value in enumerate(values):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,7 +25,7 @@ def list_scenarios(as_json: bool = False) -> None:
     from iossim.study.points import work_of
     from iossim.study.scenario_file import read_scenario, scenario_names
 
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for name in scenario_names():
         scenario = read_scenario(name)
         work = work_of(scenario)

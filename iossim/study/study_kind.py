@@ -27,7 +27,7 @@ class Labelled(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, given: Any) -> Any:
+    def _from_text(cls, given: object) -> object:
         return {cls._ALONE: given} if cls._ALONE and isinstance(given, str) else given
 
     @model_validator(mode="after")
@@ -43,6 +43,10 @@ class Labelled(Value):
 
 #: Value of a row on an axis: a label, or a batch size.
 Label = str | int
+
+
+#: A value of an axis, of a class of its own; a kind knows that of its axis.
+AxisValue = Any
 
 
 def label_of(value: Any) -> Label:
@@ -63,7 +67,7 @@ class Axis:
     group_rank: int
     column_rank: int
     #: Only value of a scenario that lists none; None where a scenario must list some.
-    default: Any = None
+    default: AxisValue = None
     #: True where studies of every kind have the axis, not only those of GPUs and processors.
     of_all_kinds: bool = True
 
@@ -99,7 +103,7 @@ class Planned(NamedTuple):
     scheduler: str
     latency_us: float
     baseline_us: float
-    figures: Mapping[str, Any]
+    figures: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -113,19 +117,19 @@ class StudyKind:
     plural: str
     #: Values of the axis by name alone, for editors and remedies; the last but one asks for a study of the kind.
     examples: tuple[str, ...]
-    is_asked: Callable[[Any], bool]
+    is_asked: Callable[[AxisValue], bool]
     #: Names of its devices; those of GPUs and processors are of other studies, too.
     device_names: Callable[[], Collection[str]]
     #: The device of a name with values replaced; raises DeviceError.
     device: Callable[[str, Mapping[str, float]], Device]
     #: Schedulers that a study with these values on the axis may have; by default it has all.
-    schedulers: Callable[[Sequence[Any]], Sequence[str]]
+    schedulers: Callable[[Sequence[AxisValue]], Sequence[str]]
     #: Raises an IossimError if a device of a name, with values replaced, cannot be studied at a value of the axis.
-    check: Callable[[str, Mapping[str, float], Any], None]
+    check: Callable[[str, Mapping[str, float], AxisValue], None]
     #: Rows of a network on a device, at a value of the axis and by schedulers, and the seconds of each search.
-    rows: Callable[[Network, Any, Any, Sequence[str]], tuple[list[Planned], dict[str, float]]]
+    rows: Callable[[Network, Any, AxisValue, Sequence[str]], tuple[list[Planned], dict[str, float]]]
     #: The baseline of speed-ups in words, for values of the axis and schedulers; empty if it is the slowest schedule.
-    baseline: Callable[[Sequence[Any], Collection[str]], str]
+    baseline: Callable[[Sequence[AxisValue], Collection[str]], str]
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class Measure:
 
     metrics: tuple[Metric, ...]
     #: Their values at a point, an :class:`~iossim.study.evaluate.EvaluationContext`; raises an IossimError.
-    figures: Callable[[Any], Mapping[str, Any]]
+    figures: Callable[[Any], Mapping[str, object]]
 
 
 def guest_parts(attribute: str) -> dict[str, Any]:
@@ -156,7 +160,7 @@ GROUP: Group[StudyKind] = Group(
 )
 
 
-def add_fields(body: dict[str, Any], types: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> None:
+def add_fields(body: dict[str, Any], types: Mapping[str, object], defaults: Mapping[str, object] | None = None) -> None:
     """Add fields to the class whose body calls this with its ``vars()``, at that place: types and defaults by name."""
     body["__annotations__"] = body.get("__annotations__", {}) | types
     body |= defaults or {}

@@ -16,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import OptionError, Progress, ignore, public
@@ -35,7 +34,7 @@ from iossim.study.workers import Workers, workers_for
 _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed")
 
 
-def _environment(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _environment(attempts: Sequence[object]) -> dict[str, object]:
     packages: dict[str, str] = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -83,7 +82,7 @@ def run_study(
     with RunDirectory(Path(out), scenario, points, resume) as directory:
         done = directory.done()
         begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
-        attempt: dict[str, Any] = {
+        attempt: dict[str, object] = {
             "command": list(command),
             "workers": crew.count,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,7 +123,7 @@ class _Sweep:
         keys |= {crossing(axis, point.index) for axis, family in crossings for point in family}
         finished = len(keys & self.done.keys())
         progress(finished, len(keys))
-        work: list[tuple[Callable[..., tuple[Done, Texts]], Iterable[tuple[Any, ...]]]] = [
+        work: list[tuple[Callable[..., tuple[Done, Texts]], Iterable[tuple[object, ...]]]] = [
             (evaluate_point, self._points()),
             (evaluate_cross, self._crossings(crossings)),
         ]
@@ -135,7 +134,7 @@ class _Sweep:
                 finished += 1
                 progress(finished, len(keys))
 
-    def _points(self) -> Iterator[tuple[Any, ...]]:
+    def _points(self) -> Iterator[tuple[object, ...]]:
         """Unfinished points, each distinct one once; those of one network are consecutive."""
         left: dict[str, Point] = {}
         for point in self.points:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, log
-from typing import Any
 
 from iossim.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.axes import DEVICE_SIZES, ROW_AXES, Quantity, where_in_words
@@ -26,7 +25,7 @@ def place(row: Row, axes: Iterable[str], told: Iterable[str] = ()) -> str:
     return where_in_words({axis: getattr(row, axis) for axis in left}, left)
 
 
-def context(row: Row, axes: Iterable[str]) -> tuple[Any, ...]:
+def context(row: Row, axes: Iterable[str]) -> tuple[Label, ...]:
     """Labels of a row on some axes."""
     return tuple(getattr(row, axis) for axis in axes)
 
@@ -36,9 +35,9 @@ def varied_axes(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(axis for axis in ROW_AXES if len({getattr(row, axis) for row in rows}) > 1)
 
 
-def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[tuple[Label, ...], list[Row]]:
     """Rows by their labels on some axes, in order of appearance."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Label, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(context(row, axes), []).append(row)
     return groups
@@ -137,7 +136,7 @@ def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Label], by: str = "
     columns = {"device": sorted(DEVICE_SIZES, key=lambda column: column != by), "batch": ["batch"]}.get(axis, [])
     sizes: dict[Label, tuple[float, ...]] = {}
     for row in rows:
-        size = tuple(inf if known is None else known for known in context(row, columns))
+        size = tuple(inf if known is None else known for known in (getattr(row, column) for column in columns))
         value: Label = getattr(row, axis)
         sizes[value] = min(size, sizes.get(value, size))
     place = {value: index for index, value in enumerate(listed)}

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from iossim.base.errors import OptionError, say_once
 from iossim.base.threads import limit_threads, usable_cores
@@ -32,7 +32,7 @@ class Workers:
 
     count: int
 
-    def each(self, work: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
+    def each(self, work: Callable[..., Result], tasks: Iterable[tuple[object, ...]]) -> Iterator[Result]:
         """Results of the tasks, arguments of ``work``, in order of completion; tasks are taken on demand."""
         from joblib import Parallel, delayed
 
@@ -62,7 +62,7 @@ def workers_for(count: int | None) -> Workers:
 
 
 def _work_for(
-    parent: int, threads: int | None, work: Callable[..., Result], task: tuple[Any, ...]
+    parent: int, threads: int | None, work: Callable[..., Result], task: tuple[object, ...]
 ) -> tuple[Result, list[str]]:
     """The result, and the lines that a process of the parent's would have logged: the parent logs each once."""
     limit_threads(threads)

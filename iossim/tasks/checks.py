@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from iossim.base.display import counted
 from iossim.base.errors import OptionError, ScheduleError
@@ -37,7 +36,7 @@ class Check:
     def __str__(self) -> str:
         return f"{'PASS' if self.holds else 'FAIL'} {self.name}: {self.found}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"check": self.name, "holds": self.holds, "found": self.found, **self.values}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import isclose
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rich.table import Table
 
@@ -48,20 +48,20 @@ class ComparisonRow:
     left_out_us: float | None = None
 
     @staticmethod
-    def of_schedule(schedule: AnySchedule, sequential_us: float, **known: Any) -> ComparisonRow:
-        """Row of a schedule; ``sequential_us``, the latency of the units one by one, is the baseline of speed-ups.
-
-        ``known`` are other values of fields than those of the schedule, or besides.
-        """
-        own: dict[str, Any] = {
-            **{name: getattr(schedule, name) for name in ("scheduler", "latency_us", "search_s", "lower_bound_us")},
-            "speedup": schedule.speedup(sequential_us),
-            "stages": len(schedule.stages) if isinstance(schedule, Schedule) else None,
-            "streams": schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams),
-            "interval_us": schedule.interval_us and tuple(schedule.interval_us),
-            "ties": tuple(schedule.ties),
-        }
-        return ComparisonRow(**own | known)
+    def of_schedule(schedule: AnySchedule, sequential_us: float) -> ComparisonRow:
+        """Row of a schedule; ``sequential_us``, the latency of the units one by one, is the baseline of speed-ups."""
+        interval_us = schedule.interval_us
+        return ComparisonRow(
+            schedule.scheduler,
+            schedule.latency_us,
+            schedule.speedup(sequential_us),
+            stages=len(schedule.stages) if isinstance(schedule, Schedule) else None,
+            streams=schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams),
+            search_s=schedule.search_s,
+            lower_bound_us=schedule.lower_bound_us,
+            interval_us=None if interval_us is None else (interval_us[0], interval_us[1]),
+            ties=tuple(schedule.ties),
+        )
 
     @property
     def gap_percent(self) -> float | None:
@@ -221,14 +221,13 @@ class Comparison(Printed):
         return list(map(self._row, self.entries))
 
     def _row(self, entry: Entry[AnySchedule]) -> ComparisonRow:
-        known: dict[str, Any] = {"scheduler": entry.label}
-        name = entry.label
+        row, name = ComparisonRow.of_schedule(entry.schedule, self.baseline_us), entry.label
         if any(entry.schedule is found for found in self.schedules):
-            known |= {"published_us": self.published_us(name), "left_out_us": self.left_out_us.get(name)}
+            row = replace(row, published_us=self.published_us(name), left_out_us=self.left_out_us.get(name))
         if (us := self.plans_us.get(name)) is not None:
-            known |= {"latency_us": us, "speedup": self.baseline_us / us if us else 1.0, "ties": ()}
-            known |= dict.fromkeys(("lower_bound_us", "interval_us", "left_out_us"))
-        return ComparisonRow.of_schedule(entry.schedule, self.baseline_us, **known)
+            row = replace(row, latency_us=us, speedup=self.baseline_us / us if us else 1.0, ties=())
+            row = replace(row, lower_bound_us=None, interval_us=None, left_out_us=None)
+        return replace(row, scheduler=name)
 
     def latency_us(self, entry: Entry[AnySchedule]) -> float:
         """Latency of an entry as the table defines it, us."""
@@ -280,15 +279,10 @@ class Comparison(Printed):
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The comparison as JSON values; latencies in us."""
-        from iossim.tasks.comparison_document import changed_row, given_row, streams_row
-
-        def row(entry: Entry[AnySchedule]) -> tuple[AnySchedule, dict[str, Any], bool]:
-            return entry.schedule, asdict(self._row(entry)), entry.label not in self.plans_us
-
-        given, streams = self._of_given(self.schedules), self._of_given(self.streams)
-        changed = [(one.transform, changed_row(*row(one), one.network, one.how)) for one in self.changed]
+        streams = list(map(self._streams_json, self._of_given(self.streams)))
+        changed = [(one.transform, self._changed_json(one)) for one in self.changed]
         return {
             "model": self.network.name,
             "device": self.device,
@@ -297,14 +291,56 @@ class Comparison(Printed):
             "engine": self.engine,
             "cost_model": self.cost_model,
             "complete": self.complete,
-            "schedules": [given_row(*row(one), self.is_in_sample(one.schedule.scheduler)) for one in given],
-            **({"streams": [streams_row(*row(one)) for one in streams]} if streams else {}),
+            "schedules": list(map(self._given_json, self._of_given(self.schedules))),
+            **({"streams": streams} if streams else {}),
             **dict.fromkeys(("rewriting", "joins", "micro_batches")),
             **{
                 one.name: {**one.to_json(), "schedules": [made for name, made in changed if name == one.name]}
                 for one in self.outcomes
             },
             "other_engine": self.other_engine and asdict(self.other_engine),
+        }
+
+    def _given_json(self, entry: Entry[Schedule]) -> dict[str, object]:
+        """The row of stages of the network as given, beside what was published of it."""
+        row, in_sample = self._row(entry), self.is_in_sample(entry.schedule.scheduler)
+        return self._json(entry, published_us=row.published_us, in_sample=in_sample, left_out_us=row.left_out_us)
+
+    def _changed_json(self, entry: Entry[Schedule]) -> dict[str, object]:
+        """The row of a changed network, with the way in a word or two, and the rules that rewrote it."""
+        rules: dict[str, int] = {}
+        if "rewriting" in dict(entry.network.source.options):
+            from iossim.transforms.rewriting.rewritten import applied_rules  # most comparisons do not use it
+
+            rules = applied_rules(entry.network)
+        values = {"way": entry.how, **self._json(entry, rules=rules)}
+        return {name: value for name, value in values.items() if name != "ties"}
+
+    def _streams_json(self, entry: Entry[AnySchedule]) -> dict[str, object]:
+        """The whole schedule that a scheduler of streams found."""
+        found, row = entry.schedule, self._row(entry)
+        values = {**found.model_dump(mode="json"), "speedup": row.speedup}
+        if entry.label in self.plans_us:
+            values |= dict.fromkeys(("interval_us", "lower_bound_us", "relaxed_bound_us"))
+            values |= {"latency_us": row.latency_us, "ties": [], "proven": False, "sum_of_stages_us": found.latency_us}
+        return values
+
+    def _json(self, entry: Entry[AnySchedule], **more: object) -> dict[str, object]:
+        """A row, ``more`` of it, and what the search says of its schedule: bounds and proofs are of sums of stages."""
+        found, row, in_sums = entry.schedule, self._row(entry), entry.label not in self.plans_us
+        return {
+            "scheduler": found.scheduler,
+            "latency_us": row.latency_us,
+            "interval_us": row.interval_us and list(row.interval_us),
+            "ties": list(row.ties),
+            **{name: getattr(row, name) for name in ("speedup", "stages", "streams", "search_s", "lower_bound_us")},
+            "relaxed_bound_us": found.relaxed_bound_us if in_sums else None,
+            **more,
+            "complete": found.complete,
+            "proven": found.proven and in_sums,
+            "notes": found.notes,
+            "remarks": found.remarks,
+            **({} if in_sums else {"sum_of_stages_us": found.latency_us}),
         }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from rich.table import Table
 
@@ -90,7 +89,7 @@ class DeviceComparison:
         least = min(within, key=lambda device: self.board_power_w[device])
         return f"{said}; the least power is that of {least} ({self.board_power_w[least]:g} W)"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The comparisons as JSON values, and the fastest device."""
         return {
             "devices": [each.to_json() for each in self.comparisons],

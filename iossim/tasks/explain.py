@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import fsum, isfinite
-from typing import Any
 
 from iossim.base.display import Printed, counted
 from iossim.base.errors import OptionError, Progress, ignore
@@ -50,7 +49,7 @@ class Choice:
     more_us: float
     tie: bool | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "way": self.way,
             "instead_of_stages": list(self.instead),
@@ -85,7 +84,7 @@ class StageExplanation:
     def cost_us(self) -> float:
         return self.stage.latency_us + self.stage.boundary_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         stage = self.stage
         return {
             "stage": self.number,
@@ -124,7 +123,7 @@ class Explanation(Printed):
     def by_importance(self) -> list[StageExplanation]:
         return sorted(self.stages, key=lambda one: (-one.cost_us, one.number))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             **schedule_facts(self.schedule),
             "sequential_us": self.sequential_us,
@@ -295,7 +294,7 @@ def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
     return schedule.model_copy(update={"blocks": [block], "latency_us": cost_us(stages)})
 
 
-def schedule_facts(found: SavedSchedule) -> dict[str, Any]:
+def schedule_facts(found: SavedSchedule) -> dict[str, object]:
     """Facts of a schedule as JSON values: its network, scheduler and prices, and its latency."""
     own = ("engine", "cost_model", "scheduler", "latency_us")
     return {
@@ -321,7 +320,7 @@ def _sequential_us(network: Network, prices: CostModel) -> float | None:
     return total_us if isfinite(total_us) else None
 
 
-def _facts_json(facts: StageFacts) -> dict[str, Any]:
+def _facts_json(facts: StageFacts) -> dict[str, object]:
     return {
         "bound": facts.bound,
         "limits_us": facts.limits_us,

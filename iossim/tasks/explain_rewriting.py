@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
 
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
@@ -60,7 +59,7 @@ class ExplainedStep:
         """Saving, us; negative for a step with a cost."""
         return None if self.before_us is None or self.after_us is None else self.before_us - self.after_us
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**vars(self), "before": self.before.lines, "after": self.after.lines}
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -228,20 +226,14 @@ def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
     """
     fastest = max(measured.rows, key=lambda row: row.speedup.value)
     ties = tuple(row.name for row in measured.rows if row is not fastest and row.speedup.high >= fastest.speedup.low)
-    rows = []
+    baseline, rows = ComparisonRow("", 0.0, 1.0, stages=0, streams=1, search_s=0.0), []
     for row in measured.rows:
         schedule = measured.schedules.get(row.name)
         low, high = np.percentile(row.samples.times_us, (10, 90)).tolist()
-        known: dict[str, Any] = {
-            "scheduler": row.name,
-            "latency_us": row.samples.median_us,
-            "speedup": row.speedup.value,
-            "lower_bound_us": None,
-            "interval_us": (low, high),
-            "ties": ties if row is fastest else (),
-        }
-        baseline = partial(ComparisonRow, stages=0, streams=1, search_s=0.0)
-        rows.append(ComparisonRow.of_schedule(schedule, 0.0, **known) if schedule else baseline(**known))
+        own = ComparisonRow.of_schedule(schedule, 0.0) if schedule else baseline
+        own = replace(own, scheduler=row.name, latency_us=row.samples.median_us, speedup=row.speedup.value)
+        ties_here = ties if row is fastest else ()
+        rows.append(replace(own, lower_bound_us=None, interval_us=(low, high), ties=ties_here))
     return rows
 
 

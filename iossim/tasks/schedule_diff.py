@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import CostModel
@@ -103,7 +103,7 @@ class Difference(Generic[Either]):
             return None
         return self.second.excess(there_us[0]), self.first.excess(there_us[1])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "first": schedule_json(self.first),
             "second": schedule_json(self.second),
@@ -135,7 +135,7 @@ class ScheduleDiff(Difference[Schedule]):
     def moved(self) -> list[str]:
         return [unit for passage in self.passages for unit in passage.moved]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             **super().to_json(),
             "decided_otherwise": list(self.decided_otherwise),
@@ -257,7 +257,7 @@ def _tie(known: Schedule, other: Schedule, network: Network, prices: CostModel, 
     return errors.is_tie(known, other)
 
 
-def schedule_json(schedule: AnySchedule) -> dict[str, Any]:
+def schedule_json(schedule: AnySchedule) -> dict[str, object]:
     """Facts of a schedule, and its stages or streams."""
     if isinstance(schedule, StreamSchedule):
         return schedule_facts(schedule) | schedule.model_dump(include={"streams"})

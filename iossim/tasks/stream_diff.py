@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import StreamCostModel
@@ -104,7 +103,7 @@ class StreamDiff(Difference[AnySchedule]):
         runs = zip(self.runs, self._units_of, strict=True)
         return _alone(*([unit for one in run.critical for unit in units_of[one.unit]] for run, units_of in runs))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Keys shared with the comparison of two schedules of stages, where they apply, and those of plans."""
         first, second = self.pairs
         told = ("latency_us", "critical_path", "critical_path_us")

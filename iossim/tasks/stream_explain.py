@@ -12,7 +12,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
 
 from iossim.base.errors import OptionError, StartProgress, silent
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
@@ -106,7 +105,7 @@ class StreamExplanation:
         divided = {"kernels as alone": alone_us, "sharing": sum(one.sharing_us for one in path), **waits_us}
         return {name: us for name, us in divided.items() if us > _ROUNDING_US}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "latency_us": self.latency_us,
             "relaxed_bound_us": self.schedule.relaxed_bound_us,

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pytest
 
-from iossim.cost.model import START, CostModel, LateWork, StageBounds, problems_of
+from iossim.cost.model import START, CostModel, StageBounds, problems_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import ModelSource, Network
@@ -34,20 +34,7 @@ def least_price_us(bounds: StageBounds, groups: list[int]) -> float:
     least_us += bounds.work_us[units].sum(axis=0).tolist()
     if len(groups) == 1:
         least_us.append(bounds.single_us[units].sum())
-    elif bounds.late is not None:
-        least_us += _late_us(bounds.late, groups, issued_us)
     return float(max(least_us))
-
-
-def _late_us(late: LateWork, groups: list[int], issued_us: np.ndarray) -> list[float]:
-    asks_us = issued_us + [late.lead_us[bits(group)[0]] for group in groups]
-    first_us, second_us = asks_us.min(), asks_us[1:].min()
-    share = late.share[bits(groups[0])].max(axis=0)
-    work_us = late.work_us[bits(sum(groups))].sum(axis=0)
-    least_us = work_us + first_us + (1 - share) * (second_us - first_us)
-    return [
-        least for least, most in zip(least_us.tolist(), late.most_groups.tolist(), strict=True) if len(groups) <= most
-    ]
 
 
 #: Tolerated relative difference of sums of the same numbers in another order.

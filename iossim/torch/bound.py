@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -47,21 +49,21 @@ class Bound:
 
     def __init__(
         self,
-        module: Any,
+        module: torch.nn.Module,
         network: Network,
         schedule: StreamSchedule,
-        given: Mapping[str, Any],
+        given: Mapping[str, object],
         place: str,
         chosen: Chosen | None = None,
     ) -> None:
         self.network, self.schedule, self.given = network, schedule, given
-        here = leaves(given)
-        tensors = [path for path, value in here.items() if isinstance(value, torch.Tensor)]
+        tensors = {path: value for path, value in leaves(given).items() if isinstance(value, torch.Tensor)}
         #: The path of each input of the network.
         self._paths = dict(zip(network.graph.inputs, tensors, strict=True))
+        device = next(iter(tensors.values())).device
         self._module, self._name, self.place = module, type(module).__name__, place
         self._autocast = torch.is_autocast_enabled(place)
-        self.shared_weights = _shared_weights(module, network)
+        self.shared_weights = _shared_weights(module, network, device)
         backend = executor(network, place)
         try:
             self._take(backend, chosen)
@@ -71,9 +73,15 @@ class Bound:
             warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
             self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
         for name in self.plan.inputs:
-            self._compare(f"argument {self._paths[name]!r}", here[self._paths[name]], self._program.tensors[name])
-        self._stream = next((value.device for value in here.values() if getattr(value, "is_cuda", False)), None)
-        self._ended = torch.cuda.Event() if self._stream else None
+            self._compare(f"argument {self._paths[name]!r}", tensors[self._paths[name]], self._program.tensors[name])
+        #: What inputs are copied to, and the paths of what is copied there.
+        self._into = [self._program.tensors[name] for name in self.plan.inputs]
+        self._from = [self._paths[name] for name in self.plan.inputs]
+        self._gpu, self._ended = -1, None
+        if device.type == "cuda":
+            self._gpu, self._ended = device.index, torch.cuda.Event()
+            # Memory that is given back before the last call has run would be another's meanwhile.
+            finalize(self, self._ended.synchronize).atexit = False
         self._results: Results | None = None
         self._results = self._learned()
 
@@ -84,7 +92,7 @@ class Bound:
         )
         self._program = backend.program(self.network, self.plan, self.shared_weights)
         recorded = isinstance(backend, TensorBackend)
-        self._settings: Callable[[], Any] = (
+        self._settings: Callable[[], AbstractContextManager[None]] = (
             torch.inference_mode if recorded else partial(arithmetic, self.network.precision)
         )
 
@@ -97,19 +105,20 @@ class Bound:
             for each in self.plan.launches
         }
 
-    def run(self, given: Mapping[str, Any]) -> Any:
+    def run(self, given: Mapping[str, object]) -> Any:
         """The result of a run in the form that the module returns; until that is learned, the outputs of its graph.
 
         ``given`` are the :func:`leaves` of arguments.
         """
         tensors, constants = self._program.tensors, self.network.graph.constants
-        with one_thread, torch.no_grad():
+        with one_thread, torch.no_grad(), torch.cuda.device(self._gpu):
+            stream = None if self._ended is None else torch.cuda.current_stream()
             if self._ended is not None:  # earlier work of the plan, on any stream, uses the same memory
-                torch.cuda.current_stream(self._stream).wait_event(self._ended)
+                self._ended.wait(stream)
             try:
                 with self._settings():
-                    for name in self.plan.inputs:
-                        tensors[name].copy_(given[self._paths[name]])
+                    if self._into:  # in one kernel
+                        torch._foreach_copy_(self._into, [given[path] for path in self._from])
                     self._program.run()
                 outputs = [
                     tensors[name] if name in tensors else to_tensor(constants[name].load(), self.place)
@@ -120,7 +129,7 @@ class Bound:
                 return self._results.returned(outputs, given)
             finally:
                 if self._ended is not None:
-                    self._ended.record(torch.cuda.current_stream(self._stream))
+                    self._ended.record(stream)
 
     def _learned(self) -> Results:
         """Form of the results, from a run of the module itself; raises ModelError if outputs differ from it."""
@@ -129,7 +138,7 @@ class Bound:
         with own_arithmetic, unchanged(self._module, 1) as state, torch.inference_mode(mode=False), torch.no_grad():
             arguments = twins(self.given)
             own = leaves(arguments)
-            versions = {name: value._version for name, value in own.items() if isinstance(value, torch.Tensor)}
+            versions = {name: (value, value._version) for name, value in own.items() if isinstance(value, torch.Tensor)}
             call = inspect.BoundArguments(inspect.signature(self._module.forward), arguments)
             expected, structure = pytree.tree_flatten(self._module(*call.args, **call.kwargs))
             if path := state.change(waits=True):
@@ -137,8 +146,8 @@ class Bound:
                     f"module {self._name} changes its {path} when it is called, which its schedule does not; take "
                     "that out of its forward, or call it once before if it does so at its first call only"
                 )
-            for name, version in versions.items():
-                if own[name]._version != version:
+            for name, (value, version) in versions.items():
+                if value._version != version:
                     raise ModelError(
                         f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
                         "let it change a clone"
@@ -179,18 +188,20 @@ class Bound:
             )
 
 
-def _shared_weights(module: Any, network: Network) -> dict[Constant, torch.Tensor]:
-    """The module's tensors that equal constants of the network, by constant: those that no pass changed."""
+def _shared_weights(module: torch.nn.Module, network: Network, device: torch.device) -> dict[Constant, torch.Tensor]:
+    """The module's tensors on a device that equal constants of the network, by constant: those that no pass changed."""
     state = named_tensors(module)
     found: dict[Constant, torch.Tensor] = {}
     for name, constant in network.graph.constants.items():
         if isinstance(constant, ArrayConstant) and (value := state.get(name)) is not None:
+            if value.device != device:  # PyTorch takes single numbers that are on the host
+                continue
             array = to_array(value)
             if array.dtype == constant.array.dtype and np.array_equal(array, constant.array):
                 found[constant] = value.detach()
     return found
 
 
-def named_tensors(module: Any) -> dict[str, torch.Tensor]:
+def named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """A module's parameters and buffers; a shared tensor appears under each of its names."""
     return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))

@@ -45,8 +45,8 @@ from iossim.torch.state import unchanged
 
 @public
 def compile(
-    module: Any,
-    example_inputs: Any,
+    module: torch.nn.Module,
+    example_inputs: object,
     device: str | None = None,
     *,
     scheduler: str = "ios-both",
@@ -75,19 +75,20 @@ def compile(
     given = _bound(module, *call_arguments(example_inputs, type(module).__name__))
     place = _place(module, given)
 
-    def compiled(arguments: Mapping[str, Any]) -> Bound:
+    def compiled(arguments: Mapping[str, object]) -> Bound:
         call = inspect.BoundArguments(inspect.signature(module.forward), dict(arguments))
-        with unchanged(module, seed=0):
-            network = _in_tf32(_network(module, call), place)
-        found = _schedule(network, place, device, scheduler, tune)
-        return Bound(module, network, as_streams(found, network), arguments, place)
+        with _device_of(arguments):
+            with unchanged(module, seed=0):
+                network = _in_tf32(_network(module, call), place)
+            found = _schedule(network, place, device, scheduler, tune)
+            return Bound(module, network, as_streams(found, network), arguments, place)
 
     with one_thread:
         return CompiledModule(module, [compiled(given)], None if dynamic is False else compiled)
 
 
 @public
-def load(path: str | Path, module: Any) -> CompiledModule:
+def load(path: str | Path, module: torch.nn.Module) -> CompiledModule:
     """Load the file of :meth:`CompiledModule.save` for the same module: nothing is traced, searched or timed.
 
     Weights are those of ``module``. Raises ModelError for a file of another module, or of other weights if the
@@ -96,15 +97,16 @@ def load(path: str | Path, module: Any) -> CompiledModule:
     module = _own(module)
     check_inference(module)
 
-    def bind(network: Network, schedule: StreamSchedule, given: Mapping[str, Any], chosen: Chosen) -> Bound:
+    def bind(network: Network, schedule: StreamSchedule, given: Mapping[str, object], chosen: Chosen) -> Bound:
         place = _place(module, given)
-        return Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
+        with _device_of(given):
+            return Bound(module, _in_tf32(network, place), schedule, given, place, chosen)
 
     with one_thread:
         return CompiledModule(module, read_compiled(Path(path), module, bind))
 
 
-def _own(module: Any) -> torch.nn.Module:
+def _own(module: object) -> torch.nn.Module:
     """The module, or that of a compiled one; raises ModelError for TorchScript and for values that are no module."""
     if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, torch.nn.Module):
         raise ModelError(f"{type(module).__name__} is not a PyTorch module that can be traced; give a torch.nn.Module")
@@ -148,19 +150,24 @@ def _schedule(network: Network, place: str, device: str | None, scheduler: str, 
     return api.scheduled(network, device, scheduler=scheduler, engine=Engine.GRAPH, cost_model=spec).schedule
 
 
-def _place(module: torch.nn.Module, given: Mapping[str, Any]) -> str:
+def _place(module: torch.nn.Module, given: Mapping[str, object]) -> str:
     """The kind of device of all tensors; raises ModelError unless there is one."""
-    places = {value.device.type for value in leaves(given).values() if isinstance(value, torch.Tensor)}
+    places = {value.device for value in leaves(given).values() if isinstance(value, torch.Tensor)}
     if len(places) != 1:
-        found = " and ".join(sorted(places)) or "no device"
+        found = " and ".join(sorted(map(str, places))) or "no device"
         raise ModelError(
             f"the tensors among the example inputs of module {type(module).__name__} are on {found}; give some on one, "
             "alone or in tuples, dicts or classes of torch.export.register_dataclass"
         )
-    return usable_device(*places)
+    return usable_device(*(place.type for place in places))
 
 
-def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+def _device_of(given: Mapping[str, Any]) -> Any:
+    """A context in which the GPU of arguments is current; one without effect where they are on the host."""
+    return torch.cuda.device_of(next(value for value in leaves(given).values() if isinstance(value, torch.Tensor)))
+
+
+def _bound(module: torch.nn.Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> dict[str, object]:
     """The arguments of a call by name, without omitted ones."""
     try:
         return dict(inspect.signature(module.forward).bind(*arguments, **keywords).arguments)
@@ -172,15 +179,18 @@ def _bound(module: torch.nn.Module, arguments: tuple[Any, ...], keywords: dict[s
 
 
 def dynamo_backend(
-    body: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] = MappingProxyType({})
-) -> Callable[..., Any]:
+    body: torch.fx.GraphModule,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[..., object]:
     """A callable for a graph of dynamo's: weights, which are passed as inputs, are restored; shapes are fixed.
 
     A graph that :func:`compile` refuses, with sizes as inputs, or with requested gradients, runs eagerly, with a
     warning, and so does a call with other weights. ``options`` are keywords of :func:`compile`; raises OptionError or
     DeviceError as it does.
     """
-    eager: Callable[..., Any] = body.forward
+    eager: Callable[..., object] = body.forward
     if not all(isinstance(value, torch.Tensor) for value in example_inputs):
         return _eager(eager, "sizes are inputs of this graph; give torch.compile dynamic=False")
     if torch.is_grad_enabled() and any(value.requires_grad for value in example_inputs):
@@ -205,9 +215,9 @@ def dynamo_backend(
         compiled = compile(whole.eval(), tuple(example_inputs[number] for number in free), dynamic=False, **options)
     except (BackendError, GraphError, ModelError) as error:
         return _eager(eager, str(error))
-    others: Callable[..., Any] | None = None
+    others: Callable[..., object] | None = None
 
-    def run(*given: Any) -> Any:
+    def run(*given: object) -> object:
         nonlocal others
         if all(map(is_, map(given.__getitem__, weights), weights.values())):
             return compiled(*(given[number] for number in free))
@@ -217,6 +227,6 @@ def dynamo_backend(
     return run
 
 
-def _eager(forward: Callable[..., Any], reason: str) -> Callable[..., Any]:
+def _eager(forward: Callable[..., object], reason: str) -> Callable[..., object]:
     warnings.warn(f"iossim.torch: {reason}; it runs eagerly", stacklevel=3)
     return forward

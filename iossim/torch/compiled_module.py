@@ -37,7 +37,7 @@ MOST_SHAPES = 8
 #: The path and form of each argument, or part of one.
 Forms = tuple[tuple[str, Form], ...]
 #: Compiles a module for arguments by name.
-Compile = Callable[[Mapping[str, Any]], Bound]
+Compile = Callable[[Mapping[str, object]], Bound]
 
 
 class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library that is not read
@@ -58,7 +58,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
 
     _is_torch_compile = False  # torch.compile sets it through what it returns: it is none of the module's attributes
 
-    def __init__(self, module: Any, bounds: Sequence[Bound], again: Compile | None = None) -> None:
+    def __init__(self, module: torch.nn.Module, bounds: Sequence[Bound], again: Compile | None = None) -> None:
         super().__init__()
         first = bounds[0]
         self.training = module.training
@@ -77,7 +77,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
         self._state = State(module)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+    def forward(self, *arguments: object, **keywords: object) -> object:
         """The module's outputs, by its schedule; by the module itself while PyTorch traces or transforms the call."""
         call = self._signature.bind(*arguments, **keywords)
         given = dict(call.arguments)
@@ -100,14 +100,14 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
     def __getattr__(self, name: str) -> Any:
         return super().__getattr__(name) if name == "module" else getattr(self.module, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         own = name == "module" or name in vars(self) or hasattr(type(self), name)
         super().__setattr__(name, value) if own else setattr(self.module, name, value)
 
     def __repr__(self) -> str:
         return f"<CompiledModule {self._name}: {self.schedule!r}>"
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise ModelError(
             f"compiled module {self._name} holds memory of its own and cannot be copied or pickled; .save(path) what "
             "was compiled, or copy its .module"
@@ -135,7 +135,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
         torch.save({"format": FORMAT, "module": self._name, "shapes": shapes}, made)
         write_atomically(Path(path), made.getvalue(), "compiled module", ModelError)
 
-    def _bound(self, given: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[Bound | None, str]:
+    def _bound(self, given: Mapping[str, object], here: Mapping[str, object]) -> tuple[Bound | None, str]:
         """The bound schedule for a call, or the reason why there is none; compiles new shapes."""
         forms = _forms(here)
         if (found := self._bounds.get(forms)) is not None:
@@ -158,7 +158,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
             self._state = State(self.module)
         return found, reason
 
-    def _unfit(self, given: Mapping[str, Any]) -> tuple[str, str]:
+    def _unfit(self, given: Mapping[str, object]) -> tuple[str, str]:
         """The kind of mismatch between a call and the compilation, and a sentence on it; empty if they match."""
         if self._on_gpu and torch.cuda.is_current_stream_capturing():
             return "capture", "the caller captures a CUDA graph"
@@ -176,7 +176,7 @@ class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # of a library tha
         return "", ""
 
 
-def _forms(here: Mapping[str, Any]) -> Forms:
+def _forms(here: Mapping[str, object]) -> Forms:
     return tuple((path, form(value)) for path, value in here.items())
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -20,7 +20,7 @@ _LEAVES = (torch.Tensor, bool, int, float, str, type(None))
 Form = tuple[Any, ...]
 
 
-def form(value: Any) -> Form:
+def form(value: object) -> Form:
     """The properties that a call's argument shares with the compiled one: for a number, its type and digits."""
     if not isinstance(value, torch.Tensor):
         return type(value), repr(value)
@@ -32,9 +32,9 @@ def form(value: Any) -> Form:
     return kind, value.dtype, value.device, value.shape, tuple(strides)
 
 
-def leaves(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def leaves(arguments: Mapping[str, object]) -> dict[str, object]:
     """Arguments by name; what a tuple, a dict or another tree of PyTorch's holds by its path, as ``images[0]``."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in arguments.items():
         if isinstance(value, _LEAVES):
             found[name] = value
@@ -54,7 +54,7 @@ def told(seen: Form) -> str:
     return f"{dtype}[{'x'.join(map(str, shape))}]{own} on {device}{lies}"
 
 
-def settings(place: str) -> dict[str, Any]:
+def settings(place: str) -> dict[str, object]:
     """The settings of PyTorch that affect a module's results."""
     return {
         "the precision of float32 products": place == "cuda" and torch.get_float32_matmul_precision(),
@@ -80,6 +80,18 @@ class _View:
             return value
         return value.as_strided(self.shape, self.stride, value.storage_offset() + self.offset)
 
+    def once(self, value: torch.Tensor) -> torch.Tensor:
+        """One element along each axis that repeats them."""
+        if all(self.stride):
+            return value
+        return value[tuple(slice(None) if stride else slice(1) for stride in self.stride)]
+
+
+class _Made(NamedTuple):
+    """An output in new memory: its number among those that are."""
+
+    number: int
+
 
 class Results:
     """The form of what a module returned for ``given``, for other calls; ``kept`` are the module's own tensors.
@@ -90,30 +102,35 @@ class Results:
     def __init__(
         self,
         module: str,
-        outputs: Sequence[Any],
-        structure: Any,
-        given: Mapping[str, Any],
+        outputs: Sequence[object],
+        structure: pytree.TreeSpec,
+        given: Mapping[str, object],
         kept: Sequence[torch.Tensor],
     ) -> None:
         self._structure = structure
-        values = [(name, value) for name, value in given.items() if isinstance(value, torch.Tensor)]
-        arguments = {_memory(value): name for name, value in values}
-        arguments |= {id(value): name for name, value in values}  # of which several may lie in one memory
+        values = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        arguments = {_memory(value): name for name, value in values.items()}
+        arguments |= {id(value): name for name, value in values.items()}  # of which several may lie in one memory
         own = {*map(_memory, kept)}
-        #: The bytes that outputs span in each memory, by its address; by its number for an output without any.
+        #: The bytes that outputs span in each memory of several, by its address.
         self._sizes: dict[int, int] = {}
-        #: Outputs in order: a value that every call returns (no tensor, or one of the module's own), or how to view it.
-        self._results: list[Any] = []
+        #: Outputs in order: how to view an argument, which new one it is, or a value that every call returns (no
+        #: tensor, or one of the module's own).
+        self._results: list[object] = []
+        #: Views of new memory, each once, and the number of the tensor among outputs that it is a copy of.
+        self._new: dict[_View, int] = {}
         tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
-        for number, output in enumerate(outputs):
+        numbers = iter(range(len(tensors)))
+        for output in outputs:
             if not isinstance(output, torch.Tensor):
                 self._results.append(output)
                 continue
+            number = next(numbers)
             memory = _memory(output) if output.numel() else 0
             place = output.dtype, output.shape, output.stride()
             known = map(arguments.get, (id(output), id(output._base), memory))
             if memory and (argument := next(filter(None, known), None)):
-                value = given[argument]
+                value = values[argument]
                 if value.dtype != output.dtype:
                     raise ModelError(
                         f"output {number} of module {module} is argument {argument!r} read as another type; return a "
@@ -124,42 +141,44 @@ class Results:
             elif memory and memory in own:
                 self._results.append(output)
             else:
-                together = [each for each in tensors if _memory(each) == memory > 0] or [output]
-                begin = min(map(_begin, together)) // _ALIGNMENT * _ALIGNMENT
-                size = max(map(_end, together)) - begin
-                self._sizes[memory or number] = size + -size % _ALIGNMENT
-                offset = (_begin(output) - begin) // output.element_size()
-                self._results.append(_View(memory or number, False, *place, offset))
+                together = [each for each in tensors if _memory(each) == memory > 0]
+                begin = min(map(_begin, together), default=0) // _ALIGNMENT * _ALIGNMENT
+                size = max(map(_end, together), default=0) - begin
+                if len(together) > 1:
+                    self._sizes[memory] = size + -size % _ALIGNMENT
+                view = _View(memory or -number, False, *place, (_begin(output) - begin) // output.element_size())
+                self._new.setdefault(view, number)
+                self._results.append(_Made([*self._new].index(view)))
 
-    def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, Any]) -> Any:
+    def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, object]) -> object:
         """The module's result for these outputs of its graph, in newly allocated memory."""
-        memories: dict[int, torch.Tensor] = {}
-        made: dict[_View, torch.Tensor] = {}
-        results, left = [], iter(outputs)
-        for result in self._results:
-            output = next(left) if isinstance(result, _View | torch.Tensor) else None
-            if output is None or not isinstance(result, _View):
-                results.append(result)
-                continue
-            source = result.source
-            if isinstance(source, str):
-                results.append(result.of(given[source]))
+        memories = dict[str | int, torch.Tensor]()
+        made: list[torch.Tensor] = []
+        for view, number in self._new.items():
+            device, source = outputs[number].device, view.source
+            if source not in self._sizes:
+                made.append(torch.empty_strided(view.shape, view.stride, dtype=view.dtype, device=device))
                 continue
             if source not in memories:
-                memories[source] = torch.empty(self._sizes[source], dtype=torch.uint8, device=output.device)
-            if result not in made:
-                made[result] = result.of(memories[source].view(result.dtype))
-                once = tuple(slice(None) if stride else slice(1) for stride in result.stride)
-                made[result][once].copy_(output[once])
-            results.append(made[result])
+                memories[source] = torch.empty(self._sizes[source], dtype=torch.uint8, device=device)
+            made.append(view.of(memories[source].view(view.dtype)))
+        if made:  # in one kernel
+            places = [view.once(each) for view, each in zip(self._new, made, strict=True)]
+            torch._foreach_copy_(places, [view.once(outputs[number]) for view, number in self._new.items()])
+        results = [
+            made[result.number] if isinstance(result, _Made)
+            else result.of(given[result.source]) if isinstance(result, _View) and isinstance(result.source, str)
+            else result
+            for result in self._results
+        ]  # fmt: skip
         return pytree.tree_unflatten(results, self._structure)
 
 
-def twins(given: Mapping[str, Any]) -> Any:
+def twins(given: Mapping[str, object]) -> dict[str, object]:
     """Arguments by name whose tensors are copies with the same layout and shared memory."""
     memory: dict[int, torch.UntypedStorage] = {}
 
-    def twin(value: Any) -> Any:
+    def twin(value: object) -> object:
         if not isinstance(value, torch.Tensor):
             return value
         if value.layout is not torch.strided or not _memory(value) or value.is_conj() or value.is_neg():
@@ -169,7 +188,7 @@ def twins(given: Mapping[str, Any]) -> Any:
         made = torch.empty(0, dtype=value.dtype, device=value.device)
         return made.set_(memory[_memory(value)], value.storage_offset(), value.shape, value.stride())
 
-    return pytree.tree_map(twin, dict(given))
+    return {name: pytree.tree_map(twin, value) for name, value in given.items()}
 
 
 def _memory(tensor: torch.Tensor) -> int:

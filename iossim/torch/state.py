@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dis import get_instructions
 from functools import cached_property, partial
 from itertools import chain
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_, itemgetter
 from sys import stdlib_module_names
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from time import perf_counter
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,19 @@ _LONGEST, _MOST = 1_000, 50_000
 _PROBED = 32
 #: Objects of these packages are not inspected, except for containers and name spaces.
 _OPAQUE = (stdlib_module_names | {"torch", "numpy"}) - {"argparse", "collections", "types"}
+#: Time between two comparisons of values that a device compares.
+_PAUSE_S = 0.005
 #: Devices whose values are read without a kernel.
 _READABLE = {"cpu"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules")
 _QUIET = vars(nn.Module()).keys() - {"training", *_TABLES}
-_CONTAINERS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)
+_CONTAINERS: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 #: Contents of a value: their paths, and the function that reads them.
-_Part = tuple[Iterable[str], Callable[[], Iterable[Any]]]
+_Part = tuple[Iterable[str], Callable[[], Iterable[object]]]
 
 
 class State:
@@ -53,14 +56,14 @@ class State:
         self._module = module
         #: The path and token of each value; all values are kept alive, so that no other gets the same identity.
         self._tokens: list[tuple[str, object]] = []
-        self._values: list[Any] = []
-        self._reads: list[Callable[[], Iterable[Any]]] = []
-        self._sized: dict[str, Any] = {f"_global{name}": getattr(torch_module, f"_global{name}") for name in _HOOKS}
-        self._typed: list[Any] = []
+        self._values: list[object] = []
+        self._reads: list[Callable[[], Iterable[object]]] = []
+        self._sized: dict[str, Sized] = {f"_global{name}": getattr(torch_module, f"_global{name}") for name in _HOOKS}
+        self._typed: list[object] = []
         self._classes: set[type] = set()
         self._tables: set[int] = set()
-        self._held: list[tuple[Any, Any]] = []
-        self._buffers: list[Any] = []
+        self._held: list[tuple[object, list[tuple[object, ...]]]] = []
+        self._buffers: list[Any] = []  # of NumPy, whose types are no buffers before Python 3.12
         self._walk(module)
         self.plain = [tensor for tensor in self.tensors if _is_plain(tensor)]
         self._versioned = [tensor for tensor in self.plain if not tensor.is_inference()]
@@ -73,16 +76,19 @@ class State:
                     blocks.setdefault((block.device, block.element_size()), []).append(block)
         self._probe = b"".join(self._buffers)
         self._far = [_Far(device, together) for (device, _), together in blocks.items()]
-        self._found, self._reason = self._now(), ""
+        self._empty = [each for each in self._sized.values() if not each]
+        self._filled = [each for each in self._sized.values() if each]
+        self._objects, self._found, self._reason = self._read(), self._now(), ""
 
     def change(self, *, waits: bool = False) -> str:
         """The path of a value that was replaced; empty if there is none.
 
         Unless it ``waits``, values on a device are those of the last comparison that the device has come to.
         """
-        found = self._now(waits)
-        if found != self._found:
-            now, self._found = State(self._module), found
+        objects, found = self._read(), self._now(waits)
+        same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
+        if not same or found != self._found:
+            now, self._objects, self._found = State(self._module), objects, found
             self._reason = self._difference(now) or ("" if found[-1] else "a weight")
             if not self._reason:  # an equal number may be another object
                 vars(self).update(vars(now))
@@ -105,16 +111,19 @@ class State:
                 if tensor.shape == copy.shape and not torch.equal(tensor, copy):
                     tensor.data.copy_(copy)
 
-    def _now(self, waits: bool = True) -> tuple[Any, ...]:
+    def _read(self) -> list[object]:
+        """Every object that is compared by its identity; none where an attribute is gone."""
+        try:
+            return [*chain.from_iterable([read() for read in self._reads])]
+        except KeyError:
+            return []
+
+    def _now(self, waits: bool = True) -> tuple[object, ...]:
         """Every compared value; the last says whether probed values are unchanged."""
         far = [each.is_same(waits) for each in self._far]
-        try:
-            identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
-        except KeyError:  # an attribute is gone
-            identities = []
         return (
-            identities,
-            [*map(len, self._sized.values())],
+            any(self._empty),
+            [*map(len, self._filled)],
             [*map(torch.Tensor.data_ptr, self.plain)],
             [*map(torch.Tensor.stride, self.plain)],
             [*map(torch.Tensor.numel, self.plain)],
@@ -124,7 +133,7 @@ class State:
         )
 
     def _walk(self, module: nn.Module) -> None:
-        found: deque[tuple[str, Any]] = deque([("", module), *_filled(self._sized)])
+        found: deque[tuple[str, object]] = deque([("", module), *_filled(self._sized)])
         seen: set[int] = set()
 
         def keep(part: _Part) -> None:
@@ -149,7 +158,7 @@ class State:
         self._reads.append(partial(map, type, self._typed))
         keep((self._sized, lambda: map(len, self._sized.values())))
 
-    def _parts(self, path: str, value: Any) -> Iterator[_Part]:
+    def _parts(self, path: str, value: object) -> Iterator[_Part]:
         """The parts of a value that may be replaced."""
         match value:
             case torch.Tensor():
@@ -218,10 +227,16 @@ class _Far:
             self._differs = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
         self._is_same, self._ended = True, _event(device)
         self._begin()
+        self._next_s = 0.0
 
     def is_same(self, waits: bool) -> bool:
-        """The last result that is there; the end of a comparison begins another. One of now if it ``waits``."""
-        if waits or self._ended.query():
+        """The last result that is there; another comparison begins :data:`_PAUSE_S` later. One of now if it ``waits``.
+
+        It takes as long as some ten launches of kernels, which a call of a small module must not take each time.
+        """
+        now_s = perf_counter()
+        if waits or (now_s >= self._next_s and self._ended.query()):
+            self._next_s = now_s + _PAUSE_S
             self._is_same = not self._differs
             self._begin()
             if waits:
@@ -235,7 +250,7 @@ class _Far:
         self._ended.record()
 
 
-def _event(device: torch.device) -> Any:
+def _event(device: torch.device) -> torch.cuda.Event | SimpleNamespace:
     """An event of a device; of others than CUDA one that has always come."""
     if device.type == "cuda":
         return torch.cuda.Event()
@@ -269,9 +284,9 @@ def _codes(function: FunctionType) -> list[CodeType]:
     return codes
 
 
-def _fixed(path: str, value: Any) -> _Part:
+def _fixed(path: str, value: object) -> _Part:
     """The fixed part of a value, which may contain parts that can be replaced."""
-    held: Iterable[Any] = ()
+    held: Iterable[object] = ()
     match value:
         case tuple() | frozenset():
             held = value
@@ -285,25 +300,25 @@ def _fixed(path: str, value: Any) -> _Part:
     return [path] * len(values), lambda: values
 
 
-def _function(value: Any) -> FunctionType | None:
+def _function(value: object) -> FunctionType | None:
     """The function underlying a class attribute."""
     for name in ("__func__", "fget", "func"):
         value = getattr(value, name, value)
     return value if isinstance(value, FunctionType) else None
 
 
-def _is_filled(cell: Any) -> bool:
+def _is_filled(cell: CellType) -> bool:
     try:
         return cell.cell_contents is not cell
     except ValueError:
         return False
 
 
-def _is_opaque(value: Any) -> bool:
+def _is_opaque(value: object) -> bool:
     return str(getattr(value, "__module__", "")).partition(".")[0] in _OPAQUE
 
 
-def _filled(tables: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _filled(tables: Mapping[str, Sized]) -> list[tuple[str, Sized]]:
     """The tables that hold something, by name."""
     return [pair for pair in tables.items() if pair[1]]
 
@@ -312,13 +327,13 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path and name else path or name
 
 
-def _contents(holder: Any) -> list[tuple[Any, ...]]:
+def _contents(holder: Any) -> list[tuple[object, ...]]:
     """The entries of a container as they lie in it, whatever its class makes of them when they are asked for."""
     base = next(kind for kind in _CONTAINERS if isinstance(holder, kind))
     return [*base.items(holder)] if issubclass(base, dict) else [(value,) for value in base.__iter__(holder)]
 
 
-def _refill(holder: Any, kept: Iterable[tuple[Any, ...]]) -> None:
+def _refill(holder: Any, kept: Iterable[tuple[object, ...]]) -> None:
     base = next(kind for kind in _CONTAINERS if isinstance(holder, kind))
     put = base.__setitem__ if issubclass(base, dict) else base.add if base is set else base.append
     base.clear(holder)
@@ -326,7 +341,7 @@ def _refill(holder: Any, kept: Iterable[tuple[Any, ...]]) -> None:
         put(holder, *entry)
 
 
-def _token(value: Any) -> object:
+def _token(value: object) -> object:
     """A token that distinguishes a value from others: for a number, its type and digits."""
     if isinstance(value, _SCALARS):
         return type(value), repr(value)

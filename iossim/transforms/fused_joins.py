@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import compress
-from typing import Any
 
 from iossim.base.errors import ignore
 from iossim.ir.network import Network
@@ -124,7 +123,7 @@ class JoinsChosen(Outcome):
         how = {0: "apart", len(self.joins): "fused"}.get(self.fused_count, "partly fused")
         return {how: self.network} if self.fused or self.apart else {}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         return {"joins": len(self.joins), "fused": self.fused_count, "latency_us": dict(self.latency_us)}
 
     def sentence(self) -> str:

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from math import inf
-from typing import Any
 
 from iossim.base.errors import OptionError, ignore
 from iossim.base.registry import guest_part
@@ -107,7 +106,7 @@ class JointlyFound(Outcome):
         fewer = {name: [each.us for own, each in self.tried.items() if name not in own] for name in self.ingredients}
         return {name: min(others_us) for name, others_us in fewer.items() if every - {name} in self.tried}
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         return {
             "given_us": self.tried[frozenset()].us,
             "us": self.us,
@@ -128,7 +127,7 @@ class JointlyFound(Outcome):
         gain = f"{given_us / 1e3:.3f} ms -> {self.us / 1e3:.3f} ms{left_out}"
         return f"Joint search: {gain}; {self.seen:,} ways tried{ended}."
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self) -> dict[str, object]:
         units = dict(self.best.units)
         return {OPTION: self.figures()} | ({DIVISION: units} if units else {})
 
@@ -290,7 +289,7 @@ class _Search:
         """Choose kernels and streams in the schedules of the networks that were found, the best first, and all of them
         before fewer.
         """
-        known: dict[tuple[Any, ...], AnySchedule] = {}
+        known: dict[tuple[object, ...], AnySchedule] = {}
         counts = range(len(self.finishes), 0, -1)
         finishes = [names for count in counts for names in combinations(self.finishes, count)]
         found = sorted(self.tried.items(), key=lambda item: item[1].us)

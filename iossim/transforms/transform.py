@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 from iossim.base.errors import StartProgress, silent
 from iossim.cost.model import CostModel
@@ -69,11 +69,11 @@ class Outcome:
         """Remark in a schedule of ``network``; empty for none."""
         return self.sentence()
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """Entries of machine-readable results besides the sentence."""
         return {}
 
-    def noted(self) -> dict[str, Any]:
+    def noted(self) -> dict[str, object]:
         """Options of a schedule of ``network`` that say what was done."""
         return {}
 
@@ -82,11 +82,11 @@ class Outcome:
         remarks = [*schedule.remarks, *filter(None, [self.remark()])]
         return schedule.model_copy(update={"remarks": remarks, "options": {**schedule.options, **self.noted()}})
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**self.figures(), "sentence": self.sentence()}
 
 
-def with_option(network: Network, name: str, value: Any) -> Network:
+def with_option(network: Network, name: str, value: object) -> Network:
     """The network with an option in its source that says, as JSON, how a transform made it."""
     option = (name, json.dumps(value, separators=(",", ":")))
     return replace(network, source=replace(network.source, options=(*network.source.options, option)))

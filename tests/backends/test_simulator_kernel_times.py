@@ -120,7 +120,7 @@ ADDED_US: dict[str, tuple[float, tuple[WorkClass, ...]]] = {
     "layout_ramp_us": (6, (WorkClass.LAYOUT,)),
     "attention_prologue_clocks": (7, (WorkClass.ATTENTION,)),
     "attention_ramp_us": (8, (WorkClass.ATTENTION,)),
-    "window_ramp_us": (9, ISSUED),
+    "window_ramp_us": (9, ISSUED[1:]),
 }
 
 

@@ -13,7 +13,6 @@ from made_sets import DEVICE, shapes
 from operators import parse_description
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import published_models
 from iossim.calibration.profile_fit import uninformed
@@ -67,7 +66,6 @@ def test_stages_tell_what_edges_cost() -> None:
     # Stages of a graph wait for no host: what it takes stays, and where that is from.
     assert found.engine.bare_launch_us == PROFILE.engine.bare_launch_us
     assert own.borrowed == before.borrowed
-    assert len(own.resamples["fork_us"]) == KEPT_RESAMPLES
     assert found.spread["fork_us"] == own.spread["fork_us"]
 
 
@@ -121,7 +119,7 @@ def test_profiles_say_where_their_launches_are_from(name: str) -> None:
         assert set(told.left_out) == set(published_models(BOARD))
         known = {*GPU_SPACE.names, *device_kind("gpu").fits().launches.names, *TIED}
         assert all(set(values) == known for values in told.left_out.values())
-        assert {"bare_launch_us", "kernel_gap_us"} <= set(told.resamples)
+        assert {"bare_launch_us", "kernel_gap_us"} <= set(told.spread)
         return
     (borrowed,) = told.borrowed
     assert borrowed.device == BOARD
@@ -138,7 +136,6 @@ def test_what_is_lent_is_the_lenders() -> None:
     other = borrowing(with_values(PROFILE, {"bare_launch_us": 1.0}), lent)
     assert other.engine.bare_launch_us == device(BOARD).engine.bare_launch_us
     assert len(other.provenance.borrowed) == 1
-    assert len({len(values) for values in other.provenance.resamples.values()}) <= 1
 
 
 SMALL = parse_description("conv batch=1 in_channels=128 out_channels=64 kernel=1 in_size=14 stride=1 padding=0")

@@ -30,6 +30,7 @@ from iossim.calibration.nuisances import (
     unslowed,
     work_us,
 )
+from iossim.calibration.recorded_table import recorded_pattern
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
@@ -54,6 +55,24 @@ def test_the_same_as_lowering_the_rows_alone(seed: int) -> None:
     np.testing.assert_array_equal(part.table.kernels, alone.table.kernels)
     for mine, other in zip(part.predict(profile), alone.predict(profile), strict=True):
         np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "candidate"),
+    [
+        ("computeoffsetskernel volta_scudnn_128x64_relu", "implicit_gemm_128x64"),
+        ("computeoffsetskernel volta_scudnn_128x64_relu more", None),
+        ("winogradforwarddata volta_sgemm_128x64_nn", "winograd_nonfused_128x64"),
+        ("volta_winograd_3x3_tile148t", "winograd_fused_1x4x8"),
+        ("fft2d_r2c volta_gcgemm_32x32 fft2d_c2r", "fft_tiled"),
+        ("implicit_convolve_sgemm", "implicit_convolve_sgemm"),
+        ("nvjet_tst_128x64", "implicit_gemm_nvjet_64x128"),
+    ],
+)
+def test_names_of_kernels_tell_the_algorithm_of_a_convolution(kernels: str, candidate: str | None) -> None:
+    convolution = parse_description("conv batch=1 in_channels=8 out_channels=8 kernel=3 in_size=9 stride=1 padding=1")
+    pattern = recorded_pattern(Measurement(convolution, 1.0, kernels=tuple(kernels.split())))
+    assert (pattern is None) if candidate is None else (pattern is not None and pattern.fullmatch(candidate))
 
 
 def test_a_profiler_flushes_the_caches_holds_the_clock_and_adds_a_constant() -> None:
@@ -100,7 +119,7 @@ def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
     assert abs(found.profile.parameters.tensor_efficiency - 0.7) < 0.05
     before_fit, after_fit = profile.parameter_values, found.profile.parameter_values
     assert all(after_fit[name] == before_fit[name] for name in GPU_SPACE.names)
-    # What was known of the rest still is, errors and resamples too.
+    # What was known of the rest still is, errors too.
     provenance, before = found.profile.provenance, profile.provenance
     assert provenance.data_sets[: len(before.data_sets)] == before.data_sets
     assert provenance.data_sets[-1].name == "made"

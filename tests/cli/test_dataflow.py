@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
+from iossim import related
 from iossim.cli.main import main
 from iossim.cli.outputs import ExitCode
+from iossim.edge.figures import memory_figure
 from iossim.edge.plan import Variant
 
 
@@ -41,6 +43,12 @@ def test_external_memory_is_in_use_at_the_start_and_at_the_end() -> None:
     assert bursts[2]["start_us"] > 0.85 * found["vanilla_us"]
     assert bursts[2]["external_bytes"] > 4_000_000
     assert all(row["shared_bytes"] <= 4 << 20 for row in found["memory"]["full"])
+    drawn = memory_figure(related.dataflow("mobilenet_v1", "c6678"), "title")
+    assert drawn.finding.startswith(
+        "Without optimisation 3 operators need external memory while they run, last by conv14"
+    )
+    shown = [record["mib"] for record in drawn.records if (record["plan"], record["memory"]) == ("vanilla", "external")]
+    assert shown == [row["external_bytes"] / 2**20 for row in found["memory"]["vanilla"]]
 
 
 def test_a_table_and_files(out: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from command_line import PLURAL_OF_ONE, printed, printed_json, refused
@@ -94,7 +95,7 @@ def test_devices_list_with_a_long_path(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("device", SHOWN)
 def test_devices_show_is_a_page(device: str) -> None:
-    """Every fact with its source, every parameter, the held-out errors; no resamples, which fill a thousand lines."""
+    """Every fact with its source, every parameter, the held-out errors; no bands, which fill a hundred lines."""
     text = printed(f"devices show {device}")
     lines = text.splitlines()
     assert len(lines) <= 180
@@ -115,6 +116,10 @@ def test_devices_show_is_a_page(device: str) -> None:
         # A long name is wrapped.
         rows = [line.split() for line in lines if line.strip() and error.data_set.startswith(line.split()[0])]
         assert any(f"{error.mape_percent:.1f}" in row for row in rows)
+    for kind in {error.kind for error in provenance.held_out} if provenance.kind == "transferred" else ():
+        own = [error for error in provenance.held_out if error.kind == kind]
+        mean = np.average([error.mape_percent for error in own], weights=[error.rows for error in own])
+        assert any({kind, f"{mean:.1f}"} <= set(line.split()) for line in lines)
 
 
 FACTS = "--sm 30 --clock-ghz 1.4 --dram-gbps 300 --power-w 75"

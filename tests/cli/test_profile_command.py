@@ -220,6 +220,7 @@ def test_schedules_are_found_measured_and_written(tmp_path: Path) -> None:
     measured = read_measured_networks(out / "networks.jsonl")
     assert measured.header.device == document["context"]["device"]
     assert [run.median_us for run in measured.runs] == [run["median_us"] for run in document["runs"]]
+    assert {tuple(run.libraries.items()) for run in measured.runs} == {(("fake", "1"),)}
     import iossim
 
     network = iossim.load("ios_sample")

@@ -103,6 +103,13 @@ def test_streams_and_stages_have_latencies_of_one_meaning(seed: int, engine: str
     for one in found.schedules if found.plans_us or engine == "graph" else ():
         assert rows[one.scheduler].latency_us == pytest.approx(plan_us(one, network, prices))
     assert found.best_us == rows[found.best_of_all.label].latency_us
+    # A scheduler of streams may find stages: beside streams, their latency is that of their plan.
+    staged = found["ios-both"].model_copy(update={"scheduler": "staged"})
+    one, other = found.beside([staged, *found.streams], prices).to_json()["streams"]
+    assert other["latency_us"] == found.streams[0].latency_us
+    assert one["latency_us"] == pytest.approx(plan_us(staged, network, prices))
+    assert one.get("sum_of_stages_us", one["latency_us"]) == pytest.approx(staged.latency_us)
+    assert ("sum_of_stages_us" in one, one["proven"]) == ((True, False) if found.plans_us else (False, staged.proven))
     assert found.best_us == pytest.approx(min(row.latency_us for row in rows.values()))
     told = {one["scheduler"]: one for key in ("schedules", "streams") for one in found.to_json()[key]}
     for name, row in rows.items():

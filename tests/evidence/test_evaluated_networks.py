@@ -283,7 +283,6 @@ def test_devices_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [1]
     assert report.transfer is made
     assert report.operators == ()
-    assert [row.zero_shot for row in module.sampled_rows(made)] == [conv, gemm]
     rows = json.loads(json.dumps(report.to_json(), allow_nan=False))["transfer"]["left_out"]
     assert [row["zero_shot"]["mape"] for row in rows] == pytest.approx([0.1, 0.1, 0.0])
     assert rows[0]["refined"]["rows"] == 150

@@ -103,7 +103,6 @@ def band(low: float, high: float = 1.3, **up_to_us: float) -> dict[str, object]:
         (fitted("bands", {"conv": [band(0.9, up_to_us=50), band(0.9, up_to_us=5), band(0.9)]}), "'conv' must ascend"),
         (fitted("bands", {"conv": [band(1.2)]}), "low <= 1 <= high"),
         (fitted("bands", {"conv": [band(0.0)]}), "bands.conv.0.low"),
-        (fitted("resamples", {"a": [1.0], "b": [1.0, 2.0]}), "as many values"),
         (fitted("spread", {"a": float("nan")}), "provenance.spread.a"),
         (fitted("held_out_fraction", 1.0), "held_out_fraction"),
         (fitted("data_set", "old name"), "provenance.data_set"),
@@ -123,6 +122,13 @@ def test_a_bad_field_is_named_in_one_line(tmp_path: Path, change: dict[str, obje
     message = str(caught.value)
     assert path in message
     assert field in message
+
+
+def test_resamples_of_older_profiles_are_ignored(tmp_path: Path) -> None:
+    files = [
+        yaml.safe_dump(yaml.safe_load(FACTS) | fitted("resamples", each)) for each in ({"gemm_efficiency": [0.5]}, {})
+    ]
+    assert device(write(tmp_path, files[0])) == device(write(tmp_path, files[1]))
 
 
 def test_a_file_says_its_kind_or_is_of_a_gpu(tmp_path: Path) -> None:

@@ -59,9 +59,6 @@ provenances = st.builds(
     spread=st.dictionaries(st.sampled_from(["gemm_efficiency", "kernel_gap_us", "dispatch_us"]), numbers, max_size=2),
     unidentified=st.lists(names, max_size=3),
     at_bounds=st.lists(names, max_size=3),
-    resamples=st.integers(0, 4).flatmap(
-        lambda count: st.dictionaries(names, st.lists(numbers, min_size=count, max_size=count), max_size=2)
-    ),
 )
 
 

@@ -57,6 +57,7 @@ def test_inner_sizes_of_products() -> None:
     # By columns, a is stored as [k, m] and read as [m, k] by rows; b as [k, n], which by rows is [n, k].
     assert [value.shape for value in product.inputs] == [(20, 30), (10, 30)]
     assert product.op == Gemm(trans_b=True)
+    assert parse_description("layer_norm rows=10 cols=20").weights == (1, 2)
 
 
 BAD: dict[str, tuple[str, str]] = {

@@ -83,6 +83,7 @@ BAD_ROWS: dict[str, tuple[str, str, list[str]]] = {
     "many blocks": ("0,a,99999999999,32,,,5,,,", "blocks", ["too large"]),
     "more blocks than are simulated": ("0,a,2147483647,32,,,5,,,", "blocks", ["part of the grid"]),
     "empty blocks": ("0,a,,32,,,5,,,", "blocks", ["is empty"]),
+    "empty threads": ("0,a,8,,,,5,,,", "threads", ["is empty"]),
     "empty stream": (",a,8,32,,,5,,,", "stream", ["is empty"]),
     "stream by name": ("decode,a,8,32,,,5,,,", "stream", ["'decode' is not a number"]),
     "time": ("0,a,8,32,,,0,,,", "alone_us", ["not positive"]),

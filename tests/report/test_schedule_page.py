@@ -119,10 +119,16 @@ def test_streams_have_launches_waits_and_a_critical_path(streams: StreamExplanat
     named = [[data["units"][unit]["name"] for unit in row["groups"][0]] for row in data["stages"]]
     assert named == [list(streams.units_of[one.unit]) for one in streams.launches]
     assert [row["critical"] for row in data["stages"]] == [one.is_critical for one in streams.launches]
+    assert data["stages"][0]["why"] == ["starts at 0.0 us, on the critical path", "waited last for: begin"]
     assert len(data["waits"]) == sum(len(launch.after) for launch in schedule.launches) > 0
-    for source, ended, lane, started, _ in data["waits"]:
+    starts = {(one.stream, round(one.start_us, 3)): one for one in streams.launches}
+    ends = {one.unit: [one.stream, round(one.end_us, 3)] for one in streams.launches}
+    for source, ended, lane, started, critical in data["waits"]:
         assert source != lane
         assert ended <= started
+        # The path goes through the launch that a critical one waited for last.
+        behind = starts[lane, started].behind
+        assert critical == (starts[lane, started].is_critical and ends.get(behind) == [source, ended])
     for row, lane, start, end, _, units in data["kernels"]:
         launch = data["stages"][row]
         assert (str(lane), units) == (launch["label"], launch["groups"][0])
@@ -130,6 +136,9 @@ def test_streams_have_launches_waits_and_a_critical_path(streams: StreamExplanat
     drawn = graph_svg(network, schedule)
     assert drawn.count("class='edge wait'") == len(data["waits"])
     assert drawn.count("class='unit'") == len(network.units)
+    assert (
+        drawn.count("fill='url(#hatch)'") == sum(len(one.units) for one in schedule.launches if len(one.units) > 1) > 0
+    )
 
 
 def test_equal_layers_are_folded_in_table_and_page() -> None:

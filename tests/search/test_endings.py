@@ -18,7 +18,7 @@ from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, PlanError
-from iossim.cost.model import LateWork, StageBounds, price_path
+from iossim.cost.model import StageBounds, price_path
 from iossim.cost.random import RandomCostModel
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
@@ -38,7 +38,7 @@ from iossim.search.block_parts import Part
 from iossim.search.block_search import solve_block
 from iossim.search.clusters import cluster_states, cluster_transitions
 from iossim.search.counting import width
-from iossim.search.endings import BoundArrays, StateGraph, find_endings
+from iossim.search.endings import StateGraph, find_endings, summed_bounds
 from iossim.search.ios import STRATEGIES, solve
 from iossim.search.lattice import Lattice, build_lattice, no_merges
 from iossim.search.measured import Budget
@@ -52,8 +52,7 @@ from iossim.testing.cost_models import least_price_us
 
 def random_bounds(units: int, seed: int) -> StageBounds:
     draw = np.random.default_rng(seed)
-    late = LateWork(draw.random(units), draw.random((units, 2)), 2 * draw.random((units, 2)), draw.integers(2, 5, 2))
-    return StageBounds(draw.random(units), 1 + draw.random(units), draw.random((units, 3)), draw.random(units), late)
+    return StageBounds(draw.random(units), 1 + draw.random(units), draw.random((units, 3)), draw.random(units))
 
 
 def lattice_of(problem: ScheduleProblem) -> Lattice:
@@ -68,7 +67,7 @@ def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: Stage
     labels = Labels.of(len(lattice), np.zeros(2))
     labels.leaving[:] = np.random.default_rng(seed).random(labels.leaving.shape)
     endings = Endings.room(1 << 13)
-    given = StateGraph.of(problem, lattice, space), BoundArrays.of(bounds), labels, False, GrowingTable().table, endings
+    given = StateGraph.of(problem, lattice, space), summed_bounds(bounds), labels, False, GrowingTable().table, endings
     end, filled, full = find_endings(0, len(lattice), *given, 0)
     assert (end, full) == (len(lattice), False)
     found = {}

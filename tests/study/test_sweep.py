@@ -29,6 +29,7 @@ from iossim.study.axes import Device, Model, Search
 from iossim.study.points import Point
 from iossim.study.question import in_words
 from iossim.study.report.layout import remarks_in_words
+from iossim.study.report.report import printed
 from iossim.study.run_directory import read_run
 from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun
@@ -291,7 +292,9 @@ def test_a_note_is_logged_once_whoever_does_the_work(
 
 def test_want_of_memory_is_told(tmp_path: Path) -> None:
     given = {"devices": [Device(device="t4")], "batch_sizes": [1, 65536], "questions": []}
-    rows = run_study(small_study(schedulers=["sequential"], **given), tmp_path / "run", workers=1).results.rows
+    run = run_study(small_study(schedulers=["sequential"], **given), tmp_path / "run", workers=1)
+    rows = run.results.rows
+    assert (remarks_in_words(rows), "dim") in printed(run)
     assert [row.remark.partition(" and t4 has ")[2] for row in rows] == ["", "16.0"]
     assert remarks_in_words(rows).endswith(f"Want of memory: {rows[1].remark}.")
 

@@ -26,7 +26,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
-from iossim.report.diff_words import diff_lines
+from iossim.report.diff_words import diff_lines, diff_tables
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, BlockSchedule, Schedule, Stage, StreamSchedule
 from iossim.schedule.streams import as_streams
@@ -115,8 +115,12 @@ def test_units_that_differ_are_compared_by_what_both_have_in_common(by_joins: di
     text = "\n".join(diff_lines(found))
     assert f"alone: 1 ({[*alone[0], *alone[1]][0]})" in text
     # A stage of the same ops is another one where these are fused otherwise.
-    changes = [str(each.change) for each in diff(stage_by_block(first), stage_by_block(second)).passages]
+    found = diff(stage_by_block(first), stage_by_block(second))
+    changes = [str(each.change) for each in found.passages]
     assert changes == ["same"] * 8 + ["other units"] + ["same"] * (len(first.blocks) - 9)
+    for whole, shown in ((False, ["other units", ""]), (True, changes)):
+        (table,) = diff_tables(found, whole)
+        assert [*map(str, table.columns[1].cells)] == [*shown, ""]
 
 
 def stage_by_block(schedule: Schedule) -> Schedule:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from iossim.backends.torch_cuda.operators.registry import Operand, Types, computes, constant, register
 from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.ir.op import Array
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
@@ -45,7 +45,7 @@ def _parts(made: Operand, count: int) -> tuple[Operand, ...]:
 
 
 @computes("reshape", "flatten")
-def _reshape(op: Any, types: Types, x: Operand) -> Operand:
+def _reshape(op: Op, types: Types, x: Operand) -> Operand:
     return torch.reshape(x, op.infer(types)[0].shape)
 
 
@@ -162,8 +162,8 @@ def _foreign_refusal(op: Foreign, types: Types) -> str:
 def _foreign(op: Foreign, types: Types, *operands: Operand) -> Operand:
     """Scatters; and what is carried, ``torch.LIBRARY.NAME.OVERLOAD``, in whose call each ``{}`` is the next operand."""
     attributes = _attributes(op)
-    if op.op_type.startswith("torch."):
-        left, function = iter(operands), named(op.op_type.removeprefix("torch."))
+    if (function := named(op.op_type.removeprefix("torch."))) is not None:
+        left = iter(operands)
         call = json.loads(attributes["call"])
         given, names, more = tree_map(lambda e: next(left) if e == {} else e, call, is_leaf=lambda e: e == {})
         made = function(*given, **dict(zip(names, more, strict=True)))

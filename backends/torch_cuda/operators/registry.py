@@ -7,7 +7,7 @@ numbers that it reads is a :func:`constant`: if it were copied to the device in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -15,15 +15,17 @@ from torch import fx
 
 from iossim.backends.torch_cuda.tensors import DTYPES, to_array, to_tensor
 from iossim.ir.op import Array, KindTable, Op
+from iossim.ir.ops.functions import Nary, Unary
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.types import DType, TensorType
 
 #: A tensor, or what stands for one while a module is traced.
-Operand = Any
+Operand: TypeAlias = torch.Tensor | fx.Proxy
 Types = Sequence[TensorType]
 #: Computes an op, from it, the types of its operands, and each of these: its one output, or a tuple of several.
 Operator = Callable[..., Operand]
 #: Why an op on operands of these types is not computed, in a few words; empty where it is.
-Refusal = Callable[[Any, Types], str]
+Refusal = Callable[..., str]
 
 OPERATORS = KindTable[tuple[Operator, Refusal | None]]()
 
@@ -57,10 +59,10 @@ def only_floats(op: Op, types: Types) -> str:
     return ""
 
 
-def without(functions: Mapping[str, Any], exact: Callable[[Any, Types], bool]) -> Refusal:
+def without(functions: Mapping[str, object], exact: Callable[..., bool]) -> Refusal:
     """Refusal of ops whose function is not among ``functions``, and of whole numbers where it is not ``exact``."""
 
-    def refusal(op: Any, types: Types) -> str:
+    def refusal(op: Unary | Nary | Reduce, types: Types) -> str:
         if op.function not in functions:
             return f"function {op.function!r} has no counterpart in torch"
         return "" if exact(op, types) else only_floats(op, types)

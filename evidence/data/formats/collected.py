@@ -58,7 +58,9 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         if "spec" in row.cells
     }
     launched = {
-        row.cells["item"]: row.cells.get("kernels") for row in rows if str(row.cells.get("id")).startswith("trace:")
+        str(row.cells["item"]): row.cells.get("kernels")
+        for row in rows
+        if str(row.cells.get("id")).startswith("trace:")
     }
     left_out: Counter[str] = Counter()
     usable = []

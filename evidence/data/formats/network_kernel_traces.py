@@ -46,7 +46,7 @@ def _calls(rows: list[NumberedRow]) -> Iterator[NumberedRow]:
 
 
 def _measurement(call: Row) -> tuple[Key, Measurement]:
-    kernels = call["kernels"]
+    kernels: Any = call["kernels"]
     shape = next((cells for cells in kernels if cells.get("shape_in_c")), None)
     if shape is None or sum(str(cells["kernel_name"]).startswith(_PRODUCTS) for cells in kernels) > 1:
         raise LeftOutError("convolutions with trials, or without a shape")

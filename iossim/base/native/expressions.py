@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from iossim.base.native.library import c_name
+from iossim.base.native import types
+from iossim.base.native.library import Function, c_name
 from iossim.base.native.types import FLOAT, INTEGER, MASK, TRUTH, Array, Number, Record, Row, Type, UntranslatableError
 from iossim.base.native.unit import Unit
 
@@ -24,7 +26,6 @@ _MATHS = {
     if module is math or name not in ("ceil", "floor")
 }
 _ROUNDED = ("ceil", "floor")
-_CASTS = {int: INTEGER, float: FLOAT, bool: TRUTH, np.uint64: MASK, np.int64: INTEGER}
 #: An expression in C, and its type.
 Expression = tuple[str, Type]
 
@@ -32,7 +33,7 @@ Expression = tuple[str, Type]
 class Expressions:
     """The expressions of one function, translated."""
 
-    def __init__(self, unit: Unit, function: Callable[..., Any]):
+    def __init__(self, unit: Unit, function: Function):
         self.unit, self.function, self.name = unit, function, c_name(function)
         self.signature = unit.signature(function)
         self.parameters = dict(self.signature.parameters)
@@ -222,7 +223,7 @@ class Expressions:
             if called is getattr(module, name):
                 text = f"{spelt}({self.number(node.args[0], FLOAT)})"
                 return (f"((int64_t){text})", INTEGER) if name in _ROUNDED else (text, FLOAT)
-        for cast, kind in _CASTS.items():
+        for cast, kind in types.NUMBERS.items():
             if called is cast:
                 text = self.condition(node.args[0])
                 return (f"({text} != 0)" if cast is bool else f"(({kind.c_name}){text})"), kind
@@ -231,7 +232,7 @@ class Expressions:
             raise self.refuse(node)
         return self.call(node, *callee)
 
-    def call(self, node: ast.Call, function: Callable[..., Any], is_inlined: bool) -> Expression:
+    def call(self, node: ast.Call, function: Function, is_inlined: bool) -> Expression:
         name = self.unit.define(function, is_inlined)
         self.unit.called.add(name)
         signature = self.unit.signature(function)
@@ -268,7 +269,7 @@ class Expressions:
             return TRUTH
         raise self.refuse(node, "whole numbers with and without a sign do not mix")
 
-    def constant(self, name: str, values: Sequence[Any] | np.ndarray[Any, Any]) -> Expression:
+    def constant(self, name: str, values: Sequence[object] | NDArray[np.generic]) -> Expression:
         """A numeric table among the globals of the function's module."""
         array = np.asarray(values)
         kind = Array(array.dtype)

@@ -21,12 +21,17 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import numpy as np
 
 #: Products are not fused with sums, and integers wrap: results equal those of any other compiler.
 FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
+
+#: A Python function, as written or compiled.
+Function = Callable[..., object]
+#: The Python function of a compiled one, and whether it is inlined; None for anything else.
+Callees = Callable[[object], tuple[Function, bool] | None]
 
 #: The libraries that came with the package.
 SHIPPED = Path(__file__).parent / "shipped"
@@ -52,19 +57,19 @@ class Library:
     """The functions of a library on disk; raises OSError if there is none."""
 
     def __init__(self, path: Path):
-        self._find: Any = ctypes.PyDLL(str(path)).find
+        self._find = ctypes.PyDLL(str(path)).find
         self._find.argtypes, self._find.restype = (ctypes.c_char_p,), ctypes.py_object
 
-    def function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
+    def function(self, function: Function) -> Function | None:
         """A function's entry in the library, None if it could not be translated.
 
         Calling it raises TypeError, ValueError or BufferError for arguments of other types than it was translated for.
         """
-        found: Callable[..., Any] | None = self._find(c_name(function).encode())
+        found: Function | None = self._find(c_name(function).encode())
         return found
 
 
-def library_name(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Any]) -> str:
+def library_name(functions: Sequence[Function], callee: Callees) -> str:
     """The file name of the library of a module's functions."""
     abi = f"{sys.platform} {platform.machine()} {sys.abiflags if os.name == 'posix' else ''}"
     digest = hashlib.sha256(_own_sources() + abi.encode() + " ".join(FLAGS).encode())
@@ -80,7 +85,7 @@ def _own_sources() -> bytes:
     return b"".join(path.read_bytes() for path in own)
 
 
-def _add(function: Callable[..., Any], callee: Callable[[Any], Any], digest: Any, seen: set[str]) -> None:
+def _add(function: Function, callee: Callees, digest: hashlib._Hash, seen: set[str]) -> None:
     name = c_name(function)
     if name in seen:
         return
@@ -93,13 +98,13 @@ def _add(function: Callable[..., Any], callee: Callable[[Any], Any], digest: Any
         _add_value(each, function.__globals__[each], callee, digest, seen)
 
 
-def _add_value(name: str, value: Any, callee: Callable[[Any], Any], digest: Any, seen: set[str]) -> None:
+def _add_value(name: str, value: object, callee: Callees, digest: hashlib._Hash, seen: set[str]) -> None:
     called = callee(value)
     if called is not None:
         _add(called[0], callee, digest, seen)
     elif isinstance(value, np.ndarray):
         digest.update(name.encode() + value.tobytes())
-    elif hasattr(value, "_fields"):
+    elif isinstance(value, type) and hasattr(value, "_fields"):
         key = c_name(value)
         if key not in seen:
             seen.add(key)
@@ -111,7 +116,7 @@ def _add_value(name: str, value: Any, callee: Callable[[Any], Any], digest: Any,
         digest.update(f"{name} {_written(value)}".encode())
 
 
-def _written(value: Any) -> str:
+def _written(value: object) -> str:
     """A constant or an annotation, alike under every version of Python and NumPy."""
     if getattr(value, "__parameters__", ()):
         return "generic"
@@ -134,13 +139,13 @@ def _source(module: str) -> bytes | None:
     return None if path is None else Path(path).read_bytes()
 
 
-def c_name(defined: Callable[..., Any]) -> str:
+def c_name(defined: Function) -> str:
     """The name of a function or class in C, unique among all modules."""
     return f"{defined.__module__}_{defined.__name__}".replace(".", "_")
 
 
-def without_alias(annotation: Any) -> Any:
+def without_alias(annotation: object) -> object:
     """The type that an alias such as ``NDArray`` denotes; NumPy declares it with ``type`` where Python has that."""
-    while hasattr(origin := get_origin(annotation), "__value__"):
-        annotation = origin.__value__[get_args(annotation)]
+    while (denoted := getattr(get_origin(annotation), "__value__", None)) is not None:
+        annotation = denoted[get_args(annotation)]
     return annotation

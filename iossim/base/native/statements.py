@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from iossim.base.native.expressions import Expression, Expressions, own_name
+from iossim.base.native.library import Function
 from iossim.base.native.types import INTEGER, Array, Number, Record, Tuple, Type
 from iossim.base.native.unit import Unit
 
@@ -19,7 +19,7 @@ from iossim.base.native.unit import Unit
 class FunctionText(Expressions):
     """The C of one function."""
 
-    def __init__(self, unit: Unit, function: Callable[..., Any], inline: bool):
+    def __init__(self, unit: Unit, function: Function, inline: bool):
         super().__init__(unit, function)
         self.count = 0
         self.owned: list[str] = []
@@ -249,7 +249,7 @@ class FunctionText(Expressions):
 
 
 @cache
-def _definition(function: Callable[..., Any]) -> ast.FunctionDef:
+def _definition(function: Function) -> ast.FunctionDef:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(definition, ast.FunctionDef)
     return definition

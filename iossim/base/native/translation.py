@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from iossim.base.native import calls
-from iossim.base.native.library import FLAGS, c_name, compiler
+from iossim.base.native.library import FLAGS, Callees, Function, c_name, compiler
 from iossim.base.native.statements import FunctionText
 from iossim.base.native.types import Row
-from iossim.base.native.unit import Callee, MoreKnownError, Unit
+from iossim.base.native.unit import MoreKnownError, Unit
 
 #: The beginning of all translations.
 _PRELUDE = Path(__file__).with_name("prelude.c")
 
 
-def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]) -> str:
+def translate(functions: Sequence[Function], callee: Callees) -> str:
     """The C of the translatable ones of the functions, and of all their callees.
 
     ``callee`` gives the Python function of a compiled one, and whether it is inlined; None for anything else.
@@ -42,7 +41,7 @@ def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], C
 class Translation(Unit):
     """The C of functions and of all their callees, see :func:`translate`; raises UntranslatableError."""
 
-    def __init__(self, functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]):
+    def __init__(self, functions: Sequence[Function], callee: Callees):
         super().__init__(callee)
         while True:
             self.types.clear()
@@ -58,7 +57,7 @@ class Translation(Unit):
         prelude = _PRELUDE.read_text(encoding="utf-8")
         self.text = "\n".join([prelude, *self.types.values(), *self.parts.values(), *entries])
 
-    def define(self, function: Callable[..., Any], inline: bool = False) -> str:
+    def define(self, function: Function, inline: bool = False) -> str:
         """Define a function in C; returns its name there."""
         name = c_name(function)
         if name not in self.parts:
@@ -70,12 +69,12 @@ class Translation(Unit):
             self.parts[name] = self.parts.pop(name)
         return name
 
-    def _is_inner(self, function: Callable[..., Any]) -> bool:
+    def _is_inner(self, function: Function) -> bool:
         """True if only compiled functions call it: other callers use numba."""
         takes_rows = any(isinstance(kind, Row) for _, kind in self.signature(function).parameters)
         return takes_rows or (function.__name__.startswith("_") and c_name(function) in self.called)
 
-    def _entry(self, function: Callable[..., Any]) -> str:
+    def _entry(self, function: Function) -> str:
         name = self.define(function)
         return calls.entry(name, self.signature(function), self.declare, lambda array: array.place in self.used)
 

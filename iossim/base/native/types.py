@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
 import numpy as np
 
-from iossim.base.native.library import c_name, without_alias
+from iossim.base.native.library import Function, c_name, without_alias
 
 
 class UntranslatableError(Exception):
@@ -28,6 +28,8 @@ class Number:
 
 
 INTEGER, MASK, FLOAT, TRUTH = map(Number, "qQd?")
+#: By the types of Python and NumPy that denote them.
+NUMBERS: Mapping[object, Number] = {int: INTEGER, float: FLOAT, bool: TRUTH, np.uint64: MASK, np.int64: INTEGER}
 
 #: The elements of arrays, and the types that they are computed in.
 _ELEMENTS = {
@@ -40,7 +42,7 @@ _ELEMENTS = {
 class Row:
     """A row of a table."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
 
     @property
     def c_name(self) -> str:
@@ -51,7 +53,7 @@ class Row:
 class Array:
     """``place`` keys its number of dimensions in :attr:`Dimensions.of`; its parts are empty if the number is known."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     dimensions: int = 1
     place: tuple[str, str] = ("", "")
 
@@ -101,7 +103,7 @@ class Dimensions:
     def __init__(self) -> None:
         self.of: dict[tuple[str, str], int] = {}
 
-    def annotated(self, annotation: Any, names: Mapping[str, Any], place: tuple[str, str]) -> Type:
+    def annotated(self, annotation: object, names: Mapping[str, object], place: tuple[str, str]) -> Type:
         """The type that the annotation of ``place`` denotes; raises UntranslatableError for unsupported ones."""
         if isinstance(annotation, str):
             try:
@@ -112,8 +114,7 @@ class Dimensions:
         dtype = None
         if get_origin(annotation) is Annotated:
             annotation, dtype = without_alias(get_args(annotation)[0]), get_args(annotation)[1]
-        number = {int: INTEGER, float: FLOAT, bool: TRUTH, np.uint64: MASK, np.int64: INTEGER}.get(annotation)
-        if number is not None:
+        if (number := NUMBERS.get(annotation)) is not None:
             return number
         if annotation is np.void and dtype is not None:
             return Row(dtype)
@@ -125,7 +126,7 @@ class Dimensions:
             items = [self.annotated(item, names, place) for item in get_args(annotation)]
             if all(isinstance(item, Number) for item in items):
                 return Tuple(tuple(item for item in items if isinstance(item, Number)))
-        if hasattr(annotation, "_fields"):
+        if isinstance(annotation, type) and hasattr(annotation, "_fields"):
             scope = vars(__import__(annotation.__module__, fromlist=[""]))
             fields = {name: getattr(kind, "__forward_arg__", kind) for name, kind in annotation.__annotations__.items()}
             own_name = c_name(annotation)
@@ -142,7 +143,7 @@ class Signature:
     returned: Number | Tuple | None
 
     @staticmethod
-    def of(function: Callable[..., Any], dimensions: Dimensions) -> Signature:
+    def of(function: Function, dimensions: Dimensions) -> Signature:
         code = function.__code__
         annotations, names = function.__annotations__, function.__globals__
         parameters = []

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from iossim.base.native.library import Callees, Function
 from iossim.base.native.types import Array, Dimensions, Record, Signature, Tuple, Type
-
-#: A function, and whether it is inlined.
-Callee = tuple[Callable[..., Any], bool]
 
 
 class MoreKnownError(Exception):
@@ -18,7 +13,7 @@ class MoreKnownError(Exception):
 class Unit:
     """A translation unit: the declared types and functions, and the inferred types of variables."""
 
-    def __init__(self, callee: Callable[[Any], Callee | None]):
+    def __init__(self, callee: Callees):
         self.callee = callee
         self.dimensions = Dimensions()
         #: The types of variables, by function and name; the number of times that one was widened.
@@ -31,11 +26,11 @@ class Unit:
         #: The places of arrays that are accessed: others may have any number of dimensions.
         self.used: set[tuple[str, str]] = set()
 
-    def define(self, function: Callable[..., Any], inline: bool = False) -> str:
+    def define(self, function: Function, inline: bool = False) -> str:
         """Define a function in C; returns its name there."""
         raise NotImplementedError
 
-    def signature(self, function: Callable[..., Any]) -> Signature:
+    def signature(self, function: Function) -> Signature:
         return Signature.of(function, self.dimensions)
 
     def declare(self, kind: Type) -> str:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from iossim.base.errors import OptionError, Progress, ignore
+from iossim.base.tables import Cell
 from iossim.cost.capabilities import FREE, IMPOSSIBLE
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import MeasurementRecord
@@ -158,7 +158,7 @@ class ProfiledPart:
         found = [record for record in self.records if record.relative_spread > NOISY]
         return sorted(found, key=lambda record: -record.relative_spread)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Cell]:
         spreads = [record.relative_spread for record in self.records]
         return {
             "part": self.name,
@@ -190,7 +190,7 @@ class Profile:
         """Fraction of the sequential time that comes from noisy measurements."""
         return self.noisy_us / self.sequential_us if self.sequential_us else 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "complete": self.complete,
             "duration_s": self.duration_s,

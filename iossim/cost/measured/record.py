@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import TypedDict
 
 from iossim.execution.backend import EMPTY_GRAPH, Context, Samples
 
@@ -29,14 +29,33 @@ class Kind(StrEnum):
     BOUNDARY = "boundary"  #: a unit with and without a synchronise after each copy
 
 
+#: ``op`` and the columns of an operator, as in a measurement set.
+OperatorRecord = dict[str, int | str]
+
+
+class UnitSubject(TypedDict):
+    """A unit that was measured; ``operators`` is None if the format of measurement sets has no columns for them."""
+
+    signature: str
+    kind: str
+    operators: list[OperatorRecord] | None
+
+
+class Subject(TypedDict, total=False):
+    """What was measured: in ``words`` for people, and by groups of units for exports."""
+
+    words: str
+    groups: list[list[UnitSubject]]
+    workspace_bytes: int
+
+
 @dataclass(frozen=True, eq=False)
 class MeasurementRecord:
     """One measurement.
 
     ``signature`` identifies the measured work canonically: two records of equal signature are of equal work, in
-    any network. ``algorithm`` names the backend's choices, unit by unit, empty if it has none. ``subject`` is
-    for people and for exports: ``words``, and ``groups``, which hold for each unit its ``signature``, its ``kind``,
-    and ``operators``: records of the measurement-set format, or None if it has none for them.
+    any network. ``algorithm`` names the backend's choices, unit by unit, empty if it has none. ``subject`` says
+    what was measured.
 
     ``date`` is UTC in ISO format; ``host`` and ``process`` identify the measuring process.
     """
@@ -49,7 +68,7 @@ class MeasurementRecord:
     samples: Samples
     algorithm: str = ""
     is_cold: bool = False
-    subject: Mapping[str, Any] = field(default_factory=dict)
+    subject: Subject = field(default_factory=Subject)
     date: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="microseconds"))
     host: str = field(default_factory=platform.node)
     process: int = field(default_factory=os.getpid)
@@ -82,7 +101,7 @@ class MeasurementRecord:
         """Hash of the whole record: the same measurement has the same hash in every store."""
         return hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode()).hexdigest()[:32]
 
-    def _fields(self) -> list[Any]:
+    def _fields(self) -> list[object]:
         context = self.context
         where = [context.backend, context.device, context.precision, context.engine, context.layout, context.driver]
         how = [dict(context.libraries), dict(context.options), self.copies, self.synchronises, self.is_cold]

@@ -19,11 +19,10 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.cost.capabilities import FREE, IMPOSSIBLE
-from iossim.cost.measured.record import Kind
+from iossim.cost.measured.record import Kind, OperatorRecord, Subject, UnitSubject
 from iossim.execution.backend import Choices, Divided
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
@@ -223,10 +222,7 @@ def boundary_network(precision: str) -> Network:
     return builder.network(outputs)
 
 
-OperatorRecord = dict[str, int | str]
-
-
-def stage_subject(stage: MeasuredStage) -> dict[str, Any]:
+def stage_subject(stage: MeasuredStage) -> Subject:
     """``words``: the units by name, grouped; ``groups``: for each unit that launches something its ``signature``,
     ``kind`` and ``operators`` (None if they have no columns, or it runs as a variant). Merged units are one entry.
     """
@@ -235,7 +231,7 @@ def stage_subject(stage: MeasuredStage) -> dict[str, Any]:
     around = f"{network.name}, batch {network.source.batch}"
     if stage.strategy is Strategy.MERGE:
         (units,) = groups
-        merged = {
+        merged: UnitSubject = {
             "signature": "+".join(network.signatures[unit] for unit in units),
             "kind": "merged",
             "operators": step_operators([merged_step(network, units)]),
@@ -246,7 +242,7 @@ def stage_subject(stage: MeasuredStage) -> dict[str, Any]:
     return {"words": f"{around}: {words}", "groups": [entry for entry in entries if entry]}
 
 
-def _entry(stage: MeasuredStage, unit: int) -> dict[str, Any]:
+def _entry(stage: MeasuredStage, unit: int) -> UnitSubject:
     """A unit of a subject."""
     network, variant = stage.network, stage.variants.get(stage.network.units[unit].name, FASTEST)
     return {

@@ -45,7 +45,7 @@ class Filter:
     kind: Kind | None = None
     before: str | None = None
 
-    def condition(self) -> tuple[str, list[Any]]:
+    def condition(self) -> tuple[str, list[str | int]]:
         """An SQL condition on a measurement joined with its context, and its values."""
         given = {
             "context.id = ?": self.context,
@@ -169,7 +169,7 @@ class MeasurementStore:
             connection.execute("DELETE FROM context WHERE id NOT IN (SELECT context FROM measurement)")
         return gone
 
-    def _select(self, condition: str, values: Sequence[Any]) -> list[MeasurementRecord]:
+    def _select(self, condition: str, values: Sequence[str | int]) -> list[MeasurementRecord]:
         query = f"""
             SELECT {_CONTEXT_COLUMNS}, {_COLUMNS} FROM measurement JOIN context ON context.id = measurement.context
             WHERE {condition} ORDER BY date, measurement.id"""
@@ -207,7 +207,7 @@ def _context_of(row: Sequence[str]) -> Context:
     return Context(backend, device, precision, engine, layout, driver, *pairs)
 
 
-def _row(record: MeasurementRecord, context: int) -> list[Any]:
+def _row(record: MeasurementRecord, context: int) -> list[object]:
     samples, how = record.samples, (int(record.is_cold), record.copies, record.synchronises)
     what = record.digest, context, record.kind.value, record.signature, record.algorithm
     found = json.dumps(samples.times_us), samples.rejected, json.dumps(dict(samples.conditions))

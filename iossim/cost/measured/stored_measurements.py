@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from iossim._version import __version__
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
@@ -85,14 +84,14 @@ def _expressed(
     latency_us = record.copy_us(between_us) + (2 * between_us if several else 0.0)
     if not latency_us > 0:
         return "no longer than their boundaries"
-    units: list[dict[str, Any]] = [unit for group in record.subject["groups"] for unit in group]
+    units = [unit for group in record.subject["groups"] for unit in group]
     unknown = next((unit["kind"] for unit in units if unit["operators"] is None), None)
     if unknown is not None:
         return f"the format has no columns for units of kind {unknown}"
     precision = Precision(record.context.precision)
     try:
         groups = [
-            tuple(read_record(operator, precision) for unit in group for operator in unit["operators"])
+            tuple(read_record(operator, precision) for unit in group for operator in unit["operators"] or ())
             for group in record.subject["groups"]
         ]
     except RecordError as error:

@@ -6,10 +6,9 @@ do it at the same time, and are one process that moves all of their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
 
 import simpy
 
@@ -17,7 +16,7 @@ from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, Lane, Transfer, Work, rate_gbps, unit_work
 from iossim.edge.splitting import equal_units
 
-_Process = Generator[simpy.Event, Any, None]
+_Process = Generator[simpy.Event, object, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class _Run:
                     yield self.environment.process(self._dma(index, part.output.value, part.output.bytes))
             self.ends[index] = (start, self.environment.now)
 
-    def _all(self, processes: Any) -> simpy.Event:
+    def _all(self, processes: Iterable[_Process]) -> simpy.Event:
         return self.environment.all_of([self.environment.process(each) for each in processes])
 
     def _beside(self, us: float, process: _Process) -> simpy.Event:

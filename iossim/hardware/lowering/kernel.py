@@ -31,7 +31,7 @@ class WorkClass(StrEnum):
     WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
     DEPTHWISE = "depthwise"  #: a window over each channel, with weights, one output per thread
     GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
-    WINDOW = "window"  #: pooling
+    WINDOW = "window"  #: pooling, and convolutions on FP32 lanes of NHWC: depthwise, and of few channels
     AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
     ROW = "row"  #: one block per row, in several passes: layer norm, long softmax

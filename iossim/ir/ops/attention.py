@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -139,7 +139,7 @@ class Attention(
             node.refuse(mask not in (1, keys), f"has a mask of {mask} of its {keys} keys; pad it")
         return self
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         """Zeros are omitted: ONNX accepts no zero for a scale or a number of heads."""
         op_type, given = super().to_onnx()
         return op_type, {name: value for name, value in given.items() if value}

@@ -6,12 +6,15 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import GraphError
 from iossim.ir.onnx_node import compute, is_product, nodes_within
 from iossim.ir.op import Array, Op, require
 from iossim.ir.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 _RUN_GRAPHS = ("If", "Loop", "Scan")
 #: An element type and a shape, in JSON form.
@@ -61,11 +64,12 @@ class Foreign(Op, kind="foreign"):
             return is_product(self.op_type)
         return any(is_product(each.op_type) for each in nodes_within([self.parsed()]))
 
-    def parsed(self) -> Any:
-        """The node as a NodeProto, with operands named by their position."""
+    def parsed(self) -> NodeProto:
+        """The node, with operands named by their position."""
         from onnx import NodeProto
 
-        return NodeProto.FromString(base64.b64decode(self.node))
+        node: NodeProto = NodeProto.FromString(base64.b64decode(self.node))
+        return node
 
     def mixes_images(self, first_varies: bool) -> bool:
         return True  # conservatively
@@ -89,7 +93,7 @@ class Foreign(Op, kind="foreign"):
         types = self.infer(given)
         return tuple(array.astype(value.dtype.numpy, copy=False) for array, value in zip(made, types, strict=True))
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         """Raises GraphError, since :mod:`iossim.models.onnx.spelling` exports the node itself."""
         raise GraphError(f"{self.op_type} is exported as the node that it was read from")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from iossim.ir.onnx_spelling import NotCoveredError, OnnxNode
 from iossim.ir.op import Array, Op, Role, broadcast, broadcast_shapes, require, widen
 from iossim.ir.ops.unary import logistic
 from iossim.ir.types import DType, TensorType
+
+F = TypeVar("F", bound="UnaryFunction | NaryFunction")
 
 
 @dataclass(frozen=True)
@@ -37,41 +39,41 @@ class UnaryFunction:
     attributes: tuple[tuple[str, int | str], ...] = ()
 
 
-def _softplus(x: Array) -> Any:
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
-def _erf(x: Array) -> Any:
+def _erf(x: Array) -> Array:
     from scipy.special import erf
 
-    return erf(x)
+    return np.asarray(erf(x))
 
 
-def _gelu(x: Array) -> Any:
-    return 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype))))
 
 
-def _gelu_tanh(x: Array) -> Any:
+def _gelu_tanh(x: Array) -> Array:
     """The approximation of Hendrycks and Gimpel (arXiv:1606.08415, section 2)."""
     inner = np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)
-    return 0.5 * x * (1 + np.tanh(inner))
+    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
 
 
-def _elu(x: Array, alpha: float) -> Any:
+def _elu(x: Array, alpha: float) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _celu(x: Array, alpha: float) -> Any:
-    return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
+def _celu(x: Array, alpha: float) -> Array:
+    return np.asarray(np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha)))
 
 
-def _shrink(x: Array, limit: float, bias: float) -> Any:
+def _shrink(x: Array, limit: float, bias: float) -> Array:
     zero = np.zeros_like(x)
     return np.where(x < -limit, x + bias, np.where(x > limit, x - bias, zero))
 
 
-def _is_infinite(x: Array, negative: int, positive: int) -> Any:
-    return (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
+def _is_infinite(x: Array, negative: int, positive: int) -> Array:
+    return np.asarray((np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive)))
 
 
 #: Every function by its name in the op.
@@ -129,7 +131,7 @@ UNARY: dict[str, UnaryFunction] = {
 
 
 @dataclass(frozen=True)
-class _OfTable(Op):
+class _OfTable(Op, Generic[F]):
     """Base of ops that apply a function of a ``table``, by its name, element by element."""
 
     table: ClassVar[Mapping[str, Any]]
@@ -153,17 +155,18 @@ class _OfTable(Op):
                 return replace(self, function=name)
         raise NotCoveredError(f"{node.op_type} {node.name!r} has attributes that iossim does not know")
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         return self._known().onnx_type, dict(self._known().attributes)
 
-    def _known(self) -> Any:
+    def _known(self) -> F:
         require(self.function in self.table, f"has no function {self.function!r}; known: {', '.join(self.table)}")
-        return self.table[self.function]
+        found: F = self.table[self.function]
+        return found
 
 
 @dataclass(frozen=True)
 class Unary(
-    _OfTable, kind="unary", table=UNARY, onnx_types=" ".join(each.onnx_type for each in UNARY.values()),
+    _OfTable[UnaryFunction], kind="unary", table=UNARY, onnx_types=" ".join(each.onnx_type for each in UNARY.values()),
     role=Role.ACTIVATION,
 ):  # fmt: skip
     """``function(x, *parameters)``; the functions are in :data:`UNARY`."""
@@ -180,8 +183,7 @@ class Unary(
         return TensorType(x.shape, DType.BOOL) if function.makes_bool else x
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        function: UnaryFunction = self._known()
-        return function.flops * outputs[0].elements
+        return self._known().flops * outputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         function = self._known()
@@ -194,7 +196,7 @@ class Unary(
         usual = found._known().parameters
         return replace(found, parameters=tuple(type(value)(node.attribute(key, value)) for key, value in usual))
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         onnx_type, attributes = super().to_onnx()
         pairs = zip(self._known().parameters, self.parameters, strict=True)
         return onnx_type, attributes | {key: type(usual)(value) for (key, usual), value in pairs}
@@ -228,18 +230,18 @@ class NaryFunction:
     takes_truth: bool = False
 
 
-def _divide(a: Array, b: Array) -> Any:
+def _divide(a: Array, b: Array) -> Array:
     """Integer division truncates towards zero, as in C."""
     if a.dtype.kind not in "iu":
-        return a / b
+        return np.asarray(a / b)
     floor = a // b
-    return floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype)
+    return np.asarray(floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype))
 
 
-def _power(base: Array, exponent: Array) -> Any:
+def _power(base: Array, exponent: Array) -> Array:
     if base.dtype.kind in "iu" and exponent.dtype.kind in "iu":
-        return np.power(base.astype(np.float64), exponent) if (exponent < 0).any() else base**exponent
-    return np.power(base, exponent)
+        base = base.astype(np.float64) if (exponent < 0).any() else base
+    return np.asarray(np.power(base, exponent))
 
 
 NARY: dict[str, NaryFunction] = {
@@ -269,7 +271,7 @@ NARY: dict[str, NaryFunction] = {
 
 @dataclass(frozen=True)
 class Nary(
-    _OfTable, kind="nary", table=NARY, onnx_types=" ".join(each.onnx_type for each in NARY.values()),
+    _OfTable[NaryFunction], kind="nary", table=NARY, onnx_types=" ".join(each.onnx_type for each in NARY.values()),
     role=Role.ELEMENTWISE,
 ):  # fmt: skip
     """``function`` of all inputs; the functions are in :data:`NARY`."""

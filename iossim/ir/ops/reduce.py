@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from iossim.ir.types import DType, TensorType
 _Compute = Callable[[Array, tuple[int, ...]], Array]
 
 
-def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Any:
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     largest = x.max(axis=axes, keepdims=True)
     finite = np.where(np.isfinite(largest), largest, 0)
-    return np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite
+    return np.asarray(np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite)
 
 
 #: By name: ONNX's type, operations per element read, and the function, which keeps reduced axes with size one.
@@ -80,7 +80,7 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
         normal = sorted(normal_axis(axis, rank) for axis in self.axes or range(rank))
         return replace(self, function=_BY_ONNX_TYPE[node.op_type], axes=tuple(normal))
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         return FUNCTIONS[self.function][0], super().to_onnx()[1]
 
 
@@ -147,7 +147,7 @@ class ArgExtreme(
     def completed(self, node: OnnxNode) -> Self:
         return replace(super().completed(node), smallest=node.op_type == "ArgMin")
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         return "ArgMin" if self.smallest else "ArgMax", super().to_onnx()[1]
 
 
@@ -188,5 +188,5 @@ class TopK(Op, kind="top_k", onnx_types="TopK", onnx_names="count=k|K axis large
     def completed(self, node: OnnxNode) -> Self:
         return replace(self, axis=normal_axis(self.axis, len(node.input_type(0).shape)))
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         return "TopK", {**super().to_onnx()[1], "k|K": [self.count]}

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -164,7 +164,7 @@ class _Blocks(Op, onnx_names="block=blocksize"):
     def completed(self, node: OnnxNode) -> Self:
         return replace(self, columns_first=node.attribute("mode", "DCR") == "CRD")
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         op_type, given = super().to_onnx()
         return op_type, given | ({"mode": "CRD"} if self.columns_first else {})
 

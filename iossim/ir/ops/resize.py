@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Resize(
         whole = (*places.values(),)
         return replace(self, scales=(), sizes=(*map(int, whole),)) if self.sizes else replace(self, scales=whole)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         op_type, given = super().to_onnx()
         del given["scales" if self.sizes else "sizes"]
         return op_type, given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         node.refuse(narrow or not node.attribute("saturate", 1), f"rounds to {to}")
         return replace(self, dtype=str(to))
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+    def to_onnx(self) -> tuple[str, dict[str, object]]:
         from iossim.ir.onnx_spelling import onnx_code
 
         return "Cast", {"to": onnx_code(DType(self.dtype))}

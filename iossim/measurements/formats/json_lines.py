@@ -87,14 +87,14 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     return _measured(header, promised, records[1:], sieve)
 
 
-def _measurement(measurement: Measurement, precision: Precision) -> dict[str, Any]:
+def _measurement(measurement: Measurement, precision: Precision) -> dict[str, object]:
     """A measurement as JSON values, without unknown values and without the set's own precision."""
     own = measurement.operator.precision
     other = {} if own is precision else {"precision": str(own)}
     return {**record_of(measurement.operator), **other, **written(measurement)}
 
 
-def _stage(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
+def _stage(stage: StageMeasurement, precision: Precision) -> dict[str, object]:
     """The known properties of a stage besides its operators; raises MeasurementError for several precisions."""
     own, *others = {operator.precision for group in stage.groups for operator in group}
     if others:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from iossim.base.user_files import LARGEST, NumberError, read_number
 from iossim.base.values import LONGEST_US
 from iossim.measurements.measurement import device_of_product
-from iossim.measurements.text_files import CsvError, NumberedRow
+from iossim.measurements.text_files import CsvError, CsvRow
 
 MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 #: The duration of a kernel is not its time alone if others ran for more than this fraction of it.
@@ -63,7 +63,7 @@ class KernelRows:
     first start to the last end, and ``idle_us`` the part of it without kernels; None if kernels ran one by one.
     """
 
-    rows: tuple[NumberedRow, ...]
+    rows: tuple[CsvRow, ...]
     place: str = ""
     notes: tuple[str, ...] = ()
     device: str = ""
@@ -121,7 +121,7 @@ def side_by_side(profile: Profile) -> KernelRows:
     rows = []
     for kernel in ordered:
         own = {"stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"}
-        rows.append(NumberedRow(kernel.place, {**kernel.cells, **own}))
+        rows.append(CsvRow(kernel.place, {**kernel.cells, **own}))
     recorded_us = max(one.start_us + one.duration_us for one in timed) - ordered[0].start_us if timed else None
     busy = busy_us((one.start_us, one.start_us + one.duration_us) for one in timed)
     idle_us = recorded_us - busy if recorded_us else 0.0

@@ -128,8 +128,7 @@ def _of_json(text: str, runs: int | None) -> LayerTimes:
     found = profile_of(text)
     steps = len({event.name for event in events if event.name.startswith(_STEP)})
     operators = [
-        replace(_timed(one.name, one.begin_us, one.duration_us), **_stated(one.arguments))
-        for one in _outer(events, "cpu_op")
+        _stated(_timed(one.name, one.begin_us, one.duration_us), one.arguments) for one in _outer(events, "cpu_op")
     ]
     if found is not None and found.kernels:
         times = _one_run("PyTorch (kernels)", _of_kernels(found), runs, steps)
@@ -139,15 +138,15 @@ def _of_json(text: str, runs: int | None) -> LayerTimes:
     return replace(_one_run("PyTorch (operators)", [operators], runs, steps), on_cpu=True)
 
 
-def _stated(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape and the dtype recorded for an event, by field of a layer."""
+def _stated(layer: TimedLayer, told: Mapping[str, object]) -> TimedLayer:
+    """A layer with the shape and the dtype that are recorded for its event."""
     listed = (told.get(name) for name in ("output_type_shape", "input dims", "input type"))
     outputs, shape, dtype = (each[0] if isinstance(each, list) and each else None for each in listed)
     if isinstance(outputs, dict) and outputs:  # ONNX Runtime: {"float": [8, 16, 64, 64]}
         dtype, shape = next(iter(outputs.items()))
     if not isinstance(shape, list) or not all(type(size) is int for size in shape):
-        return {}
-    return {"shape": tuple(shape), "dtype": str(dtype or "")}
+        return layer
+    return replace(layer, shape=tuple(shape), dtype=str(dtype or ""))
 
 
 def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
@@ -179,7 +178,7 @@ def _of_onnxruntime(nodes: Sequence[TraceEvent]) -> LayerTimes:
     times: dict[str, list[TimedLayer]] = {}
     for node in _outer(nodes, "node"):
         name, kind = node.name.removesuffix(NODE_SUFFIX), str(node.arguments.get("op_name", ""))
-        one = replace(_timed(name, node.begin_us, node.duration_us, kind=kind), **_stated(node.arguments))
+        one = _stated(_timed(name, node.begin_us, node.duration_us, kind=kind), node.arguments)
         times.setdefault(name, []).append(one)
     varying = [name for name, taken in times.items() if len({one.shape for one in taken}) > 1]
     if 2 * len(varying) > len(times):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from iossim.measurements.profilers.kernels import DURATION, MICROSECONDS, Profile, ProfiledKernel, number
-from iossim.measurements.text_files import CsvError, CsvRows, Row, csv_rows
+from iossim.measurements.text_files import CsvCells, CsvError, CsvRows, csv_rows
 
 _DURATIONS = ("gpu__time_duration.sum", "Duration")
 _TIME_UNITS = MICROSECONDS | {"nsecond": 1e-3, "usecond": 1.0, "msecond": 1e3, "second": 1e6}
@@ -96,8 +96,8 @@ class _Metrics:
     """The metrics of a kernel by name, and their units, with the line numbers of both."""
 
     line: int
-    cells: Row
-    units: Row
+    cells: CsvCells
+    units: CsvCells
     unit_line: int
 
     def amount(self, metric: str, column: str, faults: dict[str, CsvError]) -> float | None:
@@ -126,7 +126,7 @@ class _Metrics:
         return value * _PREFIXES[found[1]]
 
 
-def _rows(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Row]]:
+def _rows(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, CsvCells]]:
     """One kernel per row; the row after the header has the units."""
     if not set(_DURATIONS) & set(table.columns):
         remedy = f"profile with --page raw --metrics {_DURATIONS[0]}"
@@ -138,13 +138,13 @@ def _rows(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Row]]:
         yield _Metrics(row.line, row.cells, units.cells, units.line), row.cells
 
 
-def _rows_of_metrics(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, Row]]:
+def _rows_of_metrics(table: CsvRows, header: int) -> Iterator[tuple[_Metrics, CsvCells]]:
     """One metric per row: those of one process and ID belong to one kernel; those without a duration to none."""
     for name in ("Metric Unit", "Metric Value"):
         if name not in table.columns:
             raise CsvError(f"the column {name!r} is missing", "record the profile again", header)
-    of_kernel: dict[tuple[object, object], tuple[dict[str, str], dict[str, str]]] = {}
-    timed: dict[tuple[object, object], tuple[int, Row]] = {}
+    of_kernel: dict[tuple[str | None, str], tuple[dict[str, str], dict[str, str]]] = {}
+    timed: dict[tuple[str | None, str], tuple[int, CsvCells]] = {}
     for row in table.rows:
         key, metric = (row.cells.get("Process ID"), row.cells["ID"]), str(row.cells["Metric Name"])
         values, units = of_kernel.setdefault(key, ({}, {}))

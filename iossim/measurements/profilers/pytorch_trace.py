@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from iossim.base.user_files import read_json
 from iossim.measurements.other_exports import remedy
@@ -30,7 +29,7 @@ class TraceEvent:
     thread: str
     begin_us: float
     duration_us: float
-    arguments: dict[str, Any]
+    arguments: dict[str, object]
 
 
 def is_chrome_trace(head: str) -> bool:
@@ -39,7 +38,7 @@ def is_chrome_trace(head: str) -> bool:
     return begin.startswith(("{", "[")) and any(mark in begin for mark in _MARKS)
 
 
-def read_trace(text: str) -> tuple[dict[str, Any], list[TraceEvent]]:
+def read_trace(text: str) -> tuple[dict[str, object], list[TraceEvent]]:
     """The document, and its complete events in order; raises CsvError for a truncated trace."""
     try:
         trace = read_json(text)
@@ -65,7 +64,7 @@ def profile(text: str) -> Profile:
     return Profile(tuple(kernels), "GPU event", len(on_device) - len(kernels), product=product)
 
 
-def product_of(document: Mapping[str, Any], device: str = "0") -> str:
+def product_of(document: Mapping[str, object], device: str = "0") -> str:
     """Driver's name of the GPU of a number, or the first if there is none; empty if the trace names none."""
     listed = document.get("deviceProperties")
     known = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -91,7 +90,7 @@ def _extent(sizes: object) -> str:
     return "x".join(map(str, sizes)) if isinstance(sizes, list) else ""
 
 
-def _complete_events(trace: dict[str, Any]) -> Iterator[TraceEvent]:
+def _complete_events(trace: dict[str, object]) -> Iterator[TraceEvent]:
     """The events with a begin and a duration; raises ValueError if there is no list of them."""
     records = trace.get("traceEvents")
     if not isinstance(records, list):
@@ -110,5 +109,5 @@ def _complete_events(trace: dict[str, Any]) -> Iterator[TraceEvent]:
         )
 
 
-def _microseconds(value: Any) -> float:
+def _microseconds(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan

@@ -231,7 +231,7 @@ def _side_by_side(terms: list[list[Read]]) -> list[list[Read]]:
     return found
 
 
-def _convolution(op: Conv, inputs: Sequence[TensorType]) -> dict[str, Any]:
+def _convolution(op: Conv, inputs: Sequence[TensorType]) -> dict[str, int | tuple[int, ...]]:
     """The fields of a convolution of its own; raises as :func:`_window`."""
     weight = inputs[1].shape
     return {"out_channels": weight[0], "groups": op.groups, **_window(op, weight[2:], inputs)}

@@ -49,7 +49,7 @@ class Call:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.type(name).shape
 
-    def get(self, name: str, default: Any = 0) -> Any:
+    def get(self, name: str, default: object = 0) -> Any:
         """An attribute."""
         return self.node.attribute(name, default)
 

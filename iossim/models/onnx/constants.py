@@ -238,7 +238,7 @@ def op_name(node: NodeProto, name: str) -> str:
     return f"{modules[-2]}.{node.op_type}" if len(modules) > 1 and modules[-2] else name
 
 
-def _value(attribute: AttributeProto) -> Any:
+def _value(attribute: AttributeProto) -> object:
     value = helper.get_attribute_value(attribute)
     if isinstance(value, float):
         # Stored in fp32: use the shortest decimal that rounds to it, so that 0.01 is 0.01.

@@ -32,7 +32,7 @@ from iossim.models.onnx.inlining import inlined
 _SMALL_FILE_BYTES = 4 << 20
 
 #: The length-delimited fields by number: those of messages, and the bytes of a packed number.
-_Fields = dict[int, Any]
+_Fields = dict[int, "_Fields | int"]
 _KNOWN: dict[str, _Fields] = {}
 
 

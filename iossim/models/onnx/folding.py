@@ -17,7 +17,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -87,7 +86,7 @@ class OperatorSet:
                 raise ModelError(f"{where} is not valid: {first_line(error)}") from None
 
     @cached_property
-    def _checker(self) -> Any:
+    def _checker(self) -> onnx.checker.C.CheckerContext:
         checker = onnx.checker.C.CheckerContext()
         checker.ir_version, checker.opset_imports = self.ir_version, dict(self.versions)
         return checker

@@ -97,7 +97,8 @@ class Speller:
                 raise ModelError(
                     f"op {name!r}: below operator set 13 a {op.kind} takes all axes after its own; write 13"
                 )
-        op_type, given = op.to_onnx()
+        op_type, spelled = op.to_onnx()
+        given: dict[str, Any] = spelled
         if op_type == "Sum" and len(inputs) == 2:
             op_type = "Add"  # which accepts integers too
         if isinstance(op, GridSample) and op.mode == "linear" and opset < 20:
@@ -108,7 +109,7 @@ class Speller:
         schema = onnx.defs.get_schema(op_type, opset)
         slots = [slot.name for slot in schema.inputs]
         operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
-        attributes: dict[str, Any] = {}
+        attributes: dict[str, object] = {}
         for spellings, value in given.items():
             # A bar separates alternative names; the operator has one of them in each operator set.
             known = (each for each in spellings.split("|") if each in schema.attributes or each in slots)
@@ -131,7 +132,7 @@ class Speller:
 
         Raises ModelError if there is none.
         """
-        schema: Any = onnx.defs.get_schema(node.op_type)
+        schema: Any = onnx.defs.get_schema(node.op_type)  # which declares half of what it has
         if schema.has_context_dependent_function:
             of_x = helper.make_tensor_type_proto(onnx_code(x.dtype), x.shape)
             body = schema.get_context_dependent_function(node.SerializeToString(), [of_x.SerializeToString()])
@@ -166,7 +167,7 @@ def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
     return wanted
 
 
-def _array(value: Any, x: TensorType) -> Array:
+def _array(value: object, x: TensorType) -> Array:
     """A parameter as a tensor: a float in the op's own element type, of several in fp32, integers as int64."""
     if isinstance(value, np.ndarray):
         return value
@@ -194,7 +195,7 @@ def _first_opset(op: Op, x: DType) -> int:
     return OPSET
 
 
-def _is_nothing(value: Any) -> bool:
+def _is_nothing(value: object) -> bool:
     """True if a parameter has the value implied before it existed: zero, or ones."""
     return not np.any(np.asarray(value) != (1 if isinstance(value, list) else 0))
 

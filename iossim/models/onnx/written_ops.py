@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from iossim.ir.constants import FilledConstant
 from iossim.ir.op import Op, normal_axis
@@ -67,7 +66,7 @@ def _group_norm(parts: Derived, op: GroupNorm, x: str, scale: str, bias: str) ->
     return parts.add(Add(), parts.add(Mul(), normal, _wide(parts, scale, x)), _wide(parts, bias, x))
 
 
-def _between_transposes(parts: Derived, op: ChannelsLast[Any], x: str, *others: str) -> str:
+def _between_transposes(parts: Derived, op: ChannelsLast[Op], x: str, *others: str) -> str:
     return parts.add(Transpose(TO_LAST), parts.add(op.channels_first, parts.add(Transpose(TO_FIRST), x), *others))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import astuple, replace
-from typing import Any
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, free_name
@@ -21,7 +20,7 @@ from iossim.ir.types import TO_FIRST, TO_LAST
 from iossim.models.passes.graph_pass import local_pass, with_nodes
 from iossim.models.passes.simplification import dead_op_elimination, folded, identity_elimination
 
-_LAST_OF: dict[type[Op], Any] = {each.first: each for each in ChannelsLast.__subclasses__()}
+_LAST_OF = {each.first: each for each in ChannelsLast.__subclasses__()}
 _ELEMENTWISE = {"add", "cast", "clip", "mul", "nary", "relu", "sigmoid", "unary", "where"}
 #: Share of a region's elements whose transposes must be saved: its convolutions are merged with no others.
 _LEAST_SAVED = 0.03

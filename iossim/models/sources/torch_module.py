@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from inspect import BoundArguments
 from pathlib import Path
 from reprlib import repr as shortened
-from typing import Any
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import ModelError, OptionError
 from iossim.ir.constants import ArrayConstant, Constant
@@ -30,11 +30,15 @@ from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
 from iossim.models.sources.torch_operators import carried, translations, untranslated
 
-#: ``torch.onnx.ONNXProgram``.
-Program = Any
+if TYPE_CHECKING:
+    from onnxscript.ir import Graph, Model, Node, Value
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+    from torch.onnx import ONNXProgram
+    from torch.utils._pytree import TreeSpec
 
 
-def load(module: Any, options: LoadOptions) -> Network:
+def load(module: object, options: LoadOptions) -> Network:
     """The network of a module; raises ModelError for a source, since its module no longer exists."""
     if isinstance(module, str):
         raise ModelError(
@@ -61,7 +65,7 @@ def load(module: Any, options: LoadOptions) -> Network:
     return replace(onnx_file.network_of_model(model, options), source=ModelSource(f"{TORCH}{model.name}"))
 
 
-def read_module(module: Any, example_inputs: Any) -> OnnxModel:
+def read_module(module: object, example_inputs: object) -> OnnxModel:
     """A module in ONNX's form, at the shapes of its example inputs; its network is named after its class."""
     program = _exported(module, example_inputs)
     parameters = frozenset(name for name, value in program.model.graph.initializers.items() if _is_parameter(value))
@@ -70,7 +74,7 @@ def read_module(module: Any, example_inputs: Any) -> OnnxModel:
     return OnnxModel(program.model_proto, Path(f"module {name}"), name, weights, parameters)
 
 
-def save_module(module: Any, example_inputs: Any, path: Path) -> None:
+def save_module(module: object, example_inputs: object, path: Path) -> None:
     """Write the module as an ONNX file, with external weights (``NAME.data``) if they exceed the file's limit."""
     from onnxscript import ir
 
@@ -89,7 +93,7 @@ def save_module(module: Any, example_inputs: Any, path: Path) -> None:
         raise ModelError(f"cannot write {path}: {error.strerror}; give another path as onnx_file") from None
 
 
-def _exported(module: Any, example_inputs: Any) -> Program:
+def _exported(module: object, example_inputs: object) -> ONNXProgram:
     """The ONNX program of a module, its functions inlined and its shape arithmetic folded."""
     for package in ("torch", "onnxscript"):
         if find_spec(package) is None:
@@ -105,10 +109,11 @@ def _exported(module: Any, example_inputs: Any) -> Program:
     name = type(module).__name__
     seen = {*map(id, (*module.parameters(), *module.buffers()))}
 
-    def apart(value: Any) -> Any:  # torch.export takes arguments for one that are one tensor, or one of the module's
-        is_known = isinstance(value, torch.Tensor) and id(value) in seen
+    def apart(value: object) -> object:
+        if isinstance(value, torch.Tensor) and id(value) in seen:
+            return value.detach()  # torch.export takes arguments for one that are one tensor, or one of the module's
         seen.add(id(value))
-        return value.detach() if is_known else value
+        return value
 
     arguments, keywords = torch.utils._pytree.tree_map(apart, call_arguments(example_inputs, name))
     check_inference(module)
@@ -138,7 +143,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
     return program
 
 
-def check_inference(module: Any) -> None:
+def check_inference(module: Module) -> None:
     """Raises ModelError for a module with a part in training mode."""
     for path, part in module.named_modules():
         if part.training:
@@ -146,7 +151,7 @@ def check_inference(module: Any) -> None:
             raise ModelError(f"module {where} is in training mode, and a schedule is for inference; call .eval() first")
 
 
-def _leave_out_numbers(traced: Any, name: str) -> None:
+def _leave_out_numbers(traced: ExportedProgram, name: str) -> None:
     """Replace outputs of a trace that are whole numbers, flags or text by None, which ONNX's form leaves out.
 
     Raises ModelError for any other that is no tensor: a fraction may be another at each call.
@@ -160,7 +165,7 @@ def _leave_out_numbers(traced: Any, name: str) -> None:
     end.args = (tuple(value if hasattr(value, "name") else None for value in end.args[0]),)
 
 
-def _translated(traced: Any) -> Program:
+def _translated(traced: ExportedProgram) -> ONNXProgram:
     """A trace in ONNX's form: an operator that proves to be missing, or fails, is carried."""
     import torch
 
@@ -176,7 +181,7 @@ def _translated(traced: Any) -> Program:
             own[operator] = carried(operator)
 
 
-def call_arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_arguments(example_inputs: object, name: str) -> tuple[tuple[object, ...], dict[str, object]]:
     """Example inputs as the arguments of a call of module ``name``, by position and by name; raises ModelError."""
     import torch
 
@@ -194,7 +199,7 @@ def call_arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dic
     )
 
 
-def _name_outputs(graph: Any, structure: Any) -> None:
+def _name_outputs(graph: Graph, structure: TreeSpec) -> None:
     """Name outputs of a module that returns a dict by its keys, unless a value has that name already."""
     keys = structure.context
     if not isinstance(keys, Sequence) or len(keys) != len(graph.outputs) or structure.num_leaves != len(keys):
@@ -207,16 +212,16 @@ def _name_outputs(graph: Any, structure: Any) -> None:
             taken.add(key)
 
 
-def _is_parameter(value: Any) -> bool:
+def _is_parameter(value: Value | None) -> bool:
     return value is not None and value.metadata_props.get(KIND_NOTE) == PARAMETER
 
 
-def _may_fold(node: Any) -> bool | None:
+def _may_fold(node: Node) -> bool | None:
     """False for nodes that depend on a parameter, so that weights keep their names; None leaves it to the optimiser."""
     return False if node.op_type != "Shape" and any(map(_is_parameter, node.inputs)) else None
 
 
-def _without_weights(model: Any) -> dict[str, Constant]:
+def _without_weights(model: Model) -> dict[str, Constant]:
     """Remove the weights of an ONNX program; returns them by name, as views of the module's memory."""
     weights: dict[str, Constant] = {}
     for name, value in list(model.graph.initializers.items()):

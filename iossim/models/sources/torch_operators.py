@@ -10,13 +10,19 @@ import json
 import re
 from collections.abc import Callable
 from operator import attrgetter, getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from iossim.base.errors import ModelError
 from iossim.models.onnx.grouped_products import DOMAIN, call_of
 
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.fx import Graph, Node
+
+#: Makes what an operator returns; by its annotations, at run time, the exporter tells tensors from constants.
+Translation = Callable[..., object]
 #: Libraries whose operators the exporter translates, or decomposes.
 _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "onnx", "onnx_symbolic")
 #: Products of rows that are sorted by experts, each with the weights of its expert.
@@ -25,7 +31,7 @@ _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
 _CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
 
 
-def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
+def translations(graph: Graph) -> dict[OpOverload, Translation]:
     """Translations of the operators of a trace (``torch.fx``), as ``torch.onnx.export`` takes them.
 
     Raises ModelError for an operator of another library that cannot be carried.
@@ -34,7 +40,7 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d, aten_index_put
 
     aten = torch.ops.aten
-    found: dict[Any, Callable[..., Any]] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
+    found: dict[OpOverload, Translation] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
     puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
     found[aten.index_put.default] = _inverse if all(map(_inverts, puts)) else _masked(aten_index_put)
@@ -48,7 +54,7 @@ def translations(graph: Any) -> dict[Any, Callable[..., Any]]:
     return found
 
 
-def untranslated(error: BaseException | None) -> Any:
+def untranslated(error: BaseException | None) -> OpOverload | None:
     """The operator that the exporter could not translate, by its error; None if it failed for another reason."""
     while error is not None:
         if found := re.search(r"call_function\[target=torch\.ops\.([\w.]+)\]", str(error)):
@@ -57,7 +63,7 @@ def untranslated(error: BaseException | None) -> Any:
     return None
 
 
-def named(path: str) -> Any:
+def named(path: str) -> OpOverload | None:
     """The operator of PyTorch ``LIBRARY.NAME.OVERLOAD``; None if there is none."""
     import torch
 
@@ -68,7 +74,7 @@ def named(path: str) -> Any:
     return found if isinstance(found, torch._ops.OpOverload) else None
 
 
-def reason_against(operator: Any) -> str:
+def reason_against(operator: OpOverload) -> str:
     """Why an operator cannot be carried, in a few words; empty if it can.
 
     A file may name any operator: those that read or write files take no tensor first, or return none.
@@ -83,7 +89,7 @@ def reason_against(operator: Any) -> str:
     return f"takes a {others[0]}; leave it out of the module" if others else ""
 
 
-def carried(operator: Any) -> Callable[..., Any]:
+def carried(operator: OpOverload) -> Translation:
     """The translation that carries an operator: to a node whose attribute ``call`` is, in JSON, the arguments of the
     call, names of keywords, and values of these, with ``{}`` for the next tensor.
 
@@ -99,9 +105,9 @@ def carried(operator: Any) -> Callable[..., Any]:
     )
 
     def translated(*arguments: Any, **keywords: Any) -> Any:
-        tensors: list[Any] = []
+        tensors: list[ir.Value] = []
 
-        def told(value: Any) -> Any:
+        def told(value: object) -> object:
             if isinstance(value, ir.Value):
                 tensors.append(value)
                 return {}
@@ -113,7 +119,7 @@ def carried(operator: Any) -> Callable[..., Any]:
     return translated
 
 
-def _node(domain: str, name: str, outputs: int) -> Callable[..., Any]:
+def _node(domain: str, name: str, outputs: int) -> Translation:
     """Makes a node of another domain than ONNX's, of any tensors, and maybe of a string ``call``."""
     from onnx.defs import OpSchema
     from onnxscript import values
@@ -128,7 +134,7 @@ def _node(domain: str, name: str, outputs: int) -> Callable[..., Any]:
         type_constraints=[("T", ["tensor(float)"], "")],
         attributes=[OpSchema.Attribute("call", OpSchema.AttrType.STRING, required=False)],
     )
-    made: Callable[..., Any] = values.Op(values.Opset(domain, 1), name, schema)
+    made: Translation = values.Op(values.Opset(domain, 1), name, schema)
     return made
 
 
@@ -140,7 +146,7 @@ def _squeezed(x: Any, dim: Any) -> Any:
     return op.Squeeze(x, op.Constant(value_ints=axes)) if axes else op.Identity(x)
 
 
-def _biased(convolution: Any) -> Callable[..., Any]:
+def _biased(convolution: Translation) -> Translation:
     """``aten::conv3d`` by the exporter's translation, which makes a bias of a wrong shape where there is none."""
     from onnxscript import opset18 as op
 
@@ -151,12 +157,12 @@ def _biased(convolution: Any) -> Callable[..., Any]:
     return translated
 
 
-def _is_ranged(node: Any) -> bool:
+def _is_ranged(node: Node) -> bool:
     """True if a node of a trace is a histogram of a list of numbers in a range that is given."""
     return len(node.args) == 4 and node.args[2] < node.args[3] and len(node.args[0].meta["val"].shape) == 1
 
 
-def _inverts(node: Any) -> bool:
+def _inverts(node: Node) -> bool:
     """True if a node of a trace writes the number of each place of a sorted list there: ``y[order] = arange``."""
     import torch
 
@@ -175,7 +181,7 @@ def _inverse(y: Any, places: Any, numbers: Any) -> Any:
     return op.TopK(places[0], op.Constant(value_ints=[*numbers.shape]), largest=0)[1]
 
 
-def _masked(put: Callable[..., Any]) -> Callable[..., Any]:
+def _masked(put: Translation) -> Translation:
     """``aten::index_put`` by the exporter's translation, but for ``y[:, mask] = values``, the same at all places: a
     choice, whose shapes do not depend on data.
     """

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from iossim.base.tables import Cell, number_of
-from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
+from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record, Spec
 from iossim.report.figures.vega import PUBLISHED, described, scheduler_scale
 from iossim.tasks.comparison import TIE, ComparisonRow, best_row, ties_with
 from iossim.tasks.device_comparison import DeviceComparison
@@ -42,7 +41,7 @@ def bar_specification(
     groups: Sequence[Cell] | None = None,
     limit: float | None = None,
     text_pixels: int = _TEXT_PIXELS,
-) -> dict[str, Any]:
+) -> Spec:
     """One bar per record, as long as its cell ``key``, in the colour of its ``scheduler``.
 
     Bars are grouped into ``groups`` by the cell ``group``; without groups each follows its scheduler's name. Records

@@ -13,6 +13,8 @@ from typing import Any
 from iossim.base.tables import Cell, Column
 
 Record = Mapping[str, Cell]
+#: A Vega-Lite specification or a part of one: JSON, whose grammar only the schema of Vega-Lite defines.
+Spec = dict[str, Any]
 #: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
 ROWS = "rows"
 #: Titles of the columns that a reader chooses by; others are titled by their key.
@@ -43,7 +45,7 @@ class Panel:
     """
 
     title: str
-    spec: Mapping[str, Any]
+    spec: Spec
     where: Mapping[str, Cell] = field(default_factory=dict)
 
     def shows(self, record: Record) -> bool:

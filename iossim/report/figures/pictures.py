@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
-from iossim.report.figures.figure import ROWS, Figure, LegendEntry, choice_words
+from iossim.report.figures.figure import ROWS, Figure, LegendEntry, Spec, choice_words
 from iossim.report.figures.vega import need_vl_convert, paper, vega_lite_version
 
 PictureFormat = Literal["svg", "png"]
@@ -61,19 +61,19 @@ def svg_picture(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False
     return _numbered(text)
 
 
-def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> dict[str, Any]:
+def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> Spec:
     """Vega-Lite specification of a slice with its data; panels without data are left out."""
     shown = [(panel, rows) for panel in figure.panels if (rows := figure.records_of(panel, chosen))]
     columns = 1 if figure.stacked or len(shown) == 1 else 3 if figure.panel_pixels < 400 else 2
     width = _WIDTHS_PIXELS[columns] if columns > 1 else max(_WIDTHS_PIXELS[1], figure.panel_pixels)
-    views: list[dict[str, Any]] = []
+    views: list[Spec] = []
     for panel, rows in shown:
         view = {key: value for key, value in panel.spec.items() if key != "$schema"}
         views.append({**view, "width": width, "data": {"name": f"{ROWS}{len(views)}", "values": rows}})
         if panel.title:
             views[-1]["title"] = panel.title
     told = _heading(figure, chosen, titled)
-    pictures: dict[str, Any] = {"concat": views, "columns": columns, "spacing": {"row": 18, "column": 26}}
+    pictures: Spec = {"concat": views, "columns": columns, "spacing": {"row": 18, "column": 26}}
     # Kinds of ops that the slice lacks are left out of the legend.
     known, here = (
         {record.get("kind") for record in records} for records in (figure.records, chain(*(r for _, r in shown)))
@@ -88,7 +88,7 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
     }
 
 
-def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
+def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> Spec:
     """Heading of a whole picture: the title, if shown alone, and the choices made; empty without either."""
     told = ", ".join(choice_words(key, value) for key, value in chosen.items())
     if titled:
@@ -96,9 +96,9 @@ def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[s
     return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
 
 
-def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
+def _legend(entries: Sequence[LegendEntry], width: int) -> Spec:
     """A view of marks and labels, broken into lines of the given width."""
-    placed: list[dict[str, Any]] = []
+    placed: list[dict[str, Cell]] = []
     x, line = 0.0, 0
     for entry in entries:
         wide = _ENTRY_PIXELS + _LETTER_PIXELS * len(entry.label)
@@ -112,7 +112,7 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
         for channel, field, domain in (("x", "x", [0, width]), ("y", "line", [line + 0.5, -0.5]))
     }
     point = {"type": "point", "size": 75, "xOffset": 6, "strokeWidth": 1.5}
-    marks: list[dict[str, Any]] = [
+    marks: list[Spec] = [
         {
             "transform": [{"filter": f"datum.shape == '{shape}' && datum.colour == '{colour}'"}],
             "mark": {**point, "shape": shape, "color": colour, "filled": filled},
@@ -129,7 +129,7 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
     }
 
 
-def _mark(entry: LegendEntry) -> dict[str, Any]:
+def _mark(entry: LegendEntry) -> dict[str, Cell]:
     colour = "#111111" if entry.colour == "currentColor" else entry.colour
     shape = _VEGA_SHAPES.get(entry.mark, entry.mark)
     filled = shape not in _OPEN and entry.mark not in ("published", "outline")

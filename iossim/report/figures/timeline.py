@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours, legend_colours, scheduler_marks
-from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.figure import Figure, LegendEntry, Panel, Spec
 from iossim.report.figures.graph import WAIT
 from iossim.report.figures.vega import colour_scale, described
 from iossim.schedule.batch import Strategy
@@ -78,7 +77,7 @@ def lanes(
     domain_ms: tuple[float, float] | None = None,
     title: str = "stream",
     has_waits: bool = False,
-) -> dict[str, Any]:
+) -> Spec:
     """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``; ``title`` is that of the lanes.
 
     Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
@@ -123,7 +122,7 @@ def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
     return lines[::-1]
 
 
-def occupancy(domain_ms: tuple[float, float] | None = None, of_cores: bool = False) -> dict[str, Any]:
+def occupancy(domain_ms: tuple[float, float] | None = None, of_cores: bool = False) -> Spec:
     """Part of the SMs that hold any block, and part of the most active warps, which a processor's cores
     (``of_cores``) do not have; time as in :func:`lanes`.
     """
@@ -241,7 +240,7 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     ]
 
 
-def stream_channel(title: str) -> dict[str, Any]:
+def stream_channel(title: str) -> Spec:
     """Vertical channel: one lane per stream."""
     axis = {"grid": False, "maxExtent": LABELS_PIXELS, "minExtent": LABELS_PIXELS}
     scale = {"paddingInner": 0.16, "paddingOuter": 0.16}
@@ -253,9 +252,7 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
     return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
-def time_channel(
-    key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True
-) -> dict[str, Any]:
+def time_channel(key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Spec:
     """Horizontal channel of a time in ms, over ``domain_ms`` or from 0."""
     scale = {"nice": False, "zero": True} if domain_ms is None else {"domain": list(domain_ms), "nice": False}
     ticks = {} if domain_ms is None else {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}

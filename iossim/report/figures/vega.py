@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
 from string import Template
-from typing import Any
+from types import ModuleType
 
 from iossim.base.errors import OptionError
 from iossim.base.shipped_yaml import read_shipped, shipped
@@ -21,24 +21,24 @@ from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
 from iossim.base.user_folders import own_folder, user_cache
 from iossim.report.colours import scheduler_marks
-from iossim.report.figures.figure import ROWS, LegendEntry
+from iossim.report.figures.figure import ROWS, LegendEntry, Spec
 
 _PACKAGE = "vl-convert-python"
 
 
-def need_vl_convert() -> Any:
+def need_vl_convert() -> ModuleType:
     """The module vl_convert; raises OptionError where it is not installed."""
     return _needed("vl_convert", _PACKAGE)
 
 
-def need_altair() -> Any:
+def need_altair() -> ModuleType:
     """The module altair; raises OptionError where it is not installed."""
     return _needed("altair", "altair")
 
 
-def _needed(name: str, package: str) -> Any:
+def _needed(name: str, package: str) -> ModuleType:
     try:
-        return __import__(name)
+        return import_module(name)
     except ImportError:
         raise OptionError(f"a report needs {package}, which is not installed; pip install 'iossim[report]'") from None
 
@@ -78,35 +78,36 @@ HALO = "halo"
 PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 
-def light() -> dict[str, Any]:
+def light() -> Spec:
     return _theme("#1b1f24", "#4a5159", "#d9dde2", "#8b939c", "#ffffff", SCREEN_FONT, "transparent")
 
 
-def dark() -> dict[str, Any]:
+def dark() -> Spec:
     return _theme("#e8eaed", "#b4bac2", "#343a42", "#6f7781", "#15181d", SCREEN_FONT, "transparent")
 
 
-def paper() -> dict[str, Any]:
+def paper() -> Spec:
     return _theme("#111111", "#333333", "#dddddd", "#777777", "#ffffff", PAPER_FONT, "white")
 
 
-def _theme(*values: str) -> dict[str, Any]:
+def _theme(*values: str) -> Spec:
     names = ("ink", "soft", "grid", "line", "paper", "font", "background")
     text = (resources.files(__package__) / "theme.yaml").read_text("utf-8")
-    config: dict[str, Any] = read_shipped(Template(text).substitute(dict(zip(names, values, strict=True))))
+    config: Spec = read_shipped(Template(text).substitute(dict(zip(names, values, strict=True))))
     return config
 
 
-def described(package: str, name: str, **values: Any) -> dict[str, Any]:
+def described(package: str, name: str, **values: object) -> Spec:
     """The specification of that name in a package's ``specs.yaml``, with its ``$names`` filled in, as wide as its
     container. What has the value None is left out, as is a layer ``when`` it is false.
     """
-    spec = _filled(shipped(package, "specs.yaml")[name], values)
-    rest = {"height": spec["height"], "width": "container", "$schema": need_altair().SCHEMA_URL}
-    return {"layer": spec["layer"], "data": {"name": ROWS}, **rest}
+    spec = shipped(package, "specs.yaml")[name]
+    layer, height = (_filled(spec[key], values) for key in ("layer", "height"))
+    rest = {"height": height, "width": "container", "$schema": need_altair().SCHEMA_URL}
+    return {"layer": layer, "data": {"name": ROWS}, **rest}
 
 
-def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+def _filled(part: object, values: Mapping[str, object]) -> object:
     if isinstance(part, dict):
         known = {key: _filled(each, values) for key, each in part.items() if key != "when"}
         return {key: each for key, each in known.items() if each is not None or part[key] is None}
@@ -131,7 +132,7 @@ def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[Le
     return tuple(LegendEntry(name, colour, shape if lines else "bar") for name, (colour, shape) in marks)
 
 
-def names_axis(key: str, title: str, names: Sequence[object]) -> dict[str, Any]:
+def names_axis(key: str, title: str, names: Sequence[object]) -> Spec:
     """Horizontal channel of a column of names, evenly spaced, with room to put markers of one name side by side."""
     scale = {"paddingInner": 0.7, "paddingOuter": 0.3}
     axis = {"grid": False, "labelAngle": 0}
@@ -165,7 +166,7 @@ def heat_map(
     least: float = 0.0,
     tooltips: Sequence[str],
     outlined: str | None = None,
-) -> dict[str, Any]:
+) -> Spec:
     """Heat map of records: ``titles`` of their cells, the first three for both axes and the colour (``least`` to
     ``most``); the cell ``text`` is shown. Those that are true in the column ``outlined`` are framed.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from iossim._version import __version__
 from iossim.execution.engine import Engine
@@ -122,13 +122,13 @@ def _compared(comparison: Comparison) -> str:
 
 def _stage_rows(
     network: Network, schedule: Schedule, spans: Sequence[Span], explanation: Explanation | None
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Stages in order, with their times in microseconds; ``repeats`` of a stage are folded into one row."""
     extents = {extent.number: extent for extent in stage_extents(schedule, spans)}
     explained = explanation.stages if explanation else ()
     why = {one.number: [line.strip() for line in short_lines(one)[1:]] for one in explained}
     folds = {fold.first: fold for fold in repeats(schedule)}
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for number, (block, stage) in enumerate(schedule.named_stages):
         extent = extents.get(number)
         before = f" + {stage.boundary_us:.1f}" if round(stage.boundary_us, 1) else ""
@@ -152,7 +152,7 @@ def _stage_rows(
     return rows
 
 
-def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, Any]]:
+def _launch_rows(network: Network, found: StreamExplanation) -> list[dict[str, object]]:
     """Launches in the order of their starts."""
     return [
         {
@@ -184,10 +184,10 @@ def _units(network: Network) -> list[dict[str, str]]:
 
 def _kernels(
     network: Network, schedule: AnySchedule, spans: Sequence[Span], row_of: Mapping[str, int]
-) -> list[list[Any]]:
+) -> list[list[object]]:
     """Each kernel as :func:`_kernel`; ``row_of`` are the rows of launches."""
     members = {} if isinstance(schedule, Schedule) else {"+".join(one.units): one.units for one in schedule.launches}
-    found: list[list[Any]] = []
+    found: list[list[object]] = []
     for span in spans:
         of = members.get(span.unit, [span.unit])
         if isinstance(schedule, Schedule) and (stage := schedule.stages[span.stage]).strategy is Strategy.MERGE:
@@ -196,7 +196,7 @@ def _kernels(
     return found
 
 
-def _kernel(network: Network, row: int, span: Span, units: Iterable[str]) -> list[Any]:
+def _kernel(network: Network, row: int, span: Span, units: Iterable[str]) -> list[object]:
     """Row, lane, start and end in microseconds, name and units of a kernel."""
     times = round(span.start_us, 3), round(span.end_us, 3)
     return [row, span.stream, *times, span.name, _numbers(network, filter(None, units))]

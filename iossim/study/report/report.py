@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -75,7 +74,7 @@ def row_columns(run: StudyRun) -> list[Column]:
     ]
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: Figure) -> dict[str, object]:
     # Marks and filters of the panels read cells that no column shows.
     keys = dict.fromkeys(key for record in figure.records for key in record)
     hidden = [Column(key) for key in keys if key not in {column.key for column in figure.columns}]
@@ -87,7 +86,7 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _table(columns: Sequence[Column], records: Sequence[Mapping[str, Cell]]) -> dict[str, Any]:
+def _table(columns: Sequence[Column], records: Sequence[Mapping[str, Cell]]) -> dict[str, object]:
     return {
         "columns": [
             {
@@ -103,7 +102,7 @@ def _table(columns: Sequence[Column], records: Sequence[Mapping[str, Cell]]) -> 
     }
 
 
-def _packed(cells: Sequence[Cell]) -> dict[str, Any]:
+def _packed(cells: Sequence[Cell]) -> dict[str, object]:
     """Numbers unchanged; words each once, with the index of each cell."""
     if all(cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool)) for cell in cells):
         numbers = [_rounded(cell) for cell in cells]
@@ -260,5 +259,5 @@ def _(run: StudyRun, name: str | None = None) -> Picture:
 
 
 @notebook.records.register
-def _(run: StudyRun) -> list[dict[str, Any]]:
+def _(run: StudyRun) -> list[dict[str, object]]:
     return [row.model_dump() for row in run.results.rows]

@@ -196,7 +196,7 @@ class Step:
     nodes: tuple[str, ...]
     inputs: tuple[Value, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @staticmethod

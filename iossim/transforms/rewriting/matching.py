@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, islice, pairwise, permutations, product
-from typing import Any
 
 from iossim.ir.graph import Graph, Node
 from iossim.transforms.rewriting.expression import (
@@ -45,7 +44,7 @@ class Match:
     rule: Rule
     nodes: tuple[str, ...]
     tensors: Mapping[str, Value]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
 
 
 def find_matches(graph: Graph, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
@@ -85,7 +84,7 @@ class _PlannedOp:
     """A source op, read once: attributes that are numbers, that bind variables, and that must have a value."""
 
     pattern: PatternOp
-    fixed: tuple[tuple[str, Any], ...]
+    fixed: tuple[tuple[str, object], ...]
     bound: tuple[tuple[str, str], ...]
     computed: tuple[tuple[str, Expression], ...]
     operands: tuple[str, ...]
@@ -107,7 +106,7 @@ class _Partial:
 
     nodes: dict[int, Node]
     tensors: dict[str, Value]
-    attributes: dict[str, Any]
+    attributes: dict[str, object]
 
     def ordered(self) -> list[Node]:
         return [self.nodes[index] for index in range(len(self.nodes))]

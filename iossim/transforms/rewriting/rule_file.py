@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import yaml
 
@@ -78,7 +77,7 @@ def write_rules(rules: Iterable[Rule]) -> str:
     )
 
 
-def rule_fields(rule: Rule) -> dict[str, Any]:
+def rule_fields(rule: Rule) -> dict[str, object]:
     """A rule as the fields of its document, without those that are empty: plain values, for JSON too."""
     found = {
         "rule": rule.name,
@@ -99,13 +98,13 @@ def _read_rule(document: LocatedYaml, where: str) -> Rule:
     except RuleError as error:
         said, place = str(error), error.place
         if isinstance(error, _FieldError):
-            has_name = isinstance(values, dict) and isinstance(values.get("rule"), str)
-            named = f"rule {values['rule']!r}: " if has_name else ""
+            name = values.get("rule") if isinstance(values, dict) else None
+            named = f"rule {name!r}: " if isinstance(name, str) else ""
             said = f"{named}{_in_words(place)}: {said}" if place else f"{named}{said}"
         raise RuleError(f"rules {where}, line {document.lines[document.nearest(place)]}: {said}", place) from None
 
 
-def _rule_of(values: Any) -> Rule:
+def _rule_of(values: object) -> Rule:
     if not isinstance(values, dict):
         raise _FieldError("is not a mapping of fields; begin with 'rule: NAME'")
     for name in values:
@@ -127,7 +126,7 @@ def _rule_of(values: Any) -> Rule:
     )
 
 
-def _texts(values: Mapping[str, Any], field: str) -> Iterator[tuple[Location, str]]:
+def _texts(values: Mapping[str, object], field: str) -> Iterator[tuple[Location, str]]:
     items = values.get(field)
     if items is not None and not isinstance(items, list):
         raise _FieldError("is not a list; write each item on a line of its own, after '- '", (field,))
@@ -137,7 +136,7 @@ def _texts(values: Mapping[str, Any], field: str) -> Iterator[tuple[Location, st
         yield (field, index), item
 
 
-def _outputs(values: Any) -> Iterator[tuple[str, str]]:
+def _outputs(values: object) -> Iterator[tuple[str, str]]:
     if not isinstance(values, dict):
         raise _FieldError("is not a mapping; write '{tensor of the source: tensor of the target}'", ("outputs",))
     for source, target in values.items():

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import descriptor_pb2, message_factory  # type: ignore[import-untyped]
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.base.shipped_yaml import shipped_files
@@ -75,7 +74,7 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
 
 
 @cache
-def messages() -> dict[str, Any]:
+def messages() -> dict[str, type[Message]]:
     """The classes of TASO's messages by name; all integers are required."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="taso.proto", package="taso", syntax="proto2")
@@ -89,17 +88,17 @@ def messages() -> dict[str, Any]:
     return {name: found[f"taso.{name}"] for name in _MESSAGES}
 
 
-def _parameters(operator: Any) -> dict[int, int]:
+def _parameters(operator: Message) -> dict[int, int]:
     return {each.key: each.value for each in operator.para}
 
 
-def _parameter(operator: Any, key: int) -> int:
+def _parameter(operator: Message, key: int) -> int:
     if (value := _parameters(operator).get(key)) is None:
         raise _DamagedError(f"an operator of type {operator.type} lacks its parameter {key}")
     return value
 
 
-def _rule(index: int, message: Any) -> Rule:
+def _rule(index: int, message: Message) -> Rule:
     inputs = _input_names([*message.srcOp, *message.dstOp])
     source = _Side("s", inputs, message.srcOp, frozenset())
     target = _Side("t", inputs, message.dstOp, source.ranked & frozenset(inputs.values()))
@@ -117,7 +116,7 @@ def _rule(index: int, message: Any) -> Rule:
     )
 
 
-def _input_names(operators: Sequence[Any]) -> dict[int, str]:
+def _input_names(operators: Sequence[Message]) -> dict[int, str]:
     """Inputs of the rule by their negative number: ``w10`` where one is the weight of a convolution, else ``x7``."""
     used = dict.fromkeys(each.opId for operator in operators for each in operator.input if each.opId < 0)
     weights = {each.opId for operator in operators if operator.type == _CONV for each in operator.input[1:]}
@@ -128,7 +127,7 @@ class _Side:
     """One side of a rule: its ops, and the conditions that make tensors what the file takes them for."""
 
     def __init__(
-        self, prefix: str, inputs: Mapping[int, str], operators: Sequence[Any], ranked: frozenset[str]
+        self, prefix: str, inputs: Mapping[int, str], operators: Sequence[Message], ranked: frozenset[str]
     ) -> None:
         self.ops: list[PatternOp] = []
         self.conditions: list[str] = []
@@ -148,7 +147,7 @@ class _Side:
             raise _DamagedError(f"output {output} of operator {made} is read, which nothing before it makes")
         return self._outputs[made][output]
 
-    def _add(self, operator: Any, name: str) -> tuple[str, ...]:
+    def _add(self, operator: Message, name: str) -> tuple[str, ...]:
         operands = tuple(self.tensor(each.opId, each.tsId) for each in operator.input)
         count = _parameter(operator, _OUTPUTS) if operator.type == _SPLIT else 1
         if not 1 <= count <= _MOST_OUTPUTS or len(operands) < (2 if operator.type in (_CONV, _CONCAT) else 1):
@@ -185,7 +184,7 @@ class _Side:
         if set(inputs) <= self.ranked:
             self.ranked |= set(outputs)
 
-    def _conv_attributes(self, operator: Any, x: str, weight: str) -> dict[str, str]:
+    def _conv_attributes(self, operator: Message, x: str, weight: str) -> dict[str, str]:
         kernel, strides = (tuple(_parameter(operator, key) for key in keys) for keys in (_KERNEL, _STRIDES))
         mode = _parameter(operator, _PAD)
         if mode == _VALID:
@@ -237,7 +236,7 @@ def _own(name: str) -> tuple[Rule, ...] | None:
     return read_rules(entry.read_text(encoding="utf-8"), entry.name)
 
 
-def _of_plugin(added: Plugin, found: Callable[[], Any]) -> tuple[Rule, ...]:
+def _of_plugin(added: Plugin, found: Callable[[], object]) -> tuple[Rule, ...]:
     text = added.guarded(found)()
     if not isinstance(text, str):
         raise added.error(f"returns {type(text).__name__}, not YAML")

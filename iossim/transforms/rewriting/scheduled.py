@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
 from time import perf_counter
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean, ignore
@@ -190,7 +190,7 @@ class Rewriting(Outcome):
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
         return f"{self._found()}; {rules} not used, being unproved (see 'iossim rules verify')"
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         own = {"scheduler": self.scheduler, "search": self.search}
         counts = {name: getattr(self.found, name) for name in ("seen", "complete", "matched")}
         return own | counts | {"left_out": self.left_out}

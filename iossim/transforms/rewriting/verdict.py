@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, TypeAdapter
 
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> object:
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
@@ -51,7 +51,7 @@ class Counterexample:
     not take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite number.
     """
 
-    attributes: Mapping[str, Annotated[Any, BeforeValidator(_frozen)]]
+    attributes: Mapping[str, Annotated[object, BeforeValidator(_frozen)]]
     shapes: Mapping[str, InputShape]
     reason: str
     seed: int = 0
@@ -60,7 +60,7 @@ class Counterexample:
     source: float | None = None
     target: float | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -83,7 +83,7 @@ class Verification:
         """The rule under the conditions that were found besides its own."""
         return rule.under(map(parse_expression, self.conditions))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 

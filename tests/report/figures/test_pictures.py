@@ -249,6 +249,8 @@ def test_the_comparison_draws_every_scheduler_bound_and_published_figure() -> No
     marks = scheduler_marks([row.scheduler for row in rows])
     assert bars["encoding"]["color"]["scale"]["range"] == [colour for colour, _ in marks.values()]
     assert [entry.label for entry in figure.legend] == ["lower bound", "published measurement"]
+    marks = whole_specification(figure, {})["vconcat"][0]["data"]["values"]
+    assert [(mark["shape"], mark["filled"]) for mark in marks] == [("M0,-0.7L0,0.7", False), ("diamond", False)]
     assert figure.finding.endswith("bold: the best, ≈ a tie with it")
 
 

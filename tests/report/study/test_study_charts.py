@@ -98,6 +98,9 @@ def test_no_row_is_lost(name: str) -> None:
         "speedup": sum(row.scheduler != "sequential" for row in rows),  # its own would all be 1
     }
     assert len(drawn.records) == expected.get(name, len(rows))
+    if name == "pruning":
+        pruned = {(record["r"], record["s"]) for record in drawn.records}
+        assert pruned == {("1", "3"), ("1", "8"), ("3", "3"), ("3", "8"), ("none", "none")}
     # Every record is in a panel of some slice: of one, except where panels draw different columns of the same.
     seen = sum(len(drawn.records_of(panel, chosen)) for chosen in drawn.slices() for panel in drawn.panels)
     pictures = {"batch": 2, "pruning": 3}.get(name, 1)
@@ -244,6 +247,7 @@ def test_the_diagonal_of_a_matrix_is_of_the_rows() -> None:
     assert all(record["slower_percent"] == pytest.approx(7) for record in others)
     assert {str(record["text"]).endswith("≈") for record in others} == {True, False}
     assert drawn.finding.startswith("The worst mismatch costs 7 % (")
+    assert "'domain': [0.0, 20.0]" in str(drawn.panels[0].spec)
 
 
 def test_texts_of_a_heat_map_can_be_read_on_every_colour() -> None:

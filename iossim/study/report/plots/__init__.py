@@ -15,7 +15,7 @@ from typing import Any
 from iossim.base.registry import Group, guest_modules, modules
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Column
-from iossim.report.figures.figure import Figure, Panel
+from iossim.report.figures.figure import Figure, Panel, Spec
 from iossim.study.axes import METRICS, name_of
 from iossim.study.report.layout import Layout, Record, axis_columns
 from iossim.study.study_run import StudyRun
@@ -35,7 +35,7 @@ class Plot:
 
 
 #: A specification, or a function that makes that of a panel from its records.
-Picture = Mapping[str, Any] | Callable[[Sequence[Record]], Mapping[str, Any]]
+Picture = Spec | Callable[[Sequence[Record]], Spec]
 
 
 def figure_of(

@@ -5,12 +5,11 @@ trade-off: latency lost and search time saved by the limits r and s (thesis, fig
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from iossim.base.shipped_yaml import shipped
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import distinct_marks, scheduler_marks
-from iossim.report.figures.figure import Figure, LegendEntry
+from iossim.report.figures.figure import Figure, LegendEntry, Spec
 from iossim.report.figures.vega import PUBLISHED, described, log_ticks, names_axis, scheduler_legend
 from iossim.study.axes import Rewrite
 from iossim.study.report import layout
@@ -23,12 +22,10 @@ from iossim.study.table import context
 Marks = Mapping[str, tuple[str, str]]
 
 
-def _scale(
-    key: str, title: str, log_ticks: Sequence[float] = (), near: bool = True, padding: int = 14
-) -> dict[str, Any]:
+def _scale(key: str, title: str, log_ticks: Sequence[float] = (), near: bool = True, padding: int = 14) -> Spec:
     """Channel of a column: logarithmic if it has ticks for that; otherwise linear, from zero or near the numbers."""
     if log_ticks:
-        axis: dict[str, Any] = {"format": "~g", "values": list(log_ticks)}
+        axis: Spec = {"format": "~g", "values": list(log_ticks)}
         title, scale = f"{title}, log scale", {"nice": False, "padding": padding, "type": "log"}
     else:
         axis, scale = {"tickCount": 5}, {"padding": padding, "zero": False} if near else {"zero": True}
@@ -36,10 +33,10 @@ def _scale(
 
 
 #: Layers beside the markers: the line, whiskers from ``low`` to ``high``, and ``published`` figures.
-_LAYERS: dict[str, Any] = {"has_line": True, "low": None, "high": None, "width": 1, "opacity": 0.45, "published": None}
+_LAYERS: Spec = {"has_line": True, "low": None, "high": None, "width": 1, "opacity": 0.45, "published": None}
 
 
-def _lines(key: str, marks: Marks, tooltip: str, x: Any, y: Any, **layers: Any) -> dict[str, Any]:
+def _lines(key: str, marks: Marks, tooltip: str, x: Spec, y: Spec, **layers: object) -> Spec:
     """Lines in the marks of the cell ``key``, with a ``tooltip`` of ``specs.yaml``; ``size`` of markers and ``height``
     are among the ``layers``.
     """
@@ -90,7 +87,7 @@ def _draw_batch(run: StudyRun) -> Figure | None:
     published = any(row.published_ms is not None for row in rows)
     whiskers = any(row.low_ms is not None for row in rows)
 
-    def against_batch(y: Mapping[str, Any], unit: str) -> dict[str, Any]:
+    def against_batch(y: Spec, unit: str) -> Spec:
         beside = {"low": f"low_{unit}", "high": f"high_{unit}", "published": f"published_{unit}" if published else None}
         x, marks = names_axis("batch", "batch size", sizes), scheduler_marks(schedulers)
         return _lines("scheduler", marks, unit, x, y, size=44, height=250, width=1.1, opacity=0.7, **beside)
@@ -200,7 +197,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     against_s = names_axis("s", "s: most groups of a stage", s_limits)
     latency = _scale("latency_ms", "latency (ms)")
 
-    def lines(x: Any, y: Any, size: int = 46, **layers: Any) -> dict[str, Any]:
+    def lines(x: Spec, y: Spec, size: int = 46, **layers: object) -> Spec:
         return _lines("r", marks, "pruning", x, y, size=size, height=240, **layers)
 
     several = [Column("scheduler")] if len(schedulers) > 1 else []
@@ -219,7 +216,7 @@ def _draw_pruning(run: StudyRun) -> Figure | None:
     )
 
 
-def _times(records: Sequence[layout.Record]) -> dict[str, Any]:
+def _times(records: Sequence[layout.Record]) -> Spec:
     """Channel of search times, linear within one order of magnitude, so that they do not look far apart."""
     known = [time_s for record in records if (time_s := number_of(record["search_s"])) > 0]
     is_wide = bool(known) and max(known) > 10 * min(known)

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.compute_capability import SINCE_HOPPER
+from iossim.hardware.compute_capability import SINCE_HOPPER, Architecture
 from iossim.hardware.lowering.gpu.matrix_product import INNER_STEP
 from iossim.hardware.lowering.gpu.tensor_core_families import CONTENTION
 from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Kernel, Libraries, WorkClass, ceil_div
@@ -56,19 +56,25 @@ _DEPTHWISE_THREADS = 256
 _TAPS_OF_INDEXING = 14
 #: Sides of the square windows for which the loops are compiled, and the cost of a row of any other window besides its
 #: taps: 3x5 windows take 1.3 to 1.6 times as long as 3x3 ones on an A100, a T4 and an RTX A6000.
-_COMPILED, _TAPS_OF_A_ROW = ({1}, {3}, {5}), 1.5
+_COMPILED, _TAPS_OF_A_ROW = ({1}, {3}, {5}), 2.5
+#: Threads of a block, registers and shared memory of 66 recordings on an H200, where a stride costs nothing.
+_ON_HOPPER = 1_024, 32, 0
 
 
 def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The framework's candidate, with one thread per output; none for a convolution that is not depthwise."""
+    """The framework's candidates, with one thread per output; none for a convolution that is not depthwise."""
     if not shape.is_depthwise:
         return
-    taps = math.prod(shape.kernel) * shape.strides[-1] + _TAPS_OF_INDEXING
-    if set(shape.kernel) not in _COMPILED:
-        taps += math.ceil(_TAPS_OF_A_ROW * math.prod(shape.kernel[:-1]))
+    is_compiled = set(shape.kernel) in _COMPILED
+    others = _TAPS_OF_INDEXING + (0 if is_compiled else math.ceil(_TAPS_OF_A_ROW * math.prod(shape.kernel[:-1])))
     traffic = math.ceil(shape.input_bytes * _halo(shape)) + shape.weight_bytes + shape.output_bytes
-    kernel = _window_kernel("depthwise", shape, taps, _DEPTHWISE_THREADS, (_DEPTHWISE_THREADS, 40, 4_096))
-    yield Candidate("depthwise", (replace(kernel, l2_bytes=traffic),), libraries=OF_TODAY)
+    for where, stride, block in (
+        (frozenset(Architecture) - SINCE_HOPPER, shape.strides[-1], (_DEPTHWISE_THREADS, 40, 4_096)),
+        (SINCE_HOPPER, 1, _ON_HOPPER),
+    ):
+        kernel = _window_kernel("depthwise", shape, math.prod(shape.kernel) * stride + others, block[0], block)
+        kernel = replace(kernel, work_class=WorkClass.DEPTHWISE, l2_bytes=traffic)
+        yield Candidate("depthwise", (kernel,), architectures=where, libraries=OF_TODAY)
 
 
 def _window_kernel(
@@ -78,7 +84,7 @@ def _window_kernel(
     outputs, moved = shape.filters * shape.pixels, (shape.input_bytes, shape.weight_bytes, shape.output_bytes)
     flops = math.ceil(2 * outputs * taps / rate) + shape.epilogue_flops
     blocks = ceil_div(outputs, outputs_a_block)
-    return Kernel(name, WorkClass.DEPTHWISE, blocks, *block, flops, *moved, sum(moved))
+    return Kernel(name, WorkClass.WINDOW, blocks, *block, flops, *moved, sum(moved))
 
 
 #: Outputs of a thread of cuDNN's kernel for NHWC; the cost of a tap relative to :func:`depthwise` (neighbouring
