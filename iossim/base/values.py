@@ -59,5 +59,5 @@ def first_problem(error: ValidationError) -> str:
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"])
     field = f"field {where!r}: " if where else ""  # if several fields disagree, the message names them
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = f" (other mistakes: {len(problems) - 1})" if len(problems) > 1 else ""
     return f"{field}{first['msg'].removeprefix('Value error, ')}{more}".replace("\n", " ")

@@ -30,7 +30,8 @@ def whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+        many = "; a study has several ('iossim study new')" if "," in text else ""
+        raise typer.BadParameter(f"{text!r} is not a whole number{many}") from None
 
 
 def help_without_command(context: typer.Context) -> None:

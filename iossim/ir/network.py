@@ -84,7 +84,7 @@ class Network(Displayed):
     interchangeable: tuple[tuple[str, ...], ...] = ()
     #: Units (names) of one block that a search keeps in one stage: used if the block has too many stages to try all.
     clusters: tuple[tuple[str, ...], ...] = ()
-    given: Network | None = None  #: before other joins of branches were chosen, if so: speed-ups are relative to it.
+    given: Network | None = None  #: before transforms changed it, if they did: speed-ups are relative to it.
 
     def __post_init__(self) -> None:
         in_units = sorted(index for unit in self.units for index in unit.nodes)

@@ -86,8 +86,10 @@ def microbatch(
                 progress=bars("benchmarks"),
             )
         named = f", {prices.identity.engine} engine" if prices.identity.engine else ""
-        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}{named}"
+        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}, {network.precision}{named}"
         title = f"{where}, {direction}, policy {policy}"
+    limits = {"a kernel": workspace, "all kernels": total_workspace, "the network": memory_limit}
+    title += "".join(f", {size} for {what}" for what, size in limits.items() if size)
 
     def files() -> dict[str, Writer]:
         made: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}

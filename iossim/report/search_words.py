@@ -29,6 +29,12 @@ def interval_words(bounds_us: Sequence[float]) -> str:
     return f"{low_ms:.{digits}f}-{high_ms:.{digits}f} ms"
 
 
+def whose(found: SavedSchedule) -> str:
+    """The end of a proof of a network that was rewritten or divided: nothing is proved of other such networks."""
+    changed = not {"rewriting", "micro_batches"}.isdisjoint(found.source.options)
+    return " for the changed network" if changed else ""
+
+
 def describe(space: StageSpace) -> str:
     pruning = [
         f"groups of at most {counted(space.max_group_size, 'unit')}" if space.max_group_size else "",
@@ -50,7 +56,7 @@ def optimality(found: Schedule) -> str | None:
     space = StageSpace(*(found.options[name] for name in ("stages", "max_group_size", "max_groups")))
     stages = describe(space) if found.options["concurrent"] else "single units and merged convolutions"
     among = stages if found.options["merge"] else f"{stages}, without merging"
-    return f"Provably optimal under this cost model ({among})"
+    return f"Provably optimal under this cost model ({among}){whose(found)}"
 
 
 def comparison_notes(found: Comparison) -> list[str]:
@@ -82,5 +88,5 @@ def comparison_lines(found: Comparison) -> list[str]:
     if not found.complete:
         lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
     elif by_sums and (claim := optimality(found.fastest_of_stages[-1].schedule)):
-        lines.append(claim if not found.best_of_stages.how else f"{claim}, for the changed network")
+        lines.append(claim)
     return [*lines, found.other_engine.sentence()] if found.other_engine else lines

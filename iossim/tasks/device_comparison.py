@@ -61,7 +61,10 @@ class DeviceComparison:
 
     def sentences(self) -> list[str]:
         """The fastest device, and where a limit was given, those within it."""
-        return [self._fastest(), *([] if self.limit_ms is None else [self._within(self.limit_ms)])]
+        engines = dict.fromkeys(each.engine for each in self.comparisons)
+        mixed = f"Engines differ ({', '.join(engines)}): --engine compares the devices under one"
+        within = [] if self.limit_ms is None else [self._within(self.limit_ms)]
+        return [self._fastest(), *([mixed] if len(engines) > 1 else []), *within]
 
     def _fastest(self) -> str:
         """The fastest device, its factor over the next, and whether their intervals overlap."""

@@ -355,8 +355,8 @@ def judged(
     beside: str = "",
     errors: ScheduleErrors | None = None,
 ) -> list[Judged]:
-    """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them under
-    the workspace limit of the first.
+    """Schedules with their intervals, and their ties with each other and with that of a scheduler ``beside`` them, of
+    the network before its transforms, under the workspace limit of the first.
 
     Prices that predict no device have no noise.
     """
@@ -366,7 +366,10 @@ def judged(
     if not beside:
         return errors.judged(schedules, [])
     limit = SearchOptions(workspace_limit_bytes=schedules[0].options.get("workspace_limit_bytes"))
-    return errors.judged(schedules, [_whole(schedule(network, prices, beside, limit))])
+    rival = _whole(schedule(network.given or network, prices, beside, limit))
+    if network.given is not None:
+        errors.include(network.given, [rival])
+    return errors.judged(schedules, [rival])
 
 
 def _whole(found: Schedule) -> Schedule:

@@ -181,5 +181,4 @@ def with_chosen_joins(network: Network, fused: tuple[str, ...], apart: tuple[str
     """The network with joins that differ from its model's, which its source then names."""
     if not fused and not apart:
         return network
-    chosen = with_option(with_joins(network, fused, apart), OPTION, {"fused": fused, "apart": apart})
-    return replace(chosen, given=network)
+    return with_option(with_joins(network, fused, apart), OPTION, {"fused": fused, "apart": apart})

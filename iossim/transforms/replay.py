@@ -14,7 +14,7 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.transforms import fused_joins
 from iossim.transforms.rewriting import rewritten
-from iossim.transforms.transform import ScheduleT
+from iossim.transforms.transform import ScheduleT, changed_from
 
 
 def joined_again(network: Network, text: str) -> Network:
@@ -50,9 +50,10 @@ def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
 
 def replayed(network: Network, texts: dict[str, str]) -> Network:
     """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot be."""
+    before = network
     for name, text in texts.items():
         network = (_REPLAYS.get(name) or needed_part("transform", name, "again", name))(network, text)
-    return network
+    return changed_from(before, network)
 
 
 def network_of(saved: AnySchedule, model: str | None = None) -> Network:
@@ -93,7 +94,7 @@ def in_units_of(saved: AnySchedule, network: Network | None) -> Network:
         return network_of(saved)
     text = split_source(saved.source.to_source())[1].get(fused_joins.OPTION)
     if text is not None and fused_joins.OPTION not in dict(network.source.options):
-        network = joined_again(network, text)
+        network = changed_from(network, joined_again(network, text))
     fit(saved, network)
     return network
 

@@ -138,6 +138,7 @@ class Changed:
 def change(network: Network, transforms: Sequence[Transform], setting: Setting) -> Changed:
     """Apply transforms one after the other, each to what the one before it leaves; none after an interrupted one."""
     outcomes: list[Outcome] = []
+    before = network
     for transform in transforms:
         try:
             outcomes.append(transform.apply(network, setting))
@@ -146,4 +147,9 @@ def change(network: Network, transforms: Sequence[Transform], setting: Setting) 
         network = outcomes[-1].network
         if outcomes[-1].interrupted:
             break
-    return Changed(network, tuple(outcomes))
+    return Changed(changed_from(before, network), tuple(outcomes))
+
+
+def changed_from(before: Network, network: Network) -> Network:
+    """``network`` with what it was made of as ``given``, to which its speed-up is relative."""
+    return network if network is before else replace(network, given=before.given or before)

@@ -83,6 +83,8 @@ def test_devices_are_held_against_a_limit(tmp_path: Path) -> None:
 def test_intervals_that_overlap_leave_it_open() -> None:
     text = printed("compare ios_sample -d t4 -d t4+sms=41")
     assert "their 90% intervals overlap, so that either may be" in " ".join(text.split())
+    assert "Engines differ" not in text
+    assert "Engines differ (paper, graph): --engine " in printed("compare ios_sample -d t4,l4")
     assert "intervals" not in printed("compare ios_sample -d t4,v100-sxm2 --cost-model random:1")
 
 
@@ -143,7 +145,9 @@ def test_a_latency(capsys: pytest.CaptureFixture[str]) -> None:
     over = f"check ios_sample --device t4 --max-latency-ms {latency_us / 1e3 * 0.999}"
     assert "FAIL latency: " in fails(capsys, over)
     found = json.loads(fails(capsys, f"{over} --json"))
-    assert found["checks"][-1]["latency_us"] > found["checks"][-1]["limit_us"]
+    latency = found["checks"][-1]
+    assert latency["limit_us"] < latency["latency_us"] < latency["high_us"]
+    assert f"; expected on hardware: {latency['low_us'] / 1e3:.3f}-" in text
     assert found["holds"] is False
     assert any(remark.startswith("With --engine graph") for remark in found["remarks"])
     assert found["latency_us"] == latency_us

@@ -183,3 +183,13 @@ def test_a_schedule_may_take_no_time(tmp_path: Path) -> None:
 def test_rules_may_remove_the_only_op(tmp_path: Path) -> None:
     path = write_onnx(tmp_path / "same.onnx", "[same] y = Identity (x)", {"x": [1, 4]})
     assert "1 stage:" in printed(f"optimize {path} -d t4 --rewrite --rewrite-search saturation")
+
+
+def test_a_speed_up_is_over_the_model_and_a_proof_of_the_network_that_was_made_of_it(tmp_path: Path) -> None:
+    printed(f"optimize ios_sample -d v100-sxm2 --rewrite metaflow --rewrite-budget 20 --out {tmp_path}")
+    saved = json.loads((tmp_path / "schedule.json").read_text())
+    given_us = api.optimize("ios_sample", "v100-sxm2", scheduler="sequential").latency_us
+    assert printed_json(f"explain {tmp_path}/schedule.json --json")["sequential_us"] == pytest.approx(given_us)
+    speedup = f"speed-up {given_us / saved['latency_us']:.2f}x over sequential"
+    assert f"{speedup}, proven optimal for the changed network" in (tmp_path / "timeline.svg").read_text()
+    assert "(general stages) for the changed network" in (tmp_path / "index.html").read_text()

@@ -27,6 +27,7 @@ from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
 from iossim.report.figures.graph import NAME_PARTS, WAIT, short_name, unit_names
 from iossim.report.schedule_tables import headline, path_words, schedule_facts, summary
+from iossim.report.search_words import whose
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.stream_explain import StreamExplanation
@@ -194,7 +195,7 @@ def unit_labels(units: Sequence[str], names: Sequence[Mapping[str, str]]) -> lis
 def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:
     told = [headline(schedule, sequential_us)]
     if schedule.proven:
-        told.append("proven optimal")
+        told.append(f"proven optimal{whose(schedule)}")
     elif schedule.lower_bound_us and schedule.gap is not None:
         told.append(f"lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {schedule.gap:.1%})")
     if execution is not None:
