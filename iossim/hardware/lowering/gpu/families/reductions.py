@@ -19,7 +19,7 @@ from iossim.ir.types import DType
 
 if TYPE_CHECKING:
     from iossim.ir.ops.normalization import LayerNorm, RmsNorm
-    from iossim.ir.ops.reduce import TopK
+    from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
     from iossim.ir.ops.softmax import SoftmaxLike
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -31,19 +31,23 @@ _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
 def reduction(step: Step) -> list[Candidate]:
-    """A kernel with one pass over the input, and a radix selection with one for each byte of the keys.
+    """A kernel with one pass over the input."""
+    return list(in_passes(step, 1, WorkClass.SUM))
 
-    Scans, places of extremes and selections have a block for each row, however long (``cupy_cudnn``'s and most of
-    PyTorch's). A pass takes a third of the clocks of a long softmax, which has three (an estimate, not measured).
+
+def selection(step: Step[ArgExtreme | CumSum | TopK]) -> list[Candidate]:
+    """A kernel with one pass over the input, or, for the largest elements, with one for each byte of the keys.
+
+    A block reads a row, however long (``cupy_cudnn``'s and most of PyTorch's). A pass takes a third of the clocks of
+    a long softmax, which has three (an estimate, not measured).
     """
     passes = _SELECTION if step.op.kind == "top_k" else 1
-    (found,) = in_passes(step, passes, WorkClass.SUM)
-    if step.op.kind == "reduce":
-        return [found]
+    (found,) = in_passes(step, passes, WorkClass.ROW)
     x = step.operands[0].type
-    rows, clocks = x.elements // x.shape[cast("TopK", step.op).axis], passes * x.elements * _SOFTMAX_CLOCKS / 3
-    kernel = replace(found.kernels[0], work_class=WorkClass.ROW, flops=round(2 * ROW_LANES * clocks))
-    return [replace(found, kernels=(replace(kernel, blocks=max(1, rows), threads_per_block=_THREADS[1]),))]
+    flops = round(2 * ROW_LANES * passes * x.elements * _SOFTMAX_CLOCKS / 3)
+    blocks = max(1, x.elements // x.shape[step.op.axis])
+    kernel = replace(found.kernels[0], flops=flops, blocks=blocks, threads_per_block=_THREADS[1])
+    return [replace(found, kernels=(kernel,))]
 
 
 def normalisation(step: Step) -> list[Candidate]:
