@@ -42,9 +42,8 @@ from iossim.search.assemble import reprice_any
 from iossim.search.scheduler import schedule
 
 V100, H200 = "v100-sxm2", "h200-sxm"
-#: Tables of tensor cores that are not among the default ones, and the families that decide attention's band.
+#: Tables of tensor cores that are not among the default ones.
 _MORE = ("graph_kernels/graph_attention_bf16.csv", f"{FOLDER}/operators.csv")
-ATTENTION = ("attention", "products")
 #: Fewer measurements in a group have no part of their own that is inside.
 FEWEST = 10
 #: A schedule that is predicted to be faster by more than this should be so.
@@ -107,8 +106,8 @@ def intervals() -> dict[str, Any]:
     factors = {
         "new_chip": {"factor": least_factor(partial(chips_left_out, left_out))},
         "stored_otherwise": {"factor": least_factor(partial(stored_otherwise, rows))},
-        **{f"tensor_cores, {family}": ends for family, ends in bands_of(known).items()},
-        **{f"new_tensor_cores, {family}": ends for family, ends in bands_of(foretold).items()},
+        **bands_of("tensor_cores", known),
+        **bands_of("new_tensor_cores", known, foretold),
     }
     inside = {
         "operators in fp32 on five boards | their shapes": five_boards(rows),
@@ -194,11 +193,14 @@ def quantiles(boards: Sequence[Floats]) -> list[float]:
     return [round(float(every[order][end]), 2) for end in ends]
 
 
-def bands_of(found: Mapping[str, Mapping[str, Floats]]) -> dict[str, dict[str, float]]:
-    """The ends of each family's band; attention, measured on one chip, is no surer than the products that it is of."""
-    ends = {family: quantiles(list(boards.values())) for family, boards in found.items()}
-    ends["attention"] = [min(ends[name][0] for name in ATTENTION), max(ends[name][1] for name in ATTENTION)]
-    return {family: dict(zip(("low", "high"), of, strict=True)) for family, of in ends.items()}
+def bands_of(name: str, *found: Mapping[str, Mapping[str, Floats]]) -> dict[str, dict[str, float]]:
+    """The band of each family that holds those of all that was ``found``; attention, measured on one chip, is no surer
+    than the products that it is made of.
+    """
+    ends = {family: [quantiles(list(each[family].values())) for each in found] for family in found[0]}
+    ends["attention"] += ends["products"]
+    hulls = {family: (min(low for low, _ in own), max(high for _, high in own)) for family, own in ends.items()}
+    return {f"{name}, {family}": {"low": low, "high": high} for family, (low, high) in hulls.items()}
 
 
 def boards_left_out(boards: Mapping[str, Floats]) -> Inside:
