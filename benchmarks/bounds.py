@@ -30,7 +30,6 @@ from iossim.schedule.planned_stage import planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import prepare_block
 from iossim.search.block_search import _Search
-from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import build_lattice, no_merges
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
@@ -85,7 +84,7 @@ def main(
             wide = large_network(name)
             print(name, by_stages(wide, prices), flush=True)
             problem = max((ScheduleProblem.of_block(wide, block) for block in wide.blocks), key=len)
-            print(name, in_parts(WithoutViews.of(problem).problem, prices), flush=True)
+            print(name, in_parts(problem.in_order(), prices), flush=True)
         return
     loaded = iossim.load(network)
     blocks = [ScheduleProblem.of_block(loaded, block) for block in loaded.blocks]

@@ -46,7 +46,7 @@ class Solution:
     complete: bool
     notes: tuple[str, ...]
     saved_s: float = 0.0
-    #: The stages of each distinct problem as it was searched, without views, by its key: those of the first block.
+    #: The stages of each distinct problem as it was searched, by its key: those of the first block.
     searched: Mapping[str, Sequence[PlannedStage]] = field(default_factory=dict)
     time_is_up: bool = False
     #: The space that was searched: smaller than requested if the time was up before.
