@@ -38,6 +38,11 @@ from iossim.search.windows import parts_bound_us
 WIDE = ("nasnet_a_large", "pnasnet_5_large", "hrnet_w18", "clip")
 
 
+class _Unbounded(WrappedCostModel):
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
+
+
 class _Asked(_Search):
     """A search that keeps all stages of several groups."""
 
@@ -102,9 +107,9 @@ def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
     (part,), _ = prepare_block(problem, prices, SearchOptions(StageSpace(merge=False)))
     bounds = prices.bounds(part.problem)
     assert bounds is not None
-    search = _Told(part, prices, START, bounds)
+    search = _Told(part, prices, START)
     search.run(lambda units: None)
-    known = _Told(part, prices, START, bounds)
+    known = _Told(part, prices, START)
     known.final = search.labels.cost.copy()
     known.run(lambda units: None)
     cost_us = search.labels.cost.min(axis=1)
@@ -126,7 +131,7 @@ def in_columns(problem: ScheduleProblem, prices: CostModel) -> tuple[float, floa
     (part,), _ = prepare_block(problem, prices, SearchOptions(StageSpace(merge=False)))
     problem, bounds = part.problem, prices.bounds(part.problem)
     assert bounds is not None
-    search = _Asked(part, prices, START, None)
+    search = _Asked(part, _Unbounded(prices), START)
     search.run(lambda units: None)
     best_us = float(search.labels.cost[-1].min())
     units = np.arange(len(problem), dtype=np.uint64)
