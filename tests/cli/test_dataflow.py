@@ -97,6 +97,9 @@ def test_a_plan_a_device_and_the_messages_between_them(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "distribution.json").read_text())
     sent = [each for step in found["steps"] for exchange in step["exchanges"] for each in exchange["messages"]]
     boxes = [box for message in sent for box in message["boxes"]]
+    (row,) = (row for row in found["operators"] if row["operator"] == "pool1")
+    (shown,) = (line.split() for line in text.splitlines() if line.startswith("pool1 "))
+    assert shown[2] == f"{row['sent_bytes'] / 1024:.0f}"
     assert 4 * sum(math.prod(box["shape"]) for box in boxes) == found["sent_bytes"] > 0
     plans = [json.loads((tmp_path / f"plan{index}.json").read_text()) for index in range(2)]
     assert plans[0] != plans[1]
