@@ -12,7 +12,7 @@ from command_line import printed, printed_json, refused
 from iossim import related
 from iossim.cli.main import main
 from iossim.cli.outputs import ExitCode
-from iossim.edge.figures import memory_figure
+from iossim.edge.figures import dataflow_timeline_figure, memory_figure
 from iossim.edge.plan import Variant
 
 
@@ -43,10 +43,13 @@ def test_external_memory_is_in_use_at_the_start_and_at_the_end() -> None:
     assert bursts[2]["start_us"] > 0.85 * found["vanilla_us"]
     assert bursts[2]["external_bytes"] > 4_000_000
     assert all(row["shared_bytes"] <= 4 << 20 for row in found["memory"]["full"])
-    drawn = memory_figure(related.dataflow("mobilenet_v1", "c6678"), "title")
+    plans = related.dataflow("mobilenet_v1", "c6678")
+    drawn, drawn_timeline = memory_figure(plans, "title"), dataflow_timeline_figure(plans, "title")
     assert drawn.finding.startswith(
         "Without optimisation 3 operators need external memory while they run, last by conv14"
     )
+    named = [record for record in drawn_timeline.records if record["what"] == "name" and record["plan"] == "full"]
+    assert {"conv1", "conv14.pointwise"} < {record["text"] for record in named}
     shown = [record["mib"] for record in drawn.records if (record["plan"], record["memory"]) == ("vanilla", "external")]
     assert shown == [row["external_bytes"] / 2**20 for row in found["memory"]["vanilla"]]
 
