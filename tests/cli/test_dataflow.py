@@ -28,6 +28,8 @@ def test_three_times_and_a_row_an_operator() -> None:
     assert len(found["operators"]) == 30
     row = {row["operator"]: row for row in found["operators"]}["conv10.pointwise"]
     assert (row["partition"], row["slices"], row["whole"]) == ("outC 8", 1, "")
+    linked = {row["operator"] for row in found["operators"] if row["layout"] == "cbr"}
+    assert linked == {f"conv{number}.depthwise" for number in range(2, 15)}
     assert row["vanilla_us"] > row["horizontal_us"] > row["full_us"]
     for variant in Variant:
         total = sum(row[f"{variant}_us"] for row in found["operators"])
