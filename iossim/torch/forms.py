@@ -168,7 +168,7 @@ class Results:
             torch._foreach_copy_(places, [view.once(outputs[number]) for view, number in self._new.items()])
         results = [
             made[result.number] if isinstance(result, _Made)
-            else result.of(given[result.source]) if isinstance(result, _View)
+            else result.of(given[str(result.source)]) if isinstance(result, _View)
             else result
             for result in self._results
         ]  # fmt: skip
