@@ -5,8 +5,7 @@
 
 Each problem is a block of up to 11 units with random edges, merge classes, stage space and prices. All three find the
 same cost (brute force up to 6 units), the bounded search prices no more stages than the plain one, and its bound is not
-above the cost. With ``--streams`` the problems are launches of random blocks of 3 to 12 units on the simulated V100:
-branch and bound over orders of issue and streams finds what pricing all of them does, where these are few enough, and
+above the cost. With ``--streams`` the problems are launches of random blocks of 3 to 12 units on the simulated V100, and
 the lower bound of all streams is not above what 50 random schedules cost. Ends with exit code 1 at the first problem
 where one of these fails, and prints it.
 """
@@ -14,7 +13,6 @@ where one of these fails, and prints it.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -30,15 +28,14 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.ios import solve
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.streams.bounds import stream_bound_us
-from iossim.search.streams.exact import best_streams
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from brute_force import cheapest
 from random_networks import random_network, random_stream_batch
 
 MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
-#: Random schedules of streams for each problem, and the most that are priced exhaustively.
-SCHEDULES, MOST_PRICED = 50, 1_000_000
+#: Random schedules of streams for each problem.
+SCHEDULES = 50
 
 
 def main(count: int = 50_000, seed: int = 0, streams: bool = False) -> None:
@@ -77,7 +74,6 @@ def of_streams(count: int, seed: int) -> int:
     models = [
         SimulatorCostModel(device("v100-sxm2"), Precision.FP32, engine) for engine in (Engine.PAPER, Engine.GRAPH)
     ]
-    solved: Counter[int] = Counter()
     schedules = 0
     for number in track(range(count), "problems", disable=not sys.stderr.isatty()):
         draw = np.random.default_rng((seed, number))
@@ -87,22 +83,10 @@ def of_streams(count: int, seed: int) -> int:
         bound_us = stream_bound_us(known.problem, model.launch_work(known.problem))
         least_us = float(model.price_streams(known).latency_us.min())
         schedules += SCHEDULES
-        found = best_streams(known.problem, model, known, most_priced=MOST_PRICED)
-        every = best_streams(known.problem, model, known, most_priced=MOST_PRICED, bounded=False)
-        if every.complete:
-            solved[len(known.problem)] += 1
-            least_us = min(least_us, every.latency_us)
-        holds = not every.complete or (
-            found.complete and np.isclose(found.latency_us, every.latency_us, rtol=1e-9, atol=0)
-        )
-        if not holds or bound_us > least_us * (1 + 1e-9):
-            print(f"problem {number} of seed {seed}: bound {bound_us}, {found}, all {every}")
+        if bound_us > least_us * (1 + 1e-9):
+            print(f"problem {number} of seed {seed}: bound {bound_us}, least {least_us}")
             return 1
-    sizes = ", ".join(f"{times} of {size}" for size, times in sorted(solved.items()))
-    print(
-        f"{count:,} problems: {solved.total():,} equal to all orders and streams (launches: {sizes}); the bound is below "
-        f"all of {schedules:,} random schedules"
-    )
+    print(f"{count:,} problems: the bound is below all of {schedules:,} random schedules")
     return 0
 
 

@@ -25,13 +25,13 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import say_once
 from iossim.base.registry import PluginError
 from iossim.cli.main import build_app
+from iossim.cli.schedules import OUTPUTS
 from iossim.cost.create import cost_model_names
 from iossim.execution.backends import backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin
 from iossim.ir.op import OPS, Op, op_class
-from iossim.report.schedule_formats import OUTPUTS
 from iossim.search.scheduler import schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import rule_set
 

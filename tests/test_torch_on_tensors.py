@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,20 @@ def test_on_tensors_weights_are_by_pointer_shapes_are_compiled_when_met_and_save
     ):
         with pytest.raises(ModelError, match=words):
             iossim.torch.load(tmp_path / name, given)
+
+
+def test_what_no_longer_runs_leaves_no_memory_behind(on_tensors: Any) -> None:
+    """Neither of its plans nor of its weights, and without a collection of cycles, which no use of a GPU's memory begins."""
+    module, image = branches()
+    gc.disable()
+    try:
+        compiled = iossim.torch.compile(module.requires_grad_(False), image, "v100-sxm2")
+        backend = on_tensors[Precision.FP32]
+        assert len(backend.driver._memory) > 0
+        del compiled
+        assert (len(backend.driver._memory), len(backend._weights)) == (0, 0)
+    finally:
+        gc.enable()
 
 
 def test_attention_on_tensors_and_more_shapes_than_are_compiled(

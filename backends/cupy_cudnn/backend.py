@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -350,14 +350,16 @@ class CupyCudnnBackend:
                 )
             last = self.context_of(network).layout == "nhwc"
             self._weights[network] = Weights(network.graph, self.driver, last, self._options.tf32)
+            finalize(network, self._weights[network].forget_forms)
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:
-        """Move the bits of a buffer from or to the host's array, with what lies between its elements."""
+        """Move the bits of a buffer from or to the host's array; what lies between its elements stays as it is."""
         view = prepared.view(name)
         bits = f"u{view.dtype.bytes}"  # NumPy strides over no fp8
         address, whole = prepared.address(view), np.empty(view.extent - view.offset, bits)
-        self.driver.read(address, whole)
+        if whole.size > view.elements or not into:
+            self.driver.read(address, whole)
         own = as_strided(whole, view.shape, [stride * whole.itemsize for stride in view.strides])
         np.copyto(*((own, array.view(bits)) if into else (array.view(bits), own)))
         if into:

@@ -18,11 +18,11 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import chain
 from statistics import median
-from typing import Any
 
 from iossim.backends.cupy_cudnn.clock import EMPTY, DeviceTimer
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.cublas import WithCublas
+from iossim.backends.cupy_cudnn.cudnn_graphs import Handle
 from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.base.errors import first_line, warn_once
@@ -44,7 +44,7 @@ class Lane:
     driver: Driver
     library: WithCublas
     stream: Stream
-    handle: Any
+    handle: Handle
 
     def kernel(self, call: KernelCall, address: Address) -> Issue:
         """The launch of a kernel, which is compiled if it is new."""

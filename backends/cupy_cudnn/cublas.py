@@ -12,10 +12,10 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
-from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, EnginePlan, Executable, target_of, target_text
+from iossim.backends.cupy_cudnn.cudnn_graphs import CudnnGraphs, EnginePlan, Executable, Handle, target_of, target_text
 from iossim.backends.cupy_cudnn.cudnn_library import load_package, version_text
 from iossim.backends.cupy_cudnn.driver import Stream
 from iossim.backends.cupy_cudnn.views import coalesced
@@ -217,7 +217,7 @@ class _Handle(NamedTuple):
     """Handles of one stream, whose number is ``ptr``."""
 
     ptr: int
-    cudnn: Any
+    cudnn: Handle
 
 
 class WithCublas:

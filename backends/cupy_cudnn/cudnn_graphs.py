@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     import cudnn
     from cupy.cuda import Stream
 
+#: Opaque: a handle of cuDNN's, or those of a stream in all libraries.
+Handle = Any
 #: Issues a request to a handle's stream: from the addresses of its operands, that of its workspace, and the handle.
-Executable = Callable[[Mapping[str, int], int, Any], None]
+Executable = Callable[[Mapping[str, int], int, Handle], None]
 #: What each operand is called in the variant pack.
 UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9} | {f"e{n}": 10 + n for n in range(90)}
 #: Steps of a graph, by their names in :mod:`iossim.ir.ops.unary`.
@@ -125,7 +127,7 @@ class CudnnGraphs:
             ("cudnn-frontend", str(self._cudnn.__version__)),
         )
 
-    def handle(self, stream: Stream) -> cudnn.handle:
+    def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
         handle = self._cudnn.create_handle()
         self._cudnn.set_stream(handle, stream.ptr)
@@ -279,7 +281,7 @@ class CudnnGraphs:
         return self._allowed.sums == "fp16" and dtype is DType.FLOAT16
 
 
-def _execute(graph: cudnn.pygraph, index: int, addresses: Mapping[str, int], workspace: int, handle: object) -> None:
+def _execute(graph: cudnn.pygraph, index: int, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
     pack = {UIDS[name]: address for name, address in addresses.items()}
     graph.execute_plan_at_index(pack, workspace, index, handle)
 

@@ -31,11 +31,12 @@ from iossim.ir.ops.softmax import LogSoftmax, Softmax
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import TO_FIRST
 
-#: Functions that make the calls of an op, by its kind; each raises BackendError for ops that it does not cover.
-OP_CALLS: KindTable[Callable[[UnitChains, Node, Any], None]] = KindTable()
+#: Makes the calls of an op, of its node; raises BackendError for one that it does not cover.
+OpCalls = Callable[[UnitChains, Node, Any], None]
+OP_CALLS = KindTable[OpCalls]()
 
 
-def _of_kernel(make: Callable[..., KernelCall]) -> Callable[[UnitChains, Node, Any], None]:
+def _of_kernel(make: Callable[..., KernelCall]) -> OpCalls:
     """The call of an op that is one kernel, of the op, and of each of its operands and outputs, channels first."""
 
     def called(calls: UnitChains, node: Node, op: Op) -> None:

@@ -176,3 +176,7 @@ class Weights:
     def load(self, name: str) -> Array:
         """A constant on the host."""
         return self._graph.constants[name].load()
+
+    def forget_forms(self) -> None:
+        """Make no more forms: what makes them keeps these weights, and so their memory on the device, in cycles."""
+        self._makers.clear()

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, open_session, session_options
+from iossim.backends.onnxruntime_cpu.program import open_session, session_options, session_program
 from iossim.base.errors import OptionError, Progress, did_you_mean, ignore
 from iossim.base.threads import usable_cores
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network
-from iossim.ir.op import Array
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
 
 #: Names, and whether the ops of a session run on all cores.
 BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
@@ -55,13 +49,3 @@ def measure_baselines(
         program = session_program(session, made_arrays(graph.inputs, graph.types))
         (found[name],) = time_programs([program], [{}], timing, cores, threads, shown)
     return found
-
-
-def session_program(session: InferenceSession, inputs: Mapping[str, Array]) -> SessionProgram:
-    """A session as one step of one stream, on arrays in the memory of the host."""
-    binding = session.io_binding()
-    for name, array in inputs.items():
-        binding.bind_cpu_input(name, array)
-    for output in session.get_outputs():
-        binding.bind_output(output.name)
-    return SessionProgram((Segment((partial(session.run_with_iobinding, binding),), ()),), 1)

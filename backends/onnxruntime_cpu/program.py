@@ -175,6 +175,16 @@ class SessionProgram:
     staged: int = 0
 
 
+def session_program(session: InferenceSession, inputs: Mapping[str, Array]) -> SessionProgram:
+    """A session as one step of one stream, on arrays in the memory of the host."""
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_cpu_input(name, array)
+    for output in session.get_outputs():
+        binding.bind_output(output.name)
+    return SessionProgram((Segment((partial(session.run_with_iobinding, binding),), ()),), 1)
+
+
 def make_arena(size_bytes: int) -> Bytes:
     """Memory aligned so that any offset of a plan stays aligned, with its pages allocated."""
     memory = np.zeros(size_bytes + ALIGNMENT_BYTES, dtype=np.uint8)

@@ -21,7 +21,6 @@ from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
-from iossim.ir.constants import Constant
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
@@ -29,10 +28,9 @@ from iossim.measurements.measurement import device_of_product
 from iossim.schedule.batch import Strategy
 
 if TYPE_CHECKING:
-    import torch
     from torch import fx
 
-    from iossim.backends.torch_cuda.program import TorchProgram
+    from iossim.backends.torch_cuda.program import TorchProgram, Weights
 
 DEVICES = ("cpu", "cuda")
 _NOT_INSTALLED = "torch is not installed; pip install 'iossim[torch]'"
@@ -123,9 +121,7 @@ class TorchBackend:
             self._synchronise()
             return time_rounds([program.timed for program in programs], timing, self._device, progress)
 
-    def program(
-        self, network: Network, plan: Plan, weights: Mapping[Constant, torch.Tensor] = MappingProxyType({})
-    ) -> TorchProgram:
+    def program(self, network: Network, plan: Plan, weights: Weights = MappingProxyType({})) -> TorchProgram:
         """A plan in memory of its own, captured under the graph engine on CUDA; raises as :meth:`execute`.
 
         ``weights``: tensors on the device that stand for constants of the network; all others are copied once.

@@ -31,6 +31,8 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 
+#: Tensors on the device that stand for constants of a network.
+Weights = Mapping[Constant, torch.Tensor]
 #: torch's functions that can write into given memory, by what does so with the same arguments.
 _INTO_MEMORY: dict[object, Callable[..., torch.Tensor]] = {
     function: function
@@ -38,9 +40,7 @@ _INTO_MEMORY: dict[object, Callable[..., torch.Tensor]] = {
 } | {torch.relu: lambda x, out: torch.clamp(x, min=0, out=out)}
 
 
-def torch_module(
-    graph: Graph, device: str = "cpu", weights: Mapping[Constant, torch.Tensor] = MappingProxyType({})
-) -> fx.GraphModule:
+def torch_module(graph: Graph, device: str = "cpu", weights: Weights = MappingProxyType({})) -> fx.GraphModule:
     """The module whose ``forward`` takes the graph's inputs in order and returns a tuple of its outputs.
 
     Weights are buffers on ``device``: the tensor that ``weights`` has for one, else a copy. Raises BackendError naming
@@ -60,8 +60,7 @@ def torch_module(
         made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))
         values.update(zip(node.outputs, made, strict=True))
     tracer.graph.output(tuple(tracer.create_arg(values[name]) for name in graph.outputs))
-    module: fx.GraphModule = fx.GraphModule(tracer.root, tracer.graph).to(device)
-    return module.eval()
+    return fx.GraphModule(tracer.root, tracer.graph).to(device).eval()
 
 
 def on_host(network: Network) -> Iterator[str]:
@@ -78,10 +77,7 @@ def input_tensors(graph: Graph, inputs: Mapping[str, Array], device: str) -> lis
 
 
 def launch_module(
-    graph: Graph,
-    device: str,
-    channels_last: bool = False,
-    weights: Mapping[Constant, torch.Tensor] = MappingProxyType({}),
+    graph: Graph, device: str, channels_last: bool = False, weights: Weights = MappingProxyType({})
 ) -> fx.GraphModule:
     """The module of a launch: ``forward`` takes its inputs, then a tensor for each output, which it fills.
 

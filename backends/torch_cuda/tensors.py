@@ -52,8 +52,7 @@ def to_array(tensor: torch.Tensor) -> Array:
         if own.dtype is DTYPES[dtype]:
             bits: Array = own.view(torch.int16 if dtype.bytes == 2 else torch.int8).numpy().copy()
             return bits.view(dtype.numpy)
-    array: Array = own.numpy().copy()
-    return array
+    return np.asarray(own.numpy().copy())
 
 
 def converted(x: torch.Tensor, dtype: DType) -> torch.Tensor:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
-from evidence.concurrency.tables import read_rows, read_table
+from evidence.concurrency.tables import read_rows
 from iossim.measurements.text_files import NumberedRow, Row, RowError, number, optional_count, optional_number
 
 V100_FILE, RTX_5090_FILE = "v100_microbenchmarks.csv", "rtx5090_microbenchmarks.csv"
-PLACEMENT_FILE = "rtx5090_block_placement.csv"
 V100, RTX_5090 = "v100-sxm2", "rtx-5090"
 
 _MS, _MIB, _KIB, _GIB = 1e3, 1 << 20, 1 << 10, 1 << 30
@@ -169,19 +167,3 @@ def percent_in(note: str, word: str) -> float | None:
     """Percentage after a word of a note, as a fraction: 0.43 in ``FMA pipe alone 43% of peak``."""
     told = re.search(rf"{re.escape(word)} (\d+(?:\.\d+)?)%", note)
     return None if told is None else float(told[1]) / 100.0
-
-
-class PlacedKernel(NamedTuple):
-    """A launch: ``sms[i]`` is the SM of its block ``i`` in the order of the file."""
-
-    name: str
-    sms: tuple[int, ...]
-
-
-def read_placements(path: Path) -> list[PlacedKernel]:
-    """Launches in order; raises MeasurementError."""
-    blocks = read_table(path, ["launch_index", "block_order_in_file", "sm_id"]).sort_values("block_order_in_file")
-    return [
-        PlacedKernel(kernel, tuple(own["sm_id"].tolist()))
-        for (_, kernel), own in blocks.groupby(["launch_index", "kernel"])
-    ]

@@ -3,14 +3,15 @@
 ``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
 ``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it.
 Each fit begins at a device-independent point, so that the result does not depend on shipped profiles. Names of devices
-make only those, ``bands`` the bands of Hopper's at today's prices, which changed after their fit, in half a minute.
+make only those, ``bands`` the bands of Hopper's at today's prices, which changed after their fit, in half a minute;
+``errors`` the errors on held-out shapes of all of them at today's prices, as ``validate`` finds them.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -20,20 +21,23 @@ from statistics import fmean
 from evidence.data.data_sets import own_measurements, read_data_sets, shared_data
 from evidence.profiles.chips import PricedRows, all_rows, priced
 from evidence.profiles.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
-from iossim.base.errors import OptionError
-from iossim.calibration.accuracy import bands_by_kind
+from iossim.base.errors import OptionError, ignore
+from iossim.calibration.accuracy import Residuals, bands_by_kind
 from iossim.calibration.calibrate import FOLDS, DeviceData, Protocol
 from iossim.calibration.profile_fit import fit_profiles, uninformed
 from iossim.calibration.recording import Recording
+from iossim.calibration.validation import evaluate_by_kind, held_out_errors, lowered_sets
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
+from iossim.hardware.provenance import Band
 from iossim.hardware.write import write_profile
 from iossim.measurements.measurement import HELD_OUT_FRACTION
+from iossim.measurements.measurement_set import DataSets
 
 #: Folders of the shared data with tables of single operators in fp32.
 FOLDERS = ("kernels", "kernels_direct", "framework_operators")
 TRANSFER = "transfer"
-BANDS = "bands"
+BANDS, ERRORS = "bands", "errors"
 
 
 @dataclass(frozen=True)
@@ -94,32 +98,56 @@ def make_transfer_table(date: str) -> Path:
 
 
 def make_bands(recipe: Recipe, folder: Path, date: str) -> list[Path]:
-    """Refit the bands and held-out errors of a recipe's boards to all rows, at the prices that ship.
+    """Refit the bands of a recipe's boards to all rows, at the prices that ship, and their errors.
 
-    The note says how many rows are inside the bands of other shapes, each fifth of the shapes left out in turn.
+    The note says how many rows are inside the bands of other shapes.
     """
-    rows: list[PricedRows] = []
-    boards = [device(name) for name in recipe.boards]
-    places = [*_places((*recipe.tables, *recipe.judged)), *(own_measurements() / name for name in recipe.own)]
-    for measured, profile in read_data_sets(places, boards).sets:
+    rows = warm_rows(recipe)
+    inside = [is_in for one, bands in by_other_shapes(rows) for is_in in one.inside(bands)]
+    told = f"bands of {date}: {100 * fmean(inside):.0f}% of {len(inside)} rows are inside those of other shapes"
+    return make_errors(recipe, folder, bands_by_kind(one.residuals for one in rows), told)
+
+
+def make_errors(
+    recipe: Recipe, folder: Path, bands: Mapping[str, list[Band]] | None = None, told: str = ""
+) -> list[Path]:
+    """Write the errors on held-out shapes at the prices that ship, as ``validate`` finds them, into the profiles of a
+    recipe's boards; with refitted ``bands``, and what is ``told`` of these, if any.
+    """
+    found = evaluate_by_kind(lowered_sets(_data_sets(recipe), ignore))
+    errors = [error for each in found for error in held_out_errors(each)]
+    paths = [folder / f"{name}.yaml" for name in recipe.boards]
+    for path, own in zip(paths, map(device, recipe.boards), strict=True):
+        note = f"{own.provenance.note.split('; bands of ')[0]}; {told}" if told else own.provenance.note
+        known = own.provenance.bands | dict(bands or {})
+        write_profile(with_values(own, {}, bands=known, note=note, held_out=errors, cross_validated=[]), path)
+    return paths
+
+
+def warm_rows(recipe: Recipe) -> list[PricedRows]:
+    """All rows of a recipe's boards but those with cold caches, at the prices that ship, kind by kind."""
+    found: list[PricedRows] = []
+    for measured, profile in _data_sets(recipe).sets:
         if warm := tuple(row for row in measured.measurements if not row.is_cold):
             recording = Recording.of(measured, profile, HELD_OUT_FRACTION, FOLDS, rows=warm)
-            rows += priced(recording, all_rows(recording), profile)
-    outside = [one.residuals.where(one.recording.is_held_out[one.places]) for one in rows]
-    inside: list[bool] = []
+            found += priced(recording, all_rows(recording), profile)
+    return found
+
+
+def by_other_shapes(rows: Sequence[PricedRows]) -> Iterator[tuple[Residuals, list[Band]]]:
+    """Residuals with the bands of other shapes: each fifth of the shapes is left out in turn."""
     for fold in range(FOLDS):
         is_own = [one.recording.fold[one.places] == fold for one in rows]
         bands = bands_by_kind(one.residuals.where(~own) for one, own in zip(rows, is_own, strict=True))
-        judged = [one.residuals.where(own) for one, own in zip(rows, is_own, strict=True) if one.residuals.key in bands]
-        inside += [is_in for one in judged for is_in in one.inside(bands[one.key])]
-    told = f"bands of {date}: {100 * fmean(inside):.0f}% of {len(inside)} rows are inside those of other shapes"
-    paths = [folder / f"{board.name}.yaml" for board in boards]
-    for board, path in zip(boards, paths, strict=True):
-        bands = board.provenance.bands | bands_by_kind(one.residuals for one in rows)
-        note = f"{board.provenance.note.split('; bands of ')[0]}; {told}"
-        errors = [one.summary() for one in outside if len(one.measured_us)]
-        write_profile(with_values(board, {}, bands=bands, note=note, held_out=errors, cross_validated=[]), path)
-    return paths
+        for one, own in zip(rows, is_own, strict=True):
+            if one.residuals.key in bands:
+                yield one.residuals.where(own), bands[one.residuals.key]
+
+
+def _data_sets(recipe: Recipe) -> DataSets:
+    """Everything that judges a recipe's boards."""
+    places = [*_places((*recipe.tables, *recipe.judged)), *(own_measurements() / name for name in recipe.own)]
+    return read_data_sets(places, [device(name) for name in recipe.boards])
 
 
 def _places(tables: Sequence[str] = FOLDERS) -> list[Path]:
@@ -135,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all of them by default")
     parser.add_argument("-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default")
     chosen = parser.parse_args(arguments)
-    known = (*STEPS, BANDS)
+    known = (*STEPS, BANDS, ERRORS)
     if unknown := sorted(set(chosen.steps) - set(known)):
         parser.error(f"no step {', '.join(unknown)}; there are {', '.join(known)}")
     folder = chosen.out or Path(str(resources.files("iossim.hw_profiles")))
@@ -143,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     makers: dict[str, Callable[[], list[Path]]] = {one.name: partial(make, one, folder, date) for one in RECIPES}
     makers[TRANSFER] = lambda: [make_transfer_table(date)]
     makers[BANDS] = partial(make_bands, RECIPES[-1], folder, date)
+    makers[ERRORS] = lambda: [path for recipe in RECIPES for path in make_errors(recipe, folder)]
     for step in [name for name in known if name in (chosen.steps or STEPS)]:
         for path in makers[step]():
             print(f"wrote {path}", flush=True)

@@ -57,19 +57,6 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[RenderableType]
             beyond.append(f"beyond, {mechanism}, {device}: {', '.join(wrong[:_NAMED])}{more}")
     title = f"microbenchmarks: ratios together over alone that are within {RIGHT:.0%}"
     yield from titled(__package__, "mechanisms", title, rows, "worst: simulated over measured, less 1", *beyond)
-    rows = [
-        {
-            "kernel": f"{one.kernel} on {one.device}",
-            "blocks": one.blocks,
-            "foretold": 100 * one.foretold,
-            "in_turn": 100 * one.in_turn,
-            "by_number": 100 * one.by_number,
-            "chance": 100 * one.chance,
-        }
-        for one in found.placements
-    ]
-    title = "blocks whose SM is predicted correctly, %"
-    yield from titled(__package__, "placements", title, rows, "by number: SM after SM")
 
 
 def _pair_rows(pair: PairErrors) -> Iterator[dict[str, Cell]]:

@@ -1,4 +1,4 @@
-"""Errors of operators that were held out by size, by device or by family, as tables for the terminal."""
+"""Errors of operators that were held out by size or by device, as tables for the terminal."""
 
 from __future__ import annotations
 
@@ -7,26 +7,20 @@ from itertools import groupby
 from operator import attrgetter
 from statistics import fmean
 
-import numpy as np
 from rich.console import RenderableType
 
 from evidence.validation.published_models import PUBLISHED_MODEL
 from evidence.validation.report import ValidationReport
 from evidence.validation.splits import SplitRows
 from iossim.base.tables import Cell
-from iossim.calibration.accuracy import coverage, width
 from iossim.calibration.accuracy_tables import FEWEST_SHOWN, errors, few_rows, mean, percent, shown, titled
-from iossim.calibration.validation import OperatorEvaluation
-from iossim.prediction.bands import key_of
 
-#: Parts of splits with intervals, by their names in columns.
-_PARTS = ("hash", "largest", "zero-shot", "sampled")
 Rows = list[dict[str, Cell]]
 
 
 def split_tables(report: ValidationReport) -> Iterator[RenderableType]:
     """Operators held out otherwise than by hash, and their errors."""
-    rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device", "family")}
+    rows = {split: [row for row in report.splits if row.split == split] for split in ("size", "device")}
     yield from titled(
         __package__,
         "size",
@@ -49,18 +43,6 @@ def split_tables(report: ValidationReport) -> Iterator[RenderableType]:
         "device_summary",
         f"unseen devices by kind, from no and from {samples} samples: errors of device time over data sets, %",
         _device_summary(rows["device"]),
-    )
-    yield from titled(
-        __package__,
-        "family",
-        "families of kernels left out of the fit: errors of device time, %",
-        _by_family(rows["family"]),
-    )
-    yield from titled(
-        __package__,
-        "coverage",
-        "stated intervals: measured times within, %, where 90 are said, and the median high over low",
-        _coverage(report.operators, report.splits) if rows["size"] or rows["device"] else [],
     )
     lines: Rows = [
         {
@@ -157,48 +139,4 @@ def _device_summary(rows: Sequence[SplitRows]) -> Rows:
             ]
             line |= {"sets": len(own), part: fmean(own), f"{part} worst": max(own)}
         lines.append(line)
-    return lines
-
-
-def _by_family(rows: Sequence[SplitRows]) -> Rows:
-    """One line per kind of each data set whose family was left out; errors in percent."""
-    lines: Rows = []
-    enough = sorted((row for row in rows if len(row) >= FEWEST_SHOWN), key=attrgetter("device"))
-    for device, own in groupby(enough, key=attrgetter("device")):
-        lines.append({"op": device})
-        lines += [
-            {
-                "op": f"  {shown(row.key, row.data_set)}",
-                "left out": row.part,
-                "rows": len(row),
-                "mean": mean(row.accuracy),
-                "bias": percent(row.accuracy.bias),
-                "far": row.far_off,
-            }
-            for row in own
-        ]
-    return lines
-
-
-def _coverage(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> Rows:
-    """Measured times within the stated interval by kind and split, over all devices, %, and its median high over
-    low.
-    """
-    judged: dict[tuple[str, str], list[OperatorEvaluation | SplitRows]] = {}
-    for each in operators:
-        judged.setdefault((key_of(*each.kinds[0]), "hash"), []).append(each.unseen)
-    for row in rows:
-        judged.setdefault((row.key, row.part), []).append(row)
-    lines: Rows = []
-    for key in sorted({key for key, _ in judged}):
-        line: dict[str, Cell] = {}
-        for part in _PARTS:
-            own = judged.get((key, part), [])
-            if sum(map(len, own)) >= FEWEST_SHOWN:
-                low, high, measured = (
-                    np.concatenate([getattr(each, name) for each in own])
-                    for name in ("low_us", "high_us", "measured_us")
-                )
-                line |= {part: percent(coverage(low, high, measured)), f"{part} wide": width(low, high)}
-        lines += [{"op": key, **line}] if line else []
     return lines

@@ -1,5 +1,4 @@
-"""Concurrent kernels measured against ``corun``: microbenchmarks by mechanism, pairs by data set, and placement of
-blocks.
+"""Concurrent kernels measured against ``corun``: microbenchmarks by mechanism, and pairs by data set.
 
 Errors of slowdowns are compared with those of two models that know nothing of kernels: no interference, and equal parts
 of the device for each (so that the whole takes as long as the sum). *In-sample* is the profile as it ships; *left out*
@@ -24,7 +23,6 @@ from evidence.concurrency.corun_cases import CorunCase
 from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from evidence.concurrency.corun_microbenchmarks import microbenchmark_cases
 from evidence.concurrency.corun_pairs import graph_pair_cases, prefill_pair_cases, stream_pair_cases
-from iossim.backends.simulator.events.multiprocessors import scheduling_order
 from iossim.base.compiled import Floats
 from iossim.base.errors import Progress, ignore
 from iossim.calibration.accuracy import FEWEST_RESIDUALS, TAIL, coverage, width
@@ -156,28 +154,12 @@ class MicroRatio:
         return abs(self.error) <= RIGHT
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Fraction of a kernel's blocks that ran on the predicted SM: by the engine's order, by clusters in turn, by SM
-    number, by chance.
-    """
-
-    device: str
-    kernel: str
-    blocks: int
-    foretold: float
-    in_turn: float
-    by_number: float
-    chance: float
-
-
 @dataclass(frozen=True)
 class ConcurrencyEvaluation:
     """All results for concurrent kernels in the shared tables."""
 
     pairs: tuple[PairErrors, ...] = ()
     microbenchmarks: tuple[MicroRatio, ...] = ()
-    placements: tuple[Placement, ...] = ()
 
     def by_mechanism(self) -> dict[tuple[str, str], list[MicroRatio]]:
         """Microbenchmarks of each device and mechanism, in order."""
@@ -203,7 +185,6 @@ class ConcurrencyEvaluation:
                 {"device": device, "mechanism": name, "ratios": len(own), "right": sum(one.is_right for one in own)}
                 for (device, name), own in self.by_mechanism().items()
             ],
-            "placements": [asdict(each) for each in self.placements],
         }
 
 
@@ -216,7 +197,7 @@ def evaluate_concurrency(
     Missing tables are left out, and noted. Raises MeasurementError for an unreadable one.
     """
     notes: list[str] = []
-    done, total = count(1), len(_PAIRS) + len(_MICROBENCHMARKS) + 1
+    done, total = count(1), len(_PAIRS) + len(_MICROBENCHMARKS)
 
     def places(tables: Sequence[_Table]) -> Iterator[tuple[_Table, Path, DeviceProfile]]:
         """Tables of chosen devices that are there."""
@@ -232,15 +213,10 @@ def evaluate_concurrency(
         [tabulate(partial(table.make, path), profile, table.knob) for table, path, profile in places(tables)]
         for tables in (_PAIRS, _MICROBENCHMARKS)
     )
-    placements = [
-        _placement(one, profile)
-        for _, path, profile in places([_Table(micro.PLACEMENT_FILE, micro.RTX_5090)])
-        for one in micro.read_placements(path)
-    ]
-    if not (fits or alike or placements):
+    if not (fits or alike):
         return None, tuple(notes)
     ratios = tuple(ratio for fit in alike for ratio in _micro_ratios(fit))
-    return ConcurrencyEvaluation(tuple(_pair_errors(fits)) if fits else (), ratios, tuple(placements)), tuple(notes)
+    return ConcurrencyEvaluation(tuple(_pair_errors(fits)) if fits else (), ratios), tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -332,29 +308,3 @@ def _micro_ratios(fit: CorunFit) -> list[MicroRatio]:
         MicroRatio(case.device, case.mechanism, case.title, case.line, figure.measured, ratio)
         for (case, figure), ratio in zip(figures, simulated, strict=True)
     ]
-
-
-def _placement(placed: micro.PlacedKernel, profile: DeviceProfile) -> Placement:
-    sms = profile.sm_count
-    order = scheduling_order(profile)
-    clusters = profile.datasheet.sms_per_gpc
-    return Placement(
-        profile.name,
-        placed.name,
-        len(placed.sms),
-        _agree(placed.sms, sorted(range(sms), key=order.__getitem__)),
-        _agree(placed.sms, _in_turn([sms] if clusters is None else clusters.value)),
-        _agree(placed.sms, range(sms)),
-        1.0 / sms,
-    )
-
-
-def _agree(placed: Sequence[int], foretold: Sequence[int]) -> float:
-    return sum(a == foretold[index % len(foretold)] for index, a in enumerate(placed)) / len(placed)
-
-
-def _in_turn(clusters: Sequence[int]) -> list[int]:
-    """One block per cluster in turn, whatever their sizes."""
-    before = [sum(clusters[:index]) for index in range(len(clusters))]
-    rounds = range(max(clusters))
-    return [start + turn for turn in rounds for start, size in zip(before, clusters, strict=True) if turn < size]

@@ -18,7 +18,7 @@ from evidence.validation.networks import NetworkEvaluation, evaluate_networks, p
 from evidence.validation.published_models import FamilyErrors, family_errors
 from evidence.validation.roofline import roofline_us
 from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
-from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
+from evidence.validation.splits import SplitRows, split_by_device, split_by_size
 from iossim.base.errors import OptionError, StartProgress, did_you_mean, silent
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.validation import Validation, evaluate_by_kind, evaluate_stages, lowered_sets, quoted_otherwise
@@ -28,9 +28,8 @@ from iossim.measurements.measurement_set import DataSets
 from iossim.models.load import load
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
-#: Ways of holding operators out; by default without families, and quickly by hashes alone.
-SPLITS = ("hash", "size", "device", "family")
-_USUAL_SPLITS, _QUICK_SPLITS = SPLITS[:3], SPLITS[:1]
+#: Ways of holding operators out; quickly by hashes alone.
+SPLITS = ("hash", "size", "device")
 #: Stages of each device that a quick comparison of the engines prices.
 QUICK_STAGES = 300
 #: Batches of networks on shares of a device that a quick comparison prices.
@@ -52,7 +51,7 @@ class ValidationReport(Validation):
     engines: tuple[EngineAgreement, ...] = ()
     #: Each chip with data predicted from the others.
     transfer: LeaveOneOut | None = None
-    #: Operators held out by size, by device and by family.
+    #: Operators held out by size and by device.
     splits: tuple[SplitRows, ...] = ()
 
     @cached_property
@@ -79,12 +78,12 @@ def validate(
 
     ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
     :func:`~evidence.data.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``splits`` are of
-    :data:`SPLITS`, by default all except that by family. ``quick`` samples the stages that both engines price, and
-    holds operators out by their hash alone unless other splits are requested.
+    :data:`SPLITS`, by default all. ``quick`` samples the stages that both engines price, and holds operators out by
+    their hash alone unless other splits are requested.
     """
     parts = PARTS if parts is None else parts
     if splits is None:
-        splits = _QUICK_SPLITS if quick else _USUAL_SPLITS
+        splits = SPLITS[:1] if quick else SPLITS
     for option, given, known in (("part", parts, PARTS), ("split", splits, SPLITS)):
         for name in given:
             if name not in known:
@@ -153,8 +152,6 @@ def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -
         except ValueError as error:
             # A single device has no source to transfer from.
             notes.append(f"no transfer to unseen devices: {error}")
-    if "family" in splits:
-        rows += split_by_family(found, progress("families of kernels"))
     stages = tuple(evaluate_stages(measured, profile) for measured, profile in data.sets if measured.stages)
     return ValidationReport(tuple(by_hash), stages, notes=tuple(notes), transfer=transfer, splits=tuple(rows))
 

@@ -1,10 +1,9 @@
-"""Splits of operators other than by hash: the largest operators, a device, or a family of kernels is held out.
+"""Splits of operators other than by hash: the largest operators or a device is held out.
 
 *Size*: of each kind of a data set the smaller 80% by work is fitted, and the largest 20% judged; the error inside is
 that of small shapes held out by their hash. *Device*: each chip is predicted from the others, from datasheet facts
-alone and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits start
-from device-independent parameters. Each is compared with a calibrated roofline that saw the same rows, and with the
-stated interval.
+alone and with samples of the kind. All fits start from device-independent parameters. Each is compared with a
+calibrated roofline that saw the same rows, and with the stated interval.
 """
 
 from __future__ import annotations
@@ -34,21 +33,14 @@ Mask = NDArray[np.bool_]
 LARGEST_PART = 0.2
 #: Kinds of a data set with fewer rows are not split by size.
 FEWEST_ROWS = 50
-#: Kinds (keys of bands) with similar kernels, by the family that a fit leaves out.
-KERNEL_FAMILIES: Mapping[str, frozenset[str]] = {
-    "convolutions": frozenset({"conv", "depthwise", "conv_transpose"}),
-    "products": frozenset({"linear", "gemm", "bmm"}),
-    "element-wise": frozenset({"add", "mul", "relu", "gelu", "tanh"}),
-    "normalisations": frozenset({"softmax", "layer_norm"}),
-}
 
 
 @dataclass(frozen=True, eq=False)
 class SplitRows:
     """Predictions of rows of one kind of a data set that a fit did not see, ``[rows]`` each.
 
-    ``part`` names them: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or
-    the family's name. The roofline's are nan if it had too few rows.
+    ``part`` is ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device. The
+    roofline's times are nan if it had too few rows.
     """
 
     split: str
@@ -134,29 +126,6 @@ def split_by_size(found: Sequence[Chip], progress: Progress = ignore) -> tuple[S
     return tuple(sorted(rows, key=lambda row: (row.device, row.data_set, row.key)))
 
 
-def split_by_family(found: Sequence[Chip], progress: Progress = ignore) -> tuple[SplitRows, ...]:
-    """Held-out rows of each family on each chip, by a fit without the family."""
-    rows: list[SplitRows] = []
-    for done, chip in enumerate(found):
-        progress(done, len(found))
-        for family, kinds in KERNEL_FAMILIES.items():
-
-            def others(one: Recording, kinds: frozenset[str] = kinds) -> Mask:
-                return ~np.isin(one.keys, sorted(kinds))
-
-            made = fit_lanes(chip, others)
-            has_family = any((~others(one) & on_lanes(one)).any() for one in chip.recordings)
-            if made is None or not has_family or not _is_told(made):
-                continue
-            for one in chip.recordings:
-                profile = with_values(one.profile, made.found.values)
-                for each in priced(one, ~others(one) & on_lanes(one) & one.is_held_out, profile, made.overhead(one)):
-                    none = np.full(len(each.places), np.nan)
-                    rows.append(_judged("family", family, each, none, one.profile.provenance))
-    progress(len(found), len(found))
-    return tuple(rows)
-
-
 def split_by_device(found: LeaveOneOut) -> tuple[SplitRows, ...]:
     """Each chip predicted from the others; intervals are as wide as leaving out the others justifies."""
     efficiencies = _Efficiencies(found.rows)
@@ -180,10 +149,6 @@ def split_by_device(found: LeaveOneOut) -> tuple[SplitRows, ...]:
 
 def _tensor_fit(chip: Chip, choose: Callable[[Recording], Mask]) -> RowsFit | None:
     return fit_tensor_cores(chip.recordings, choose, chip.profiles[0])
-
-
-def _is_told(made: RowsFit) -> bool:
-    return made.found.data_residuals > len(made.found.space.names)
 
 
 def _largest(recording: Recording) -> Mask:

@@ -32,8 +32,7 @@ class Displayed:
         return import_module(Displayed.drawn_by)
 
     def _repr_html_(self) -> str:
-        text: str = self._drawing().html(self)
-        return text
+        return str(self._drawing().html(self))
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
@@ -83,8 +82,7 @@ class Printed(Displayed):
     __slots__ = ()
 
     def __str__(self) -> str:
-        text: str = self._drawing().text(self)
-        return text
+        return str(self._drawing().text(self))
 
     def save(self, path: str | Path) -> None:
         """Write as JSON: ``to_json()``, where there is one, else the rows of :meth:`to_dataframe`."""

@@ -10,7 +10,7 @@ The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULER
 ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
 (:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
 (:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backends`), ``OUTPUTS``
-(:mod:`iossim.report.schedule_formats`) and ``COMMANDS`` (:mod:`iossim.cli.main`); that of
+(:mod:`iossim.cli.schedules`) and ``COMMANDS`` (:mod:`iossim.cli.main`); that of
 kinds of studies is in :mod:`iossim.study.study_kind`.
 
 Rooms of iossim whose features stand on all others' (*guests*) are found in the same way, by the names of their modules
@@ -88,8 +88,8 @@ class Extension(Generic[T]):
 
     entry_points: str
     wanted: str
-    adapt: Callable[[Plugin, Any], T]
-    fits: Callable[[Any], bool] = callable
+    adapt: Callable[..., T]
+    fits: Callable[[object], bool] = callable
 
     def load(self, plugin: Plugin) -> T:
         """The entry of a plugin; raises PluginError in one line."""

@@ -10,7 +10,6 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -72,6 +71,7 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
         padding=0,
         header_style="bold",
     )
+    table.gives_way = []
     chosen = columns or [Column(key) for key in (rows[0] if rows else {})]
     kept = [column for column in chosen if not rows or any(row.get(column.key) is not None for row in rows)]
     cells = [[spelled(row[each.key], each.digits) if each.key in row else "" for each in kept] for row in rows]
@@ -136,9 +136,7 @@ class _GivesWay:
 class _Records(Table):
     """A table that fits the console it is printed on."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.gives_way: list[_GivesWay] = []
+    gives_way: list[_GivesWay]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = [each.letters for each in self.gives_way]

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats, Integers
 from iossim.base.errors import Progress, StartProgress, silent
-from iossim.calibration.accuracy import Accuracy, buckets, coverage, interval, width
+from iossim.calibration.accuracy import Accuracy, band_key, buckets, coverage, interval, residuals_by_kind, width
 from iossim.calibration.evaluated_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.provenance import KindError
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import HELD_OUT_FRACTION, Measurement, MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
-from iossim.prediction.bands import key_of
 from iossim.prediction.predict import can_be_priced, recorded_stages_us
 
 Mask = NDArray[np.bool_]
@@ -351,19 +351,24 @@ def evaluate_by_kind(recordings: Sequence[Recording], baseline: Baseline | None 
     return sorted((each.of_kind(*kind) for each in whole for kind in each.kinds), key=lambda each: each.device)
 
 
+def held_out_errors(each: OperatorEvaluation) -> list[KindError]:
+    """Errors on the held-out shapes of a data set, as a profile quotes them: by key of bands."""
+    unseen = each.unseen
+    keys = [band_key(row.operator) for row in unseen.measurements]
+    return [one.summary() for one in residuals_by_kind(each.data_set, keys, unseen.predicted_us, unseen.measured_us)]
+
+
 def quoted_otherwise(operators: Sequence[OperatorEvaluation], data: DataSets) -> list[str]:
     """Data sets for which a profile quotes another error than was found now: the data or the model has changed."""
     profiles = {profile.name: profile for _, profile in data.sets}
     notes: list[str] = []
     for each in operators:
-        (kind,) = each.kinds
-        error = each.unseen.gpu_time().mean_error
-        for quoted in profiles[each.device].provenance.held_out:
-            if (quoted.data_set, quoted.kind) != (each.data_set, key_of(*kind)) or error is None:
-                continue
-            if abs(100 * error - quoted.mape_percent) > QUOTED_POINTS:
+        quoted = {(one.data_set, one.kind): one.mape_percent for one in profiles[each.device].provenance.held_out}
+        for found in held_out_errors(each):
+            before = quoted.get((found.data_set, found.kind), found.mape_percent)
+            if abs(found.mape_percent - before) > QUOTED_POINTS:
                 notes.append(
-                    f"the profile of {each.device} quotes an error of {quoted.mape_percent:.1f}% for {quoted.kind} "
-                    f"of {each.data_set}; it is {100 * error:.1f}%"
+                    f"the profile of {each.device} quotes an error of {before:.1f}% for {found.kind} "
+                    f"of {each.data_set}; it is {found.mape_percent:.1f}%"
                 )
     return notes

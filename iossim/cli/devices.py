@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from iossim.base.tables import Cell
 from iossim.cli.options import OptionGroup, command, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
+    from iossim.base.tables import Cell
     from iossim.hardware.profile import Device
 
 

@@ -110,13 +110,13 @@ def plugins() -> list[Facts]:
     """Extensions by other packages: group, name and package, and the problem, None without one."""
     from iossim.base.registry import guest_modules, guest_part
     from iossim.cli.main import commands_of
+    from iossim.cli.schedules import OUTPUTS
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backends import BACKENDS
     from iossim.hardware.kind import DEVICE_KINDS
     from iossim.hardware.load import DEVICES
     from iossim.ir.op import OPS
     from iossim.models.passes.pipeline import PASSES
-    from iossim.report.schedule_formats import OUTPUTS
     from iossim.search.scheduler import SCHEDULERS
     from iossim.transforms.rewriting.rule_sets import RULE_SETS
 

@@ -47,7 +47,7 @@ def explain(
     from iossim.cost.create import measures
     from iossim.ir.shown_names import shown_names
     from iossim.report.explanation import in_full, in_short, overview
-    from iossim.report.schedule_formats import dot
+    from iossim.report.figures.graph import graph_svg
     from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import explain as explain_schedule
@@ -83,10 +83,10 @@ def explain(
     steps = explain_rewriting(found, prices, model)
 
     def drawings() -> Mapping[str, Writer]:
-        files = {"graph.dot": text_file(dot(network, priced))}
-        if prices is not None:
-            files |= schedule_files(outputs, network, priced, prices, said=(), explanation=None if stage else explained)
-        return _drawings(files)
+        if prices is None:
+            return {"graph.svg": text_file(graph_svg(network, priced))}
+        whole = None if stage else explained
+        return _drawings(schedule_files(outputs, network, priced, prices, said=(), explanation=whole))
 
     document = {**explained.to_json(), "rewriting": [step.to_json() for step in steps]}
     document |= {key: value for key, value in found.options.items() if key == "joint"}

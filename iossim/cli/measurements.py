@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iossim.base.display import counted
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.tables import Cell
 from iossim.cli.options import OptionGroup, command
 from iossim.cli.outputs import Part, present, table
 
@@ -169,7 +168,7 @@ def prune_measurements(
     present(document, [f"{opened.path}: {done}"], as_json)
 
 
-def _context_row(stored: StoredContext) -> dict[str, Any]:
+def _context_row(stored: StoredContext) -> dict[str, object]:
     context = stored.context
     named = [f"{name} {version}" for name, version in context.libraries]
     named += [f"{name}={value}" for name, value in context.options]
@@ -190,7 +189,7 @@ def _context_row(stored: StoredContext) -> dict[str, Any]:
     }
 
 
-def _record_row(record: MeasurementRecord) -> dict[str, Cell]:
+def _record_row(record: MeasurementRecord) -> dict[str, object]:
     return {
         "kind": str(record.kind),
         "measured": record.words,

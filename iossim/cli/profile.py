@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.display import counted
-from iossim.base.tables import number_of
 from iossim.cli.option_groups import ModelOptions, TimingOptions
 from iossim.cli.options import command
 from iossim.cli.outputs import Part, notes, present, table, wrapped
@@ -76,6 +75,7 @@ def profile(
 
 
 def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[Part]:
+    from iossim.base.tables import number_of
     from iossim.cost.measured.profiling import NOISY
 
     where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"

@@ -76,7 +76,7 @@ def schedule_files(
     comparison: Comparison | None = None,
     explanation: Explanation | StreamExplanation | None = None,
 ) -> dict[str, Writer]:
-    """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
+    """schedule.json, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
     Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. With the
     sentences that the terminal ``said``, a page is added: index.html, with the table of the ``comparison`` of which
@@ -85,14 +85,13 @@ def schedule_files(
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.report.figures.graph import graph_svg
     from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
-    from iossim.report.schedule_formats import dot
     from iossim.report.schedule_page.page import schedule_page
     from iossim.report.traces import perfetto_trace, stream_trace
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import Explanation, explain
     from iossim.tasks.stream_explain import StreamExplanation, explain_streams, in_sequence
 
-    files: dict[str, Writer] = {SCHEDULE: schedule.save, "graph.dot": text_file(dot(network, schedule))}
+    files: dict[str, Writer] = {SCHEDULE: schedule.save}
     if outputs.plot is not False:
         files["graph.svg"] = text_file(graph_svg(network, schedule))
     if not isinstance(prices, DeviceCostModel):

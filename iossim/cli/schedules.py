@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from iossim.base.errors import IossimError, OptionError
+from iossim.base.errors import IossimError, OptionError, ScheduleError
+from iossim.base.registry import Extension, Group, Plugin
 from iossim.cli.options import command
 from iossim.cli.outputs import TimelineOutputs, present, schedule_parts, tell_written, wrapped
 from iossim.cli.schedule_files import schedule_files
@@ -31,7 +33,7 @@ def import_schedule(
     outputs: TimelineOutputs,
     as_json: bool = False,
 ) -> None:
-    """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
+    """Price a schedule of the IOS engine; --out gets schedule.json, graph.svg, trace.json and the timeline."""
     from iossim import api
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.models.ios_engine.file import read_ios_file
@@ -61,16 +63,52 @@ def import_schedule(
     present(document, parts, as_json, out=outputs.out, files=files)
 
 
+#: Makes the text of a file of another program from a network and its stages.
+ScheduleFormat: TypeAlias = "Callable[[Network, Schedule], str]"
+
+
+def ios(network: Network, schedule: Schedule) -> str:
+    """A file of the published IOS engine; raises ScheduleError for what its format cannot express."""
+    from iossim.models.ios_engine.export import ios_file
+
+    return ios_file(schedule, network).text()
+
+
+def _of_plugin(added: Plugin, found: ScheduleFormat) -> ScheduleFormat:
+    def write(network: Network, schedule: Schedule) -> str:
+        text = added.guarded(found)(network, schedule)
+        if not isinstance(text, str):
+            raise added.error(f"returns {type(text).__name__}, not text")
+        return text
+
+    return write
+
+
+_FORMATS: dict[str, ScheduleFormat] = {"ios": ios}
+#: Formats to export to; other packages add theirs.
+OUTPUTS: Group[ScheduleFormat] = Group(
+    "`format` {!r} is not known",
+    lambda: _FORMATS,
+    _FORMATS.get,
+    Extension("iossim.outputs", "a function that returns text", _of_plugin),
+)
+
+
 @command
 def export_schedule(schedule: Path, out: Path, format_name: str = "ios", model: str | None = None) -> None:
     """Export a saved schedule, and its network with it, in the format of another program."""
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
-    from iossim.report.schedule_formats import OUTPUTS
+    from iossim.schedule.schedule import StreamSchedule
 
     check_file(out, "--out")
     write = OUTPUTS.find(format_name)
     read, network = api.read_any_schedule(schedule, model)
+    if isinstance(read, StreamSchedule):
+        raise ScheduleError(
+            f"`format` {format_name} holds stages, with a barrier after each, and {schedule} has {len(read.streams)} "
+            "streams without barriers, which would be lost; export the stages that `scheduler` ios-both finds"
+        )
     write_atomically(out, write(network, read))
     tell_written([out])
 

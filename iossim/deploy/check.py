@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iossim.backends.onnxruntime_cpu.baselines import session_program
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.backends.onnxruntime_cpu.program import session_program
 from iossim.base.errors import Progress, ignore
 from iossim.base.threads import usable_cores
 from iossim.deploy.folder import Deployment

@@ -263,8 +263,8 @@ def with_runtime_units(network: Network, nodes: Sequence[OptimisedNode]) -> Netw
         make_unit(graph, name, unit_kind(graph, [graph.nodes[node] for node in nodes_of]), nodes_of)
         for name, nodes_of in sorted(members.items(), key=lambda member: member[1][-1])
     ]
-    whole = Block("all", tuple(range(len(units))))
-    return cut_blocks(replace(network, units=tuple(units), blocks=(whole,), interchangeable=(), clusters=()))
+    blocks = Block.of_all(units)
+    return cut_blocks(replace(network, units=tuple(units), blocks=blocks, interchangeable=(), clusters=()))
 
 
 def streams_of_nodes(nodes: Sequence[OptimisedNode], deployed: DeployedGraph) -> list[list[str]]:

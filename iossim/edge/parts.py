@@ -84,7 +84,6 @@ class PartsCostModel:
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; operators do not merge."""
-        batch.refuse_variants()
         own = list(batch.problem.units)
         prices: Prices = np.empty(len(batch))
         time_us, shared_us, external_us = (table[own] for table in self.tables)

@@ -86,8 +86,7 @@ class Execution(Printed):
     @property
     def occupied_sms(self) -> Floats:
         """Fraction of the SMs with at least one block, shape ``[states]``."""
-        count: Floats = 1.0 - self.sms_by_warps[:, 0] / self.sms_by_warps.sum(axis=1)
-        return count
+        return np.asarray(1.0 - self.sms_by_warps[:, 0] / self.sms_by_warps.sum(axis=1))
 
     def _mean(self, values: NDArray[np.generic]) -> float:
         if not self.latency_us:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import ref
 
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.graph import Graph, Node
@@ -55,9 +56,16 @@ class InPlaceBuffers:
     each unit (index) that launches nothing of its own the copies it must make, with their destinations, in order.
     """
 
-    network: Network
+    of: ref[Network]  # which keeps these, and would never end if these kept it
     slots: Mapping[str, Slot]
     moves: Mapping[int, tuple[tuple[str, Slot], ...]]
+
+    @property
+    def network(self) -> Network:
+        """The network; whoever asks about its values has it."""
+        found = self.of()
+        assert found is not None, "its network is gone"
+        return found
 
     def slot(self, value: str) -> Slot:
         """The outermost value that contains a value, and its place there: itself, if it is in none."""
@@ -171,7 +179,7 @@ def in_place_buffers(network: Network) -> InPlaceBuffers:
                     slots[term] = slot
             moves[index] = tuple(copied)
     slots |= dict(_updated(graph, slots))
-    return InPlaceBuffers(network, slots, moves)
+    return InPlaceBuffers(ref(network), slots, moves)
 
 
 def _updated(graph: Graph, slots: Mapping[str, Slot]) -> Iterator[tuple[str, Slot]]:

@@ -47,8 +47,8 @@ def merged_graph(network: Network, units: Sequence[int]) -> Graph:
     if bias is not None:
         constants[f"{name}.bias"] = ArrayConstant(bias)
     activations = [node.op for node in parts[0][1:]]
-    nodes = [Node("stacked", merged.op, (merged.input, *constants), (f"{name}.stacked" if activations else name,))]
-    nodes += [Node(name, op, nodes[0].outputs, (name,)) for op in activations]
+    first = Node("stacked", merged.op, (merged.input, *constants), (f"{name}.stacked" if activations else name,))
+    nodes = [first, *(Node(name, op, first.outputs, (name,)) for op in activations)]
     return Graph.create({merged.input: network.graph.types[merged.input]}, [name], nodes, constants)
 
 

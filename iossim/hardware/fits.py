@@ -16,6 +16,8 @@ from iossim.hardware.compute_capability import TENSOR_CORES
 from iossim.hardware.parameters import EngineOverheads, Fit, ModelParameters
 from iossim.ir.types import Precision
 
+#: The bounds of parameters by name, some with ``log``, and ``ties``, as a file has them.
+Bounds = Mapping[str, Any]
 #: Fraction of the bounds' width within which a value counts as at a bound.
 _NEARLY = 1e-3
 
@@ -62,8 +64,8 @@ class ParameterSpace:
     ties: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def of_table(table: Mapping[str, Any]) -> ParameterSpace:
-        """The space of a table of bounds by parameter, some with ``log``, and of ``ties``."""
+    def of_table(table: Bounds) -> ParameterSpace:
+        """The space of a table of bounds."""
         bounds = {name: row for name, row in table.items() if name != "ties"}
         fitted = (FittedParameter(name, low, high, bool(how)) for name, (low, high, *how) in bounds.items())
         return ParameterSpace(tuple(fitted), table.get("ties", {}))
@@ -120,7 +122,7 @@ class DeviceFits:
     tensor_cores: ParameterSpace = ParameterSpace(())
 
     @staticmethod
-    def of_tables(tables: Mapping[str, Mapping[str, Any]]) -> DeviceFits:
+    def of_tables(tables: Mapping[str, Bounds]) -> DeviceFits:
         """The spaces of a kind's tables, by name; without one of ``kernels`` those of GPUs."""
         spaces = {name: ParameterSpace.of_table(table) for name, table in tables.items()}
         of_gpus = {} if "kernels" in spaces else {"kernels": GPU_SPACE, "tensor_cores": TENSOR_SPACE}

@@ -20,7 +20,7 @@ from iossim.hardware.compute_capability import LIMITS, MultiprocessorLimits
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 
 if TYPE_CHECKING:
-    from iossim.hardware.fits import DeviceFits
+    from iossim.hardware.fits import Bounds, DeviceFits
 
 #: The kind of a profile without one.
 GPU = "gpu"
@@ -66,7 +66,7 @@ class DeviceKind:
     parameters: Mapping[str, ModelParameters]
     engines: Mapping[str, EngineCosts]
     ranges: Mapping[str, Ranges]
-    fit_bounds: Mapping[str, Mapping[str, Any]]
+    fit_bounds: Mapping[str, Bounds]
     borrows: bool
 
     def fits(self) -> DeviceFits:

@@ -208,8 +208,7 @@ class DeviceProfile(Device):
     @model_serializer(mode="wrap")
     def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """The fields to be written: a profile without a kind is a GPU's."""
-        data: dict[str, object] = handler(self)
-        return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
+        return {name: value for name, value in handler(self).items() if (name, value) != ("kind", GPU)}
 
     @model_validator(mode="after")
     def _of_this_world(self) -> Self:

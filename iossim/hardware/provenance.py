@@ -107,10 +107,10 @@ class Provenance(Value):
     @classmethod
     def _bands_ascend(cls, bands: dict[str, list[Band]]) -> dict[str, list[Band]]:
         for kind, several in bands.items():
-            ends = [band.up_to_us for band in several]
-            if not ends or ends[-1] is not None or None in ends[:-1]:
+            ends = [band.up_to_us for band in several if band.up_to_us is not None]
+            if [band.up_to_us for band in several] != [*ends, None]:
                 raise ValueError(f"the bands of {kind!r} must end with one without up_to_us, and only that one")
-            if sorted(set(ends[:-1])) != ends[:-1]:  # type: ignore[type-var]
+            if sorted(set(ends)) != ends:
                 raise ValueError(f"the bands of {kind!r} must ascend in up_to_us")
         return bands
 

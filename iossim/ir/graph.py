@@ -10,19 +10,25 @@ import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic
+
+from typing_extensions import TypeVar
 
 from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.op import Op, Work
 from iossim.ir.types import LARGEST_TENSOR_BYTES, MOST_DIMENSIONS, TensorType
 
+#: The class of an op, where it is known.
+OpT_co = TypeVar("OpT_co", bound=Op, default=Op, covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(Generic[OpT_co]):
     """One op applied to values."""
 
     name: str
-    op: Op
+    op: OpT_co
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 

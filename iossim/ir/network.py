@@ -49,6 +49,11 @@ class Block:
     name: str
     units: tuple[int, ...]
 
+    @staticmethod
+    def of_all(units: Sequence[Unit]) -> tuple[Block, ...]:
+        """The one block of a network that is not cut."""
+        return (Block("all", tuple(range(len(units)))),)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:

@@ -221,10 +221,8 @@ def _has_changed(node: NodeProto, version: int) -> bool:
     """True if a later operator set has another version of the operator."""
     import onnx
 
-    if not onnx.defs.has(node.op_type, node.domain):
-        return False
-    newest: int = onnx.defs.get_schema(node.op_type, node.domain).since_version
-    return newest > version
+    name = node.op_type, node.domain
+    return onnx.defs.has(*name) and bool(onnx.defs.get_schema(*name).since_version > version)
 
 
 def _onnxruntime(node: NodeProto, version: int) -> _Run:

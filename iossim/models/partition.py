@@ -78,7 +78,7 @@ def partition_graph(
 def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, units: str = MODEL) -> Network:
     """A graph as a network of one block, its ops fused by a unit policy; raises OptionError for an unknown one."""
     fused = unit_policy(units)(graph)
-    return Network(name, graph, fused, (Block("all", tuple(range(len(fused)))),), precision)
+    return Network(name, graph, fused, Block.of_all(fused), precision)
 
 
 def refuse_foreign(network: Network, where: str | Path) -> None:

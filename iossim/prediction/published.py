@@ -42,36 +42,21 @@ def published_dataflow(device: str) -> dict[str, list[float]]:
     return next((row for row in published_figures()["dataflow"] if row["device"] == device), {})
 
 
-class StageFigures(TypedDict):
-    """Latencies of a network's stages, or of its schedules by scheduler."""
+class NetworkFigures(TypedDict):
+    """Latencies of a network; fits see the sequential one unless it is not ``fitted``."""
 
+    model: str
     device: str
     batch: int
     latency_ms: dict[str, float]
-
-
-class NetworkFigures(StageFigures):
-    """Latencies of a network: fits see the sequential one unless it is not ``fitted``; see :func:`is_pinned`."""
-
-    model: str
     fitted: NotRequired[bool]
     pinned: NotRequired[list[str]]
 
 
-class PublishedFigures(TypedDict):
-    """``published_figures.yaml``."""
-
-    networks: list[NetworkFigures]
-    sample_stages: list[StageFigures]
-    operator_models: list[dict[str, Any]]
-    dataflow: list[dict[str, Any]]
-    active_warps: list[dict[str, Any]]
-
-
 @cache
-def published_figures() -> PublishedFigures:
-    """The whole file."""
-    figures: PublishedFigures = shipped("iossim.prediction", "published_figures.yaml")
+def published_figures() -> dict[str, Any]:
+    """The whole file: ``networks`` are :class:`NetworkFigures`."""
+    figures: dict[str, Any] = shipped("iossim.prediction", "published_figures.yaml")
     return figures
 
 

@@ -116,8 +116,7 @@ class StageBatch:
     @property
     def merged(self) -> NDArray[np.bool_]:
         """Mask of the merged stages, shape ``[stages]``; the others are concurrent."""
-        found: NDArray[np.bool_] = self.strategies == Strategy.MERGE.code
-        return found
+        return np.asarray(self.strategies == Strategy.MERGE.code)
 
     def take(self, stages: NDArray[np.intp]) -> StageBatch:
         """The stages at these indices, or those selected by a boolean array of shape ``[stages]``."""

@@ -40,8 +40,7 @@ class Stage(Value):
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         """The fields to be written: ``variants`` only if there are any."""
-        fields: dict[str, object] = write(self)
-        return fields if self.variants else {name: value for name, value in fields.items() if name != "variants"}
+        return {name: value for name, value in write(self).items() if value or name != "variants"}
 
     @property
     def units(self) -> list[str]:
@@ -212,8 +211,7 @@ class StreamSchedule(SavedSchedule, Printed):
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
         """The fields to be written: ``issue`` only if it is given."""
-        fields: dict[str, object] = write(self)
-        return fields if self.issue else {name: value for name, value in fields.items() if name != "issue"}
+        return {name: value for name, value in write(self).items() if value or name != "issue"}
 
     @property
     def launches(self) -> list[StreamLaunch]:

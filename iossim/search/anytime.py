@@ -17,6 +17,7 @@ from math import inf
 from time import perf_counter
 from typing import ParamSpec, Protocol, TypeVar
 
+from iossim.base.errors import Progress
 from iossim.search.options import SearchOptions
 
 #: The most units of a group, and the most groups, of the searches that come before the one that is asked for.
@@ -57,7 +58,7 @@ class Clock:
         if self.is_up:
             raise TimeIsUp
 
-    def telling(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    def telling(self, progress: Progress) -> Progress:
         """The progress, which also checks the clock."""
 
         def told(done: int, total: int) -> None:
@@ -122,8 +123,8 @@ F = TypeVar("F", bound=Found)
 
 def within(
     options: SearchOptions,
-    progress: Callable[[int, int], None],
-    search: Callable[[SearchOptions, Callable[[int, int], None], F | None], F],
+    progress: Progress,
+    search: Callable[[SearchOptions, Progress, F | None], F],
     prunings: Sequence[tuple[int, int]] = PRUNINGS,
 ) -> F:
     """Result of the last search that there is time for; all of them share ``options.seconds``.

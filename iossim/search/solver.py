@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf, isfinite
 
-from iossim.base.errors import ScheduleError, ignore
+from iossim.base.errors import Progress, ScheduleError, ignore
 from iossim.cost.model import START, CostModel, price_path
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
@@ -66,6 +66,10 @@ class Prefix:
         return Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
 
 
+#: The best prefixes, by the bit of their last stage.
+Prefixes = dict[int, Prefix]
+
+
 def _part_progress(progress: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
     """Progress of units that follow ``before`` others, if all are processed ``rounds`` times."""
     return lambda units: progress((before + units) // rounds)
@@ -107,9 +111,7 @@ class Solver:
             self.complete, self.time_is_up = False, all(each.time_is_up for each in ended)
         return found
 
-    def join(
-        self, problems: Sequence[ScheduleProblem], best: dict[int, Prefix], progress: Callable[[int, int], None]
-    ) -> dict[int, Prefix]:
+    def join(self, problems: Sequence[ScheduleProblem], best: Prefixes, progress: Progress) -> Prefixes:
         """The best schedules of all blocks, one after another, by the bits of their last stages.
 
         ``best`` is what comes before them. Raises ScheduleError for a block without a price, and KeyboardInterrupt if
@@ -138,18 +140,14 @@ class Solver:
                     self.stop(stop)
         return best
 
-    def _extend(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, progress: UnitProgress = ignore
-    ) -> dict[int, Prefix]:
+    def _extend(self, best: Prefixes, problem: ScheduleProblem, progress: UnitProgress = ignore) -> Prefixes:
         """Append a block to the best schedules of all that comes before it."""
         found = self._extend_by_search(best, problem, progress)
         if problem.key not in self._before:
             return found
         return _cheapest(found, self._append(_begun(best), problem, range(len(problem)), self._before[problem.key]))
 
-    def _extend_by_search(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, progress: UnitProgress
-    ) -> dict[int, Prefix]:
+    def _extend_by_search(self, best: Prefixes, problem: ScheduleProblem, progress: UnitProgress) -> Prefixes:
         begun = _begun(best)
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
@@ -173,8 +171,8 @@ class Solver:
         return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, progress) for entry in best))
 
     def _extend_wide(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], progress: UnitProgress
-    ) -> dict[int, Prefix]:
+        self, best: Prefixes, problem: ScheduleProblem, parts: Sequence[Part], progress: UnitProgress
+    ) -> Prefixes:
         """Append a block that is too wide to be solved as a whole, after one prefix."""
         from iossim.search.windows import improve  # few blocks are so wide
 
@@ -219,18 +217,16 @@ class Solver:
         """Greedy stages of the space: a split may have lost them."""
         return greedy_stages(problem, self.space.max_groups)
 
-    def _extend_plainly(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
-    ) -> dict[int, Prefix]:
+    def _extend_plainly(self, best: Prefixes, problem: ScheduleProblem, units: Sequence[int]) -> Prefixes:
         """Append greedy stages, or all units one by one, which need no search."""
         ways = [sequential_stages(problem), *([self._greedy(problem)] if self.space.concurrent else [])]
         return _cheapest(*(self._append(best, problem, units, stages) for stages in ways))
 
     def _append(
-        self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]
-    ) -> dict[int, Prefix]:
+        self, best: Prefixes, problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]
+    ) -> Prefixes:
         """Append stages to the last block; ``units`` are the block's."""
-        ways: list[dict[int, Prefix]] = []
+        ways: list[Prefixes] = []
         for entry, prefix in best.items():
             path = price_path(problem, stages, self.cost_model, entry)
             cost_us = path.cost_us(prefix.cost_us)
@@ -243,7 +239,7 @@ class Solver:
         """The solutions of all distinct blocks."""
         return self._solutions.values()
 
-    def _extend_part(self, best: dict[int, Prefix], part: Part, progress: UnitProgress) -> dict[int, Prefix]:
+    def _extend_part(self, best: Prefixes, part: Part, progress: UnitProgress) -> Prefixes:
         ways = []
         for index, (entry, prefix) in enumerate(best.items()):
             solution = self._solve(part, entry, _part_progress(progress, index * len(part.problem), len(best)))
@@ -319,12 +315,12 @@ class Solver:
         return price_merges(problem, self.cost_model, len(problem)) if self.space.merge else no_merges()
 
 
-def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
+def _begun(best: Prefixes) -> Prefixes:
     """The prefixes with another block, which has no stages yet."""
     return {bit: Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
 
 
-def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
+def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> Prefixes:
     """Prefix followed by the solution of a problem, for each bit of its last stage."""
     paths = () if solution is None else enumerate(solution.paths)
     return {
@@ -334,9 +330,9 @@ def _followed(prefix: Prefix, solution: BlockSolution | None, units: Sequence[in
     }
 
 
-def _cheapest(*ways: dict[int, Prefix]) -> dict[int, Prefix]:
+def _cheapest(*ways: Prefixes) -> Prefixes:
     """Cheapest of several ways for each bit; the first of equal ones."""
-    result: dict[int, Prefix] = {}
+    result: Prefixes = {}
     for bit, prefix in (item for way in ways for item in way.items()):
         if bit not in result or prefix.cost_us < result[bit].cost_us:
             result[bit] = prefix

@@ -49,8 +49,7 @@ def union(networks: Mapping[str, Network]) -> Network:
         {_of(label, name): constant for label, graph in graphs.items() for name, constant in graph.constants.items()},
     )
     name = " + ".join(networks)
-    block = Block("all", tuple(range(len(units))))
-    return Network(name, whole, tuple(units), (block,), precisions.pop(), ModelSource(name))
+    return Network(name, whole, tuple(units), Block.of_all(units), precisions.pop(), ModelSource(name))
 
 
 def label_of(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from checked_execution import execute
+from graph_builders import builder_with
 from host_backend import HostBackend
 from host_device import HostDriver
 from hypothesis import given, settings
@@ -22,7 +23,6 @@ from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merge_keys
@@ -140,8 +140,7 @@ def workspaces(units: tuple[str, ...], strategy: Strategy, variant: str) -> Choi
 
 def convolutions(*parts: tuple[tuple[int, int], Conv]) -> tuple[Network, list[str]]:
     """Convolutions of one 8x8 input in one block, each of 2 filters (or as many as it has groups)."""
-    b = GraphBuilder("parts")
-    x = b.input("x", (2, 4, 8, 8))
+    b, x = builder_with("parts", x=(2, 4, 8, 8))
     outputs, names = [], []
     with b.block("block"):
         for index, (kernel, op) in enumerate(parts):
@@ -174,8 +173,7 @@ def test_what_one_convolution_cannot_compute_is_refused(parts: Sequence[tuple[tu
 
 
 def test_units_read_before_their_activation_do_not_merge() -> None:
-    b = GraphBuilder("inner")
-    x = b.input("x", (1, 2, 4, 4))
+    b, x = builder_with("inner", x=(1, 2, 4, 4))
     names = []
     for name in ("conv0", "conv1"):
         with b.unit(name, "Conv-Relu"):
@@ -186,8 +184,7 @@ def test_units_read_before_their_activation_do_not_merge() -> None:
 
 
 def test_an_input_that_is_an_output_and_a_weight_that_is_an_output() -> None:
-    b = GraphBuilder("odd")
-    x = b.input("x", (1, 2, 3, 3))
+    b, x = builder_with("odd", x=(1, 2, 3, 3))
     y = b.conv(x, 2, name="conv")
     network = b.network([x, "conv.bias", y])
     assert_equal_outputs(network, sequential_schedule(network))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from edge_devices import made, outputs_equal
+from graph_builders import builder_with
 from random_networks import random_inputs
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
@@ -97,8 +98,7 @@ def test_random_networks_run_as_planned(seed: int, variants: Iterable[Variant]) 
 
 
 def one_conv(channels: int = 16, size: int = 16, kernel: int = 1) -> Network:
-    b = GraphBuilder("conv")
-    x = b.input("x", (1, channels, size, size))
+    b, x = builder_with("conv", x=(1, channels, size, size))
     with b.unit("conv", "Conv"):
         y = b.conv(x, 16, kernel, padding=kernel // 2)
     return b.network([y])
@@ -133,8 +133,7 @@ def test_what_units_share_is_shared() -> None:
 
 
 def test_linking_moves_less_and_takes_less() -> None:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, 16, 32, 32))
+    b, x = builder_with("two", x=(1, 16, 32, 32))
     with b.unit("first", "Conv-Relu"):
         x = b.add(Relu(), b.conv(x, 32, 1))
     with b.unit("second", "Conv"):
@@ -160,8 +159,7 @@ def test_a_map_larger_than_the_shared_memory_goes_by_slices() -> None:
 
 
 def test_an_unknown_operator_runs_whole_and_is_named() -> None:
-    b = GraphBuilder("odd")
-    x = b.input("x", (4, 6))
+    b, x = builder_with("odd", x=(4, 6))
     with b.unit("sums", "CumSum"):
         y = b.add(CumSum(axis=1), x)
     network = b.network([y])

@@ -176,7 +176,7 @@ RECORDED_SLOWER = {
     **{
         (name, board): 1.45
         for name in ("a10", "a40", "gtx-1080-ti", "rtx-3070", "rtx-3090", "rtx-a5000", "rtx-a6000")
-        for board in ("h100-sxm", "h200-sxm")
+        for board in ("h100-sxm", "h200-sxm", "b200")
     },
 }
 _REDUCED = (Precision.TF32, Precision.FP16, Precision.INT8)

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from cpus import cpu
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from operators import parse_description
@@ -30,7 +31,6 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.names import device_names
 from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.slice import Concat
@@ -50,8 +50,7 @@ def on_cores(cores: int, **parameters: float) -> DeviceProfile:
 
 def branches(count: int) -> Network:
     """``count`` equal convolutions of one input."""
-    b = GraphBuilder("branches")
-    x = b.input("x", (1, 64, 28, 28))
+    b, x = builder_with("branches", x=(1, 64, 28, 28))
     outputs = []
     with b.block("all"):
         for index in range(count):
@@ -182,8 +181,7 @@ def test_backends_keep_images_in_tf32_channels_first_and_all_else_as_compilers_d
 
 def fire(dtype: Precision, *order: str) -> Network:
     """Two convolutions that merge, inside a concat in that order, with a pool before or behind them."""
-    b = GraphBuilder("fire", dtype)
-    x = b.input("x", (1, 64, 28, 28))
+    b, x = builder_with("fire", dtype, x=(1, 64, 28, 28))
     with b.block("only"):
         made = {"small": b.conv(x, 64, name="small"), "large": b.conv(x, 64, kernel=3, padding=1, name="large")}
         made["pool"] = b.add(MaxPool((3, 3), (1, 1), (1, 1, 1, 1)), x, name="pool")
@@ -222,8 +220,7 @@ def test_what_a_convolution_cannot_write_in_place_is_copied_behind_it(
 
 def test_what_is_copied_is_priced_as_a_copy() -> None:
     """Two equal concats, one of values that are made, one of the network's input: equal units that are not equal work."""
-    b = GraphBuilder("two concats")
-    x = b.input("x", (1, 64, 56, 56))
+    b, x = builder_with("two concats", x=(1, 64, 56, 56))
     with b.block("only"):
         left, right = b.conv(x, 64, name="left"), b.conv(x, 64, name="right")
         made, copied = b.add(Concat(), left, right, name="made"), b.add(Concat(), x, x, name="copied")

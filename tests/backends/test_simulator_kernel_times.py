@@ -107,6 +107,7 @@ def test_every_wave_fills_and_drains(blocks: int, waves: int) -> None:
 
 
 ISSUED = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
+STREAMS = (WorkClass.STREAM, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM)
 GATHERED = (
     WorkClass.IMPLICIT_PRECOMP_GEMM, WorkClass.IMPLICIT_GEMM, WorkClass.WINOGRAD_FUSED, WorkClass.WINOGRAD_GEMM
 )  # fmt: skip
@@ -115,7 +116,7 @@ ADDED_US: dict[str, tuple[float, tuple[WorkClass, ...]]] = {
     "gemm_prologue_clocks": (1, (WorkClass.GEMM,)),
     "block_prologue_clocks": (2, (*GATHERED, WorkClass.GROUPED)),
     "transform_ramp_us": (3, (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)),
-    "stream_ramp_us": (4, (*ISSUED, WorkClass.ROW, WorkClass.NARROW_STREAM, WorkClass.STREAM, WorkClass.GROUPED)),
+    "stream_ramp_us": (4, (*ISSUED, *STREAMS, WorkClass.GROUPED)),
     "tensor_prologue_clocks": (5, (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)),
     "layout_ramp_us": (6, (WorkClass.LAYOUT,)),
     "attention_prologue_clocks": (7, (WorkClass.ATTENTION,)),

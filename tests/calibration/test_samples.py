@@ -89,6 +89,7 @@ def test_a_profiler_flushes_the_caches_holds_the_clock_and_adds_a_constant() -> 
     found = evaluate_operators(measured, profile)
     np.testing.assert_allclose(found.predicted_us, found.latency_us, rtol=0.01)
     assert not found.overhead_us.any()
+    np.testing.assert_allclose(found.errors, 0.0, atol=0.01)
     # A product is bound by the clock.
     product = (Measurement(parse_description("gemm m=4096 n=4096 k=4096 trans_a=n trans_b=n"), 1.0),)
     held, free = (

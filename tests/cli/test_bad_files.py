@@ -273,7 +273,7 @@ def test_a_folder_is_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--out=file", "--out=file/below"])
-@pytest.mark.parametrize("command", ["compare", "optimize"])
+@pytest.mark.parametrize("command", ["compare", "optimize", "explain"])
 def test_output_folder_that_cannot_be_made(command: str, option: str) -> None:
     Path("file").write_text("not a folder")
     refused(f"{command} ios_sample --device t4 {option}", "file", "is not a folder")

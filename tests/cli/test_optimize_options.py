@@ -102,7 +102,7 @@ def test_explain_tells_what_was_rewritten(tmp_path: Path) -> None:
     printed(f"optimize ios_sample -d v100-sxm2 --rewrite --out {tmp_path} --no-plot --no-trace")
     said = printed(f"explain {tmp_path}/schedule.json --out {tmp_path}/drawn")
     assert "the network was rewritten by 1 substitution\nstep 1: merge-relus-of-concat: 343." in said
-    names = "graph.dot graph.svg index.html timeline.png timeline.svg trace.json"
+    names = "graph.svg index.html timeline.png timeline.svg trace.json"
     assert " ".join(sorted(path.name for path in (tmp_path / "drawn").iterdir())) == names
     told = printed_json(f"explain {tmp_path}/schedule.json --json")
     (step,) = told["rewriting"]

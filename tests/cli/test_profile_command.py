@@ -221,8 +221,6 @@ def test_schedules_are_found_measured_and_written(tmp_path: Path) -> None:
     assert measured.header.device == document["context"]["device"]
     assert [run.median_us for run in measured.runs] == [run["median_us"] for run in document["runs"]]
     assert {tuple(run.libraries.items()) for run in measured.runs} == {(("fake", "1"),)}
-    import iossim
-
     network = iossim.load("ios_sample")
     for run in measured.runs:
         fit(run.schedule, network)
@@ -291,5 +289,10 @@ def test_an_interrupt_keeps_the_networks_that_are_measured(
     common = [*QUICK, "--schedulers", "sequential", "--store", str(tmp_path / "s.sqlite"), "--out", str(out)]
     assert main(["bench", "ios_sample", "squeezenet", *common]) == ExitCode.INCOMPLETE
     assert "ios_sample by fake" in capsys.readouterr().out
-    assert [run.model for run in read_measured_networks(out / "networks.jsonl").runs] == ["ios_sample"]
+    (run,) = read_measured_networks(out / "networks.jsonl").runs
+    assert run.model == "ios_sample"
+    cut = run.schedule.model_copy(update={"complete": False})
+    assert not measured.MeasuredNetwork(
+        iossim.load("ios_sample"), {"sequential": run.schedule, "greedy": cut}, ()
+    ).complete
     assert main(["bench", "squeezenet", *common]) == ExitCode.INTERRUPTED

@@ -128,7 +128,7 @@ def test_published_schedules_are_priced_beside_what_was_published(
     assert priced["latency_us"] == pytest.approx(
         sum(s["latency_us"] + s["boundary_us"] for b in priced["blocks"] for s in b["stages"])
     )
-    assert sorted(file.name for file in folder.iterdir()) == ["graph.dot", "schedule.json"]
+    assert sorted(file.name for file in folder.iterdir()) == ["schedule.json"]
     printed(["schedules", "export", str(folder / "schedule.json"), "--out", str(back), "--format", "ios"])
     assert back.read_text() == path.read_text()
     again = printed_json(["simulate", str(folder / "schedule.json"), "--json"])
@@ -151,9 +151,6 @@ def test_a_schedule_of_ours_goes_there_and_back(tmp_path: Path) -> None:
     assert back["latency_us"] == pytest.approx(ours["latency_us"], rel=1e-3)
     stages = [[[s["strategy"], s["groups"]] for s in block["stages"]] for block in back["blocks"]]
     assert stages == [[[s["strategy"], s["groups"]] for s in block["stages"]] for block in ours["blocks"]]
-    dotted = tmp_path / "graph.dot"
-    printed(["schedules", "export", str(folder / "schedule.json"), "--out", str(dotted), "--format", "dot"])
-    assert dotted.read_text() == (folder / "graph.dot").read_text()
 
 
 def test_mistakes_are_one_line_and_nothing_is_written(tmp_path: Path) -> None:

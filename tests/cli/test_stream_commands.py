@@ -19,7 +19,7 @@ from iossim.search.assemble import plan_us
 from iossim.tasks.measured_schedules import for_backend
 from iossim.tasks.stream_explain import explain_streams
 
-FILES = {"schedule.json", "graph.dot", "graph.svg", "index.html", "trace.json", "timeline.svg", "timeline.png"}
+FILES = {"schedule.json", "graph.svg", "index.html", "trace.json", "timeline.svg", "timeline.png"}
 SEARCHED = "--device v100-sxm2 --scheduler ios-streams"
 
 
@@ -56,8 +56,7 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path) -> None:
     assert "prices stages alone" in refused(f"explain {out}/schedule.json --cost-model random:1")
     printed(f"explain {out}/schedule.json --out {tmp_path}/drawn")
     assert {path.name for path in (tmp_path / "drawn").iterdir()} == FILES - {"schedule.json"}
-    for name in ("graph.dot", "graph.svg"):
-        assert (tmp_path / "drawn" / name).read_text() == (out / name).read_text()
+    assert (tmp_path / "drawn" / "graph.svg").read_text() == (out / "graph.svg").read_text()
 
 
 def test_streams_of_a_rewritten_network_are_found_exported_and_priced_again(tmp_path: Path) -> None:
@@ -210,12 +209,10 @@ def test_stages_and_streams_are_diffed_as_plans(saved: Path, engine: str) -> Non
     assert "Units in another stream: 0" in printed(f"diff {streams} {streams}")
 
 
-def test_streams_are_exported_as_dot_alone(saved: Path, tmp_path: Path) -> None:
+def test_streams_are_not_exported(saved: Path, tmp_path: Path) -> None:
     export = f"schedules export {saved}/graph-ios-streams.json --out {tmp_path}/file"
     refused(export, "streams without barriers, which would be lost; export the stages")
     assert not (tmp_path / "file").exists()
-    printed(f"{export} --format dot")
-    assert 'label="stream 1 · ' in (tmp_path / "file").read_text()
 
 
 def test_compare_saves_streams_that_are_read_again(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_outputs_that_differ(
     assert not (tmp_path / "out").exists()
 
 
-def test_tensorrt_takes_no_schedule() -> None:
+def test_tensorrt_takes_no_schedule(tmp_path: Path) -> None:
     line = "deploy ios_sample --runtime tensorrt --device v100-sxm2 --scheduler greedy"
     document = printed_json(f"{line} --json")
     widest = max(len(one["groups"]) for one in document["side_by_side"])
@@ -241,6 +241,9 @@ def test_tensorrt_takes_no_schedule() -> None:
     narrow = printed(line.replace("greedy", "sequential"))
     assert "--maxAuxStreams=0 " in narrow
     assert "no concurrent groups" in narrow
+    # What a search left when it was interrupted is deployed whole.
+    iossim.optimize("ios_sample", "v100-sxm2").model_copy(update={"complete": False}).save(tmp_path / "cut.json")
+    assert "--maxAuxStreams=" in printed(f"deploy {tmp_path}/cut.json --runtime tensorrt")
 
 
 def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from edge_devices import made, outputs_equal
+from graph_builders import builder_with
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
@@ -31,7 +32,6 @@ from iossim.edge.simulator.events import Timed, simulate
 from iossim.execution.box import Box
 from iossim.hardware.edge import Link, edge_device
 from iossim.hardware.profile import Fact
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.batch import StageBatch, Strategy
@@ -246,8 +246,7 @@ def test_no_other_deal_has_a_shorter_longest_group(times: list[list[float]]) -> 
 
 def branches() -> Network:
     """Two convolutions with few output channels on one map: neither can use eight units well by itself."""
-    b = GraphBuilder("branches")
-    x = b.input("x", (1, 32, 16, 16))
+    b, x = builder_with("branches", x=(1, 32, 16, 16))
     with b.unit("left", "Conv"):
         left = b.conv(x, 4, 3, padding=1)
     with b.unit("right", "Conv"):
@@ -259,8 +258,7 @@ def branches() -> Network:
 
 def rows_of_branches() -> Network:
     """Two blocks of two such convolutions each, and their sums."""
-    b = GraphBuilder("rows")
-    x = b.input("x", (1, 32, 16, 16))
+    b, x = builder_with("rows", x=(1, 32, 16, 16))
     for row in "01":
         with b.block(row):
             sides = [b.conv(x, 4, 3, padding=1, name=f"{row} {side}") for side in ("left", "right")]

@@ -139,7 +139,7 @@ def test_files(tmp_path: Path) -> None:
     out = tmp_path / "out"
     comparison = printed_json(["compare", "squeezenet", "-d", "t4", "--json", "--out", str(out)])
     names = {path.name for path in out.iterdir()}
-    assert names >= {"comparison.json", "schedule.json", "trace.json", "graph.dot", "timeline.svg", "timeline.png"}
+    assert names >= {"comparison.json", "schedule.json", "trace.json", "graph.svg", "timeline.svg", "timeline.png"}
     assert names >= {"comparison.svg", "comparison.png"}
     assert json.loads((out / "comparison.json").read_text()) == comparison
     best = json.loads((out / "schedule.json").read_text())

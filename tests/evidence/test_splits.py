@@ -16,7 +16,7 @@ from evidence.data.data_sets import read_measurements
 from evidence.profiles.chips import all_rows, chips, fit_lanes
 from evidence.validation.published_models import family_errors, operator_model
 from evidence.validation.roofline import CalibratedRoofline, Roofs, roofline_us
-from evidence.validation.splits import LARGEST_PART, SplitRows, split_by_family, split_by_size
+from evidence.validation.splits import LARGEST_PART, SplitRows, split_by_size
 from iossim.calibration.recording import lowered, work
 from iossim.calibration.validation import OperatorEvaluation, evaluate_operators
 from iossim.hardware.load import device
@@ -65,19 +65,6 @@ def test_large_rows_do_not_move_the_fit() -> None:
 
 def test_kinds_of_few_rows_are_not_split() -> None:
     assert split_by_size(chips([lowered(made_set(), device(DEVICE))])) == ()
-
-
-@pytest.mark.slow
-def test_a_family_that_is_left_out_does_not_move_the_fit() -> None:
-    def judged(factor: float) -> SplitRows:
-        sets = [lowered(each, device(DEVICE)) for each in (relus(factor), made_set())]
-        return next(
-            row for row in split_by_family(chips(sets)) if (row.part, row.data_set) == ("element-wise", "relus")
-        )
-
-    first, second = judged(1.0), judged(2.0)
-    np.testing.assert_array_equal(first.predicted_us, second.predicted_us)
-    assert len(first) == sum(each.is_held_out() for each in RELUS)
 
 
 def test_products_on_tensor_cores_are_no_part_of_a_fit_of_the_lanes() -> None:

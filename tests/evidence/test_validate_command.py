@@ -16,14 +16,7 @@ from rich.console import Console
 
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.tables.accuracy_tables import accuracy_tables
-from evidence.validation.concurrency import (
-    MODELS,
-    ConcurrencyEvaluation,
-    MicroRatio,
-    PairErrors,
-    Placement,
-    RatioErrors,
-)
+from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, MicroRatio, PairErrors, RatioErrors
 from evidence.validation.engines import EngineAgreement
 from evidence.validation.networks import Foretold, NetworkEvaluation, NetworkLatency, SchedulerOrder
 from evidence.validation.report import ValidationReport
@@ -246,7 +239,6 @@ def report() -> ValidationReport:
         split_rows("device", "zero-shot", 0.25),
         split_rows("device", "sampled", 0.05),
         split_rows("device", "zero-shot", 0.5, rows=3, key="elu"),
-        split_rows("family", "normalisations", -0.2),
     )
     pair_ratios = np.array([2.0, 1.0, 1.5])
     pairs = PairErrors(
@@ -257,7 +249,6 @@ def report() -> ValidationReport:
         MicroRatio(DEVICE, "slots", "80 + 80", 2, 1.0, 1.05),
         MicroRatio(DEVICE, "slots", "160 + 160", 3, 2.0, 1.0),
     )
-    placements = (Placement(DEVICE, "copy", 170, 1.0, 0.25, 0.125, 0.01),)
     spread = RatioErrors(0.08, 0.09, 0.14)
     shares = ShareEvaluation(
         (CurveErrors("decode, batch 8", 8, 0.66, 0.056, 0.061),),
@@ -270,7 +261,7 @@ def report() -> ValidationReport:
         (stages,),
         (measured,),
         networks=(networks,),
-        concurrency=(ConcurrencyEvaluation((pairs,), ratios, placements),),
+        concurrency=(ConcurrencyEvaluation((pairs,), ratios),),
         shares=(shares,),
         engines=(agreement,),
         transfer=transfer,
@@ -294,7 +285,6 @@ SAID = (
     "pairs.made: 100% of slowdowns within their 90% interval, 1.33x wide",
     f"slots, {DEVICE} 1 2 -50.0 2.00 1.00",
     f"beyond, slots, {DEVICE}: 160 + 160",
-    f"copy on {DEVICE} 170 100.0 25.0 12.5 1.0",
     "decode, batch 8 8 0.66 5.6 6.1",
     "rtx-5090 7 2.32 2.7 2.00 6.7",
     "vgg19 1 18 7.0 7.0 7.0 4.0",
@@ -304,7 +294,6 @@ SAID = (
     "softmax 120 25.0 25.0 25.0 150.0 100 2.00 5.0 100 2.00",
     "one of few rows 3 50.0",
     "softmax 1 25.0 25.0 5.0 5.0",
-    "softmax normalisations 120 20.0 -20.0 0",
     "softmax out 1 25.0 150.0 13.9 no",
     "note: something was left out",
 )

@@ -11,6 +11,7 @@ from itertools import combinations, permutations, product
 import numpy as np
 import pytest
 from checked_execution import execute
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_plans import boxed
@@ -27,7 +28,6 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import interference, memory_lower_bound_bytes, memory_remarks, needed_bytes, plan_memory
 from iossim.execution.plan import ALIGNMENT_BYTES, Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.hardware.load import device
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import DType, Precision, TensorType
@@ -41,8 +41,7 @@ ENGINES = st.sampled_from(["paper", "graph"])
 
 def chain(*channels: int) -> Network:
     """Pointwise convolutions one after another, of so many channels each."""
-    b = GraphBuilder("chain")
-    value = b.input("x", (1, 1, 8, 8))
+    b, value = builder_with("chain", x=(1, 1, 8, 8))
     with b.block("only"):
         for index, count in enumerate(channels):
             value = b.conv(value, count, name=f"c{index}")
@@ -397,8 +396,7 @@ def test_memory_that_another_storage_has_overwritten(offsets: dict[str, int] | N
 
 
 def test_only_what_adds_may_update_in_place() -> None:
-    b = GraphBuilder("chain")
-    value = b.input("x", (2, 3, 4, 4))
+    b, value = builder_with("chain", x=(2, 3, 4, 4))
     with b.block("only"):
         for index in range(3):
             value = b.conv(value, 3, name=f"c{index}")

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from precisions import stored_in
 from quantised_networks import QUANTISED
 from random_networks import random_inputs, random_network, random_schedule
@@ -28,7 +29,6 @@ from iossim.execution.measured_run import output_difference, plan_for, ratio_of
 from iossim.execution.plan import Copy
 from iossim.execution.tolerance import LEAST, Difference, largest_difference, tolerance
 from iossim.hardware.load import device
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.matmul import MatMul
@@ -56,8 +56,7 @@ def test_equal_work_is_computed_once_for_all_processes(tmp_path: Path) -> None:
 
 def test_other_inputs_networks_and_weights_are_other_work(tmp_path: Path) -> None:
     def named(name: str) -> Network:
-        builder = GraphBuilder("one")
-        x = builder.input("x", (1, 3, 8, 8))
+        builder, x = builder_with("one", x=(1, 3, 8, 8))
         return builder.network([builder.conv(x, 4, kernel=3, padding=1, name=name)])
 
     asked = counted()
@@ -98,8 +97,7 @@ def test_schedules_are_held_to_the_reference_that_is_given(tmp_path: Path) -> No
 
 def test_outputs_that_are_known_are_not_compared() -> None:
     """The cache of a first step, for one: no plan makes it."""
-    b = GraphBuilder("known")
-    x = b.input("x", (2, 3))
+    b, x = builder_with("known", x=(2, 3))
     with b.block("only"), b.unit("sum", "Add"):
         y = b.add(Add(), x, x)
     network = b.network([y, b.constant("none", (1, 3))])
@@ -108,8 +106,7 @@ def test_outputs_that_are_known_are_not_compared() -> None:
 
 
 def chain(length: int, depth: int) -> Network:
-    b = GraphBuilder("chain")
-    value = b.input("x", (2, depth))
+    b, value = builder_with("chain", x=(2, depth))
     for index in range(length):
         value = b.add(MatMul(), value, b.constant(f"w{index}", (depth, depth)))
     return b.network([value])

@@ -13,6 +13,7 @@ from brute_force import ScrambledTable, cheapest
 from checked_execution import execute
 from command_line import printed, printed_json, refused
 from divided import divided
+from graph_builders import builder_with
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
@@ -26,7 +27,6 @@ from iossim.cost.workspace_limit import workspace_limited
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Relu
@@ -129,8 +129,7 @@ def test_the_operator_that_orders_copies_leaves_out_most_states() -> None:
 
 
 def test_what_combines_images_is_not_divided() -> None:
-    b = GraphBuilder("mixing")
-    x = b.input("x", (4, 3, 4, 4))
+    b, x = builder_with("mixing", x=(4, 3, 4, 4))
     with b.block("rows"):
         y = b.conv(x, 4, 3, padding=1, name="conv")
     with b.block("mixes"):
@@ -194,8 +193,7 @@ def test_auto_divides_wide_blocks_in_whole_stages_no_worse_than_the_undivided_sc
 
 def test_a_cluster_has_the_slice_that_its_units_alone_read() -> None:
     """Also where only the first op of a unit reads it."""
-    b = GraphBuilder("one")
-    x = b.input("x", (4, 3, 4, 4))
+    b, x = builder_with("one", x=(4, 3, 4, 4))
     with b.block("divided"), b.unit("unit", "Conv-Relu"):
         y = b.add(Relu(), b.conv(x, 4, 3, padding=1))
     found = divide_blocks(b.network([y]), {"divided": 2}, clusters=[["unit"]])
@@ -204,8 +202,7 @@ def test_a_cluster_has_the_slice_that_its_units_alone_read() -> None:
 
 @pytest.mark.parametrize("limit", ["0B", "1MiB", "64MiB"])
 def test_under_a_limit_auto_is_never_slower_than_any_number(limit: str) -> None:
-    b = GraphBuilder("two_convolutions")
-    x = b.input("x", (8, 64, 28, 28))
+    b, x = builder_with("two_convolutions", x=(8, 64, 28, 28))
     y = b.conv(x, 64, 3, padding=1, name="first")
     network = b.network([b.conv(y, 64, 3, padding=1, name="second")])
     options = api.search_options(workspace_limit=limit)
@@ -241,8 +238,7 @@ def test_numbers_of_micro_batches_that_are_refused(count: str, reason: str) -> N
 
 
 def test_a_network_without_a_batch_in_common_is_refused() -> None:
-    b = GraphBuilder("two")
-    x, y = b.input("x", (2, 3)), b.input("y", (4, 3))
+    b, x, y = builder_with("two", x=(2, 3), y=(4, 3))
     network = b.network([b.add(Softmax(1), x, name="s"), b.add(Softmax(1), y, name="t")])
     with pytest.raises(OptionError, match="have no batch in common"):
         divided(network, "v100-sxm2", 2)

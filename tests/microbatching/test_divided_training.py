@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from checked_execution import execute
 from divided import divided
+from graph_builders import builder_with
 from random_networks import random_inputs
 from seeded_weights import LIGHT_MODELS, write_seeded
 
@@ -43,8 +44,7 @@ from iossim.transforms.replay import network_of
 
 def trained(batch: int = 4) -> Network:
     """Two convolutions, pooling and a classifier, with their gradients. As many channels as images: shapes alone tell nothing."""
-    b = GraphBuilder("trained")
-    x = b.input("x", (batch, 3, 9, 9))
+    b, x = builder_with("trained", x=(batch, 3, 9, 9))
     with b.block("maps"):
         y = b.conv(x, batch, 3, padding=1, name="first")
         y = b.conv(y, batch, 3, stride=2, name="second")
@@ -77,8 +77,7 @@ def test_gradients_are_those_of_the_whole_batch(count: int) -> None:
 
 
 def test_what_is_no_sum_of_images_is_not_divided() -> None:
-    b = GraphBuilder("sums")
-    x, y, start = b.input("x", (4, 6, 5, 5)), b.input("y", (4, 4, 3, 3)), b.input("start", (4, 6, 3, 3))
+    b, x, y, start = builder_with("sums", x=(4, 6, 5, 5), y=(4, 4, 3, 3), start=(4, 6, 3, 3))
     for function in ("sum", "max"):
         b.add(Reduce(function, (0,), keepdims=True), x, name=function)
     rows = b.add(Reshape((4, 150)), x, name="rows")
@@ -92,8 +91,7 @@ def test_what_is_no_sum_of_images_is_not_divided() -> None:
 
 
 def test_under_a_limit_gradients_in_micro_batches_are_faster() -> None:
-    b = GraphBuilder("wide")
-    y = b.input("x", (64, 64, 28, 28))
+    b, y = builder_with("wide", x=(64, 64, 28, 28))
     with b.block("only"):
         y = b.conv(y, 96, 5, padding=2, name="conv")
     network = training_network(b.network([y]))

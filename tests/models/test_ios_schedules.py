@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_inputs, random_schedule
@@ -125,8 +126,7 @@ def random_unit(
 def random_exportable(seed: int) -> Network:
     """Two blocks of one input and one output each."""
     generator = random.Random(seed)
-    b = GraphBuilder(f"random{seed}")
-    x = b.input("image", (1, 4, 8, 8))
+    b, x = builder_with(f"random{seed}", image=(1, 4, 8, 8))
     for block in range(2):
         with b.block(f"b{block}"):
             values, read = [x], set[str]()
@@ -194,8 +194,7 @@ def test_names_of_files() -> None:
 @pytest.fixture
 def small() -> tuple[Network, Schedule]:
     """a, b (merged) and c of the input; d of a; e = concat(d, b + c); tail."""
-    b = GraphBuilder("small")
-    x = b.input("image", (1, 3, 6, 6))
+    b, x = builder_with("small", image=(1, 3, 6, 6))
     with b.block("main"):
         left, middle = conv_relu(b, "a", x, 2), conv_relu(b, "b", x, 4)
         right = max_pool(b, "c p", conv_relu(b, "c", x, 4), 3, 1, 1)
@@ -328,8 +327,7 @@ def test_a_file_takes_no_shapes(document: Any, tmp_path: Path) -> None:
 def one_conv(
     op: Op | None = None, second_input: bool = False, second_output: bool = False, parts: bool = False
 ) -> tuple[Network, Schedule]:
-    b = GraphBuilder("one")
-    x = b.input("x", (1, 2, 6, 6))
+    b, x = builder_with("one", x=(1, 2, 6, 6))
     if second_input:
         x = join(b, "s", [[x, b.input("z", (1, 2, 6, 6))]])
     with b.block("all"):

@@ -6,12 +6,12 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from graph_builders import builder_with
 from random_networks import make_schedule, make_stage, sequential_schedule
 from rich.console import Console
 from rich.table import Table
 
 from iossim.base.tables import Column, described_table, records_table, spelled
-from iossim.ir.builder import GraphBuilder
 from iossim.report.schedule_tables import repeats, schedule_table
 from iossim.schedule.schedule import BlockSchedule
 from iossim.tasks.comparison import TIE, ComparisonRow, comparison_table
@@ -74,8 +74,7 @@ def test_columns_without_a_figure_are_left_out() -> None:
 
 
 def test_a_schedule_stage_by_stage() -> None:
-    b = GraphBuilder("small")
-    x = b.input("x", (1, 1, 4, 4))
+    b, x = builder_with("small", x=(1, 1, 4, 4))
     with b.block("main"):
         for name in "abcd":
             b.conv(x, 1, name=name)
@@ -97,8 +96,7 @@ def test_a_schedule_stage_by_stage() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_layers_are_folded_that_repeat_another_at_least_twice(count: int) -> None:
-    b = GraphBuilder("layers")
-    x = b.input("x", (1, 1, 4, 4))
+    b, x = builder_with("layers", x=(1, 1, 4, 4))
     for index in range(count):
         with b.block(f"layer{index}"):
             x = b.conv(x, 1, name=f"conv{index}")
@@ -109,8 +107,7 @@ def test_layers_are_folded_that_repeat_another_at_least_twice(count: int) -> Non
 
 
 def test_long_groups_wrap_and_numbers_stay_whole() -> None:
-    b = GraphBuilder("wide")
-    x = b.input("x", (1, 1, 1, 1))
+    b, x = builder_with("wide", x=(1, 1, 1, 1))
     names = [f"a_rather_long_name_{index}" for index in range(9)]
     with b.block("main"):
         for name in names:

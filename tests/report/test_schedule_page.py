@@ -13,7 +13,6 @@ import pytest
 import iossim
 from iossim.ir.builder import GraphBuilder
 from iossim.report.figures.graph import graph_svg, unit_names
-from iossim.report.schedule_formats import dot
 from iossim.report.schedule_page.page import schedule_page
 from iossim.report.schedule_tables import repeats, schedule_table, summary
 from iossim.report.search_words import comparison_lines
@@ -99,7 +98,6 @@ def test_one_stage_is_no_stages() -> None:
         network, iossim.optimize(network, "t4", scheduler="sequential"), []
     )
     assert " ms in 1 stage: 0 with" in summary(found)
-    assert " in 1 stage" in dot(network, found)
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,10 @@
-"""Streams: exact on small networks, never worse than the stages, and no bound above any schedule."""
+"""Streams: the best on small networks, never worse than the stages, and no bound above any schedule."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,12 +23,12 @@ from iossim.hardware.load import device
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
 from iossim.schedule.streams import StreamBatch, StreamProblem
+from iossim.search.anytime import Steps
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names
 from iossim.search.streams.bounds import ancestors, cut, stream_bound_us
-from iossim.search.streams.exact import best_streams
 from iossim.search.streams.moves import Neighbours, draw
-from iossim.search.streams.search import list_schedules
+from iossim.search.streams.search import list_schedules, search_launches
 from iossim.testing.cost_models import twin_network
 
 SEEDS = st.integers(0, 2**20)
@@ -58,35 +59,21 @@ def every_schedule(problem: StreamProblem) -> Iterator[tuple[list[int], list[int
 
 @settings(max_examples=25)
 @given(SEEDS, ENGINES)
-def test_small_problems_are_solved_as_exhaustive_search_does(seed: int, engine: Engine) -> None:
+def test_the_best_of_all_schedules_of_a_small_problem_is_found(seed: int, engine: Engine) -> None:
     network = random_network(seed, blocks=1, units=5)
     model = MODELS[engine]
-    known = random_stream_batch(network, seed)
-    problem = known.problem
+    problem = random_stream_batch(network, seed).problem
     every = list(every_schedule(problem))
     batch = StreamBatch(problem, np.array([order for order, _ in every]), np.array([streams for _, streams in every]))
     least_us = model.price_streams(batch).latency_us.min()
-    found = best_streams(problem, model, known, most_priced=10**6)
-    assert found.complete
-    # Bounds stop at what is equal but for rounding.
-    assert found.latency_us == pytest.approx(least_us, rel=1e-9)
-    whole = best_streams(problem, model, known, most_priced=10**6, bounded=False)
-    assert (whole.latency_us, whole.priced) == (least_us, len(every))
     assert stream_bound_us(problem, model.launch_work(problem)) <= least_us
-
-
-def test_a_search_of_many_launches_ends_at_its_limit() -> None:
-    """Twelve launches that read nothing have more orders than can be tried."""
-    count = 12
-    problem = StreamProblem(random_network(8), ((0,),) * count, ((),) * count, ("",) * count)
-    known = StreamBatch(problem, np.arange(count)[None], np.zeros((1, count), dtype=np.int64))
-    known_us = MODELS[Engine.GRAPH].price_streams(known).latency_us[0]
-    found = best_streams(problem, MODELS[Engine.GRAPH], known, most_priced=10)
-    assert not found.complete
-    assert 10 < found.priced <= 10 + 2048
-    assert found.latency_us < known_us
-    none = best_streams(problem, MODELS[Engine.GRAPH], known, most_priced=-1, bounded=False)
-    assert (none.complete, none.latency_us) == (False, known_us)
+    in_turn = problem.issued(range(len(problem)), [0] * len(problem))
+    found = search_launches(network, model, [in_turn], seed, Steps(), None)[0]
+    order, streams = [in_turn.index(replace(one, stream=0)) for one in found], [0] * len(problem)
+    for launch, one in zip(order, found, strict=True):
+        streams[launch] = one.stream
+    best = StreamBatch(problem, np.array([order]), np.array([streams]))
+    assert model.price_streams(best).latency_us[0] == pytest.approx(least_us, rel=1e-9)
 
 
 @settings(max_examples=60)

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
@@ -20,7 +21,6 @@ from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import Prices, WrappedCostModel, problems_of
 from iossim.cost.random import RandomCostModel
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
@@ -280,8 +280,7 @@ def test_what_is_left_is_the_same_problem(seed: int) -> None:
 @pytest.mark.parametrize(("convolutions", "kept"), [("a", (0,)), ("ab", (0, 1, 2))])
 def test_a_view_of_what_may_merge_stays(convolutions: str, kept: tuple[int, ...]) -> None:
     """The view of ``a`` runs with it, unless a merged stage may compute ``a``."""
-    b = GraphBuilder("view")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("view", x=(1, 4, 8, 8))
     with b.block("all"):
         made = [b.conv(x, 4, name=name) for name in convolutions]
         with b.unit("view", BATCH_VIEW):
@@ -292,8 +291,7 @@ def test_a_view_of_what_may_merge_stays(convolutions: str, kept: tuple[int, ...]
 
 def heads(counts: list[tuple[int, int]], seed: int | None = None) -> Network:
     """So many equal convolutions of each number of filters on one input, and a concat of them, in any order by a seed."""
-    b = GraphBuilder("heads")
-    x = b.input("x", (1, 16, 14, 14))
+    b, x = builder_with("heads", x=(1, 16, 14, 14))
     with b.block("heads"):
         made = [
             b.conv(x, filters, 3, padding=1, name=f"{run}.{filters}.{index}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from graph_builders import builder_with
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -43,8 +44,7 @@ def of_op(op: Op, *shapes: Shape, weights: tuple[Shape, ...] = ()) -> Network:
 
 
 def _add_to_itself() -> Network:
-    b = GraphBuilder("twice")
-    x = b.input("x", IMAGE)
+    b, x = builder_with("twice", x=IMAGE)
     return b.network([b.add(Add(), x, x)])
 
 
@@ -53,8 +53,7 @@ def _batch_norm() -> Network:
 
 
 def _after_convolution(op: Op, bias: bool) -> Network:
-    b = GraphBuilder("epilogue")
-    x = b.input("x", IMAGE)
+    b, x = builder_with("epilogue", x=IMAGE)
     with b.unit("u", "Conv"):
         weights = [b.constant("w", (5, 6, 3, 3)), *([b.constant("b", (5,))] if bias else [])]
         y = b.add(op, b.add(Conv((1, 1), (1, 1, 1, 1)), x, *weights))
@@ -63,8 +62,7 @@ def _after_convolution(op: Op, bias: bool) -> Network:
 
 def diamond(channels: int, size: int, *widths: int) -> Network:
     """a, then b (1x1) and c (3x3) of a, then their concat d; a, b and c are of these widths."""
-    b = GraphBuilder("diamond")
-    x = b.input("x", (1, channels, size, size))
+    b, x = builder_with("diamond", x=(1, channels, size, size))
     with b.block("only"):
         a = b.conv(x, widths[0], name="a")
         left = b.conv(a, widths[1], name="b")
@@ -75,8 +73,7 @@ def diamond(channels: int, size: int, *widths: int) -> Network:
 
 def _residual() -> Network:
     """A sum with what is there already, before the activation; one with what broadcasts is none."""
-    b = GraphBuilder("residual")
-    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    b, x, z = builder_with("residual", x=IMAGE, z=IMAGE)
     with b.unit("u", "Conv-Add-Relu"):
         y = b.add(Conv((1, 1), (1, 1, 1, 1)), x, b.constant("w", (6, 6, 3, 3)), b.constant("b", (6,)))
         y = b.add(Relu(), b.add(Add(), z, y))
@@ -89,8 +86,7 @@ def _residual() -> Network:
 
 
 def _product_with_residual() -> Network:
-    b = GraphBuilder("products")
-    x, z = b.input("x", (2, 3, 8)), b.input("z", (2, 3, 8))
+    b, x, z = builder_with("products", x=(2, 3, 8), z=(2, 3, 8))
     with b.unit("u", "Matmul-Bias-Add-Relu"):
         y = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 8))), b.constant("b", (8,)))
         y = b.add(Relu(), b.add(Add(), y, z))
@@ -99,8 +95,7 @@ def _product_with_residual() -> Network:
 
 def branches(precision: Precision = Precision.FP32) -> Network:
     """Three convolutions that may run side by side, and their concatenation."""
-    b = GraphBuilder("fire", precision)
-    x, y = b.input("x", (1, 16, 44, 44)), b.input("y", (1, 64, 44, 44))
+    b, x, y = builder_with("fire", precision, x=(1, 16, 44, 44), y=(1, 64, 44, 44))
     with b.block("fire"):
         ends = []
         for name, value, filters, kernel in (("wide", x, 128, 3), ("narrow", x, 128, 1), ("bypass", y, 256, 1)):
@@ -115,8 +110,7 @@ def _unary(name: str) -> Network:
 
 
 def _product_with_gelu() -> Network:
-    b = GraphBuilder("mlp")
-    x = b.input("x", (2, 3, 8))
+    b, x = builder_with("mlp", x=(2, 3, 8))
     with b.unit("u", "Matmul-Bias-Gelu"):
         y = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 16))), b.constant("b", (16,)))
         y = b.add(Unary("gelu"), y)
@@ -125,8 +119,7 @@ def _product_with_gelu() -> Network:
 
 def _attention() -> Network:
     """Of two heads, as exporters write it, with a layer normalisation behind the residual."""
-    b = GraphBuilder("attention")
-    x = b.input("x", (2, 5, 16))
+    b, x = builder_with("attention", x=(2, 5, 16))
     made = [b.add(MatMul(), x, b.constant(f"w{name}", (16, 16)), name=name) for name in "qkv"]
     split = [b.add(Reshape((2, 5, 2, 8)), value) for value in made]
     q, v = (b.add(Transpose((0, 2, 1, 3)), split[index]) for index in (0, 2))
@@ -156,8 +149,7 @@ def _picked(axis: int, indices: Array, shape: Shape) -> Network:
 
 def _truth() -> Network:
     """Comparisons, what is made of them, and a choice; a value of truth is an output."""
-    b = GraphBuilder("truth")
-    x, z = b.input("x", IMAGE), b.input("z", (6, 1, 1))
+    b, x, z = builder_with("truth", x=IMAGE, z=(6, 1, 1))
     with b.unit("u", "Where"):
         small, odd = b.add(Nary("less"), x, z), b.add(Unary("not"), b.add(Nary("greater_or_equal"), x, z))
         both = b.add(Nary("xor"), small, b.add(Nary("and"), odd, b.add(Nary("equal"), x, x)))
@@ -167,8 +159,7 @@ def _truth() -> Network:
 
 def _whole_numbers() -> Network:
     """Numbers that no float holds, in 64 bits; and a cast that cuts inside a chain."""
-    b = GraphBuilder("whole")
-    x = b.input("x", (2, 3))
+    b, x = builder_with("whole", x=(2, 3))
     with b.unit("u", "Cast-Add"):
         ten, large = b.numbers("ten", np.array([10], np.float32)), b.numbers("large", np.array([2**53 + 1]))
         cut = b.add(Cast("fp32"), b.add(Cast("int32"), b.add(Mul(), x, ten)))
@@ -184,16 +175,14 @@ def _embedded() -> Network:
 
 
 def _picked_by_place() -> Network:
-    b = GraphBuilder("places")
-    scores, x = b.input("scores", (2, 7, 1)), b.input("x", (2, 7, 3))
+    b, scores, x = builder_with("places", scores=(2, 7, 1), x=(2, 7, 3))
     _, places = b.add_all(TopK(4, 1), scores)
     return b.network([b.add(GatherElements(1), x, b.add(Expand((2, 4, 3)), places))])
 
 
 def _turned() -> Network:
     """A gather of neighbours inside a unit, and of a value that lies with gaps; a reduction of what was gathered."""
-    b = GraphBuilder("turned")
-    x = b.input("x", (2, 3, 8))
+    b, x = builder_with("turned", x=(2, 3, 8))
     with b.unit("u", "Gather"):
         part = b.add(Slice((1,), (7,), (2,), (1,)), x)
         y = b.add(Gather(2), part, b.numbers("pairs", np.arange(6) ^ 1))
@@ -203,16 +192,14 @@ def _turned() -> Network:
 
 
 def _fully_connected_relu() -> Network:
-    b = GraphBuilder("classifier")
-    x = b.input("x", (4, 12))
+    b, x = builder_with("classifier", x=(4, 12))
     with b.unit("u", "Gemm-Relu"):
         y = b.add(Relu(), b.add(Gemm(trans_b=True), x, b.constant("w", (8, 12)), b.constant("b", (8,))))
     return b.network([y])
 
 
 def _separable() -> Network:
-    b = GraphBuilder("separable")
-    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    b, x, z = builder_with("separable", x=IMAGE, z=IMAGE)
     with b.unit("u", "Relu-SepConv"):
         y = b.add(Relu(), b.add(Add(), x, z, b.add(Add(), x, x)))
         y = b.conv(b.conv(y, 6, 3, padding=1, groups=6), 8)
@@ -220,8 +207,7 @@ def _separable() -> Network:
 
 
 def _concat_of_sums() -> Network:
-    b = GraphBuilder("concat")
-    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    b, x, z = builder_with("concat", x=IMAGE, z=IMAGE)
     with b.unit("u", "Concat"):
         y = b.add(Concat(), b.add(Add(), x, z), z, b.add(Relu(), b.add(Add(), x, z, z)))
     return b.network([y])
@@ -229,8 +215,7 @@ def _concat_of_sums() -> Network:
 
 def _chain_with_two_ends() -> Network:
     """A value inside a chain that is read outside too must be written."""
-    b = GraphBuilder("ends")
-    x = b.input("x", IMAGE)
+    b, x = builder_with("ends", x=IMAGE)
     with b.unit("u", "Chain"):
         inner = b.add(Sigmoid(), x)
         y = b.add(Mul(), inner, b.add(Relu(), x))
@@ -238,8 +223,7 @@ def _chain_with_two_ends() -> Network:
 
 
 def _head() -> Network:
-    b = GraphBuilder("head")
-    x = b.input("x", IMAGE)
+    b, x = builder_with("head", x=IMAGE)
     with b.unit("u", "Head"):
         y = b.add(Flatten(), b.add(GlobalAveragePool(), x))
         y = b.add(Gemm(), y, b.constant("w", (6, 5)), b.constant("b", (5,)))
@@ -249,8 +233,7 @@ def _head() -> Network:
 
 def _odd_channels() -> Network:
     """With 3x3 images, channel 1 begins 36 bytes behind an aligned address."""
-    b = GraphBuilder("odd")
-    x = b.input("x", (2, 3, 3, 3))
+    b, x = builder_with("odd", x=(2, 3, 3, 3))
     parts = [b.conv(x, channels, name=f"c{channels}") for channels in (1, 2, 3)]
     joined = b.add(Concat(), *parts, name="joined")
     cut = b.add_all(Split(1, (1, 2, 3)), joined, name="cut")
@@ -283,8 +266,7 @@ def _parts_of_rows() -> Network:
 
 def _grouped_product(rows: int, *ends: int) -> Network:
     """Rows by the weights of their experts, each weighed after that."""
-    b = GraphBuilder("grouped")
-    x, shares = b.input("x", (rows, 70)), b.input("shares", (rows, 1))
+    b, x, shares = builder_with("grouped", x=(rows, 70), shares=(rows, 1))
     with b.unit("u", "Grouped-Matmul-Mul"):
         operands = b.constant("w", (len(ends), 70, 72)), b.numbers("ends", np.array(ends))
         y = b.add(Mul(), b.add(GroupedMatMul(), x, *operands), shares)
@@ -293,8 +275,7 @@ def _grouped_product(rows: int, *ends: int) -> Network:
 
 def _routed() -> Network:
     """Five tokens, each to the two of three experts that their first numbers choose, and back in their order."""
-    b = GraphBuilder("routed")
-    x = b.input("x", (5, 8))
+    b, x = builder_with("routed", x=(5, 8))
     _, chosen = b.add_all(TopK(2), b.add(Slice((0,), (3,), (1,), (1,)), x), name="choice")
     expert, order = b.add_all(TopK(10, 0, False), b.add(Reshape((10,)), chosen), name="order")
     is_below = b.add(Nary("less_or_equal"), expert, b.numbers("experts", np.arange(3)[:, None]))

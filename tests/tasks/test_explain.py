@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from edge_devices import made
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import issued_streams, random_network, random_schedule, random_stream_batch
@@ -24,7 +25,6 @@ from iossim.edge.simulator.events import simulate
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.hardware.override import derive
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
@@ -46,8 +46,7 @@ SMALL = derive("small-gpu", device("t4"), FACTS)
 @pytest.fixture(scope="module")
 def fork() -> Network:
     """Two convolutions of one input, which merge, and their concat."""
-    b = GraphBuilder("fork")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("fork", x=(1, 4, 8, 8))
     with b.block("all"):
         b.add(Concat(), b.conv(x, 8, name="a"), b.conv(x, 8, name="b"), name="c")
     return b.network(["c"])
@@ -276,8 +275,7 @@ def test_prices_of_stages_alone_explain_no_streams() -> None:
 
 
 def two_convs(channels: int = 64, size: int = 16) -> Network:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, channels, size, size))
+    b, x = builder_with("two", x=(1, channels, size, size))
     for name in ("first", "second"):
         with b.unit(name, "Conv-Relu"):
             x = b.add(Relu(), b.conv(x, channels, name=name))
@@ -323,7 +321,7 @@ def test_what_it_says_is_what_the_simulator_says() -> None:
 def test_linking_and_other_splits_are_told() -> None:
     found = related.dataflow("mobilenet_v1", "c6678")
     rows = {row.operator: row for row in found.operators}
-    explained = {one.operator: one for one in explain_dataflow(found, ["conv1"]).operators}
+    explained = {one.operator: one for one in explain_dataflow(found, ["conv13.pointwise"]).operators}
     reader, writer = explained["conv2.pointwise"], explained["conv2.depthwise"]
     assert reader.reads_linked == ("conv2.depthwise",)
     assert reader.linking_us == rows["conv2.pointwise"].horizontal_us - rows["conv2.pointwise"].full_us > 0
@@ -331,12 +329,14 @@ def test_linking_and_other_splits_are_told() -> None:
     assert writer.linked.readers == ("conv2.pointwise",)
     assert writer.linked.bytes < writer.linked.unlinked_bytes
     # Only what is searched has the best of all grids for each axis by itself.
-    splits = {name: [other.partition for other in explained[name].others] for name in ("conv1", "conv2.pointwise")}
+    splits = {name: [other.partition for other in one.others] for name, one in explained.items()}
     assert splits["conv2.pointwise"] == ["outC 8", "inH 8", "inW 8"]
-    best = explained["conv1"].others[-1]
-    assert best.priced_us <= min(other.priced_us for other in explained["conv1"].others)
-    searched = related.dataflow("mobilenet_v1", "c6678", policy="exhaustive").operators[0]
-    assert best.partition == searched.partition
+    assert splits["conv13.pointwise"] == ["outC 8", "inH 7", "inW 7", "outC 4, inW 2"]
+    assert splits["fc"] == ["outC 8"]
+    *along_one, best = explained["conv13.pointwise"].others
+    assert best.priced_us < min(other.priced_us for other in along_one)
+    searched = related.dataflow("mobilenet_v1", "c6678", policy="exhaustive").operators
+    assert best.partition in [row.partition for row in searched if row.operator == "conv13.pointwise"]
     text = "\n".join(explanation_lines(reader))
     assert "in 2 slices" in text
     assert "reads in sequence what conv2.depthwise wrote for it" in text

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
+from graph_builders import builder_with
 from place_rules import DEFAULT, every_graph
 from quantised_networks import QUANTISED
 from random_networks import random_inputs
@@ -27,7 +28,6 @@ from iossim.cost.random import RandomCostModel
 from iossim.execution.backends import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
@@ -68,8 +68,7 @@ FEW = tuple(rule for rule in DEFAULT if rule.name in ("merge-convolutions", "enl
 
 def residual_network(blocks: int = 2, batch: int = 2) -> Network:
     """Blocks of two branches of convolutions and the sum of both, which the second may compute."""
-    b = GraphBuilder("residual")
-    x = b.input("x", (batch, 8, 14, 14))
+    b, x = builder_with("residual", x=(batch, 8, 14, 14))
     for block in range(blocks):
         with b.block(f"block{block}"):
             left, right = (b.conv(x, 8, 3, padding=1, name=f"block{block}.{side}") for side in ("left", "right"))
@@ -168,8 +167,7 @@ def test_its_network_is_made_again_and_computes_the_same(tmp_path: Path) -> None
 
 def trained() -> Network:
     """Two convolutions of four images, with the gradients of both weights and of what is between them."""
-    b = GraphBuilder("trained")
-    x = b.input("x", (4, 3, 14, 14))
+    b, x = builder_with("trained", x=(4, 3, 14, 14))
     with b.block("maps"):
         x = b.conv(b.conv(x, 8, 3, padding=1, name="first"), 8, 3, stride=2, name="second")
     return training_network(b.network([x]))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import onnx
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch.utils._pytree import tree_map
@@ -21,6 +19,7 @@ from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherN
 from iossim.ir.ops.reshape import DepthToSpace, Pad, SpaceToDepth
 from iossim.ir.ops.slice import Slice
 from iossim.ir.types import DType
+from iossim.models.onnx.constants import attributes_of
 from iossim.models.sources.torch_operators import named, reason_against
 
 #: ONNX's modes of padding as torch calls them.
@@ -146,13 +145,9 @@ def _blocks(op: DepthToSpace | SpaceToDepth, types: Types, x: Operand) -> Operan
     return _reshape(op, types, torch.permute(torch.reshape(x, parts), order))
 
 
-def _attributes(op: Foreign) -> dict[str, Any]:
-    return {each.name: onnx.helper.get_attribute_value(each) for each in op.parsed().attribute}
-
-
 def _foreign_refusal(op: Foreign, types: Types) -> str:
     scatters = op.op_type in ("ScatterElements", "ScatterND")
-    if scatters and _attributes(op).get("reduction", b"none") in (b"none", b"add"):
+    if scatters and attributes_of(op.parsed()).get("reduction", "none") in ("none", "add"):
         return ""
     own = named(op.op_type.removeprefix("torch."))
     return "it has no function in torch" if own is None or reason_against(own) else ""
@@ -161,7 +156,7 @@ def _foreign_refusal(op: Foreign, types: Types) -> str:
 @computes("foreign", refuses=_foreign_refusal)
 def _foreign(op: Foreign, types: Types, *operands: Operand) -> Operand:
     """Scatters; and what is carried, ``torch.LIBRARY.NAME.OVERLOAD``, in whose call each ``{}`` is the next operand."""
-    attributes = _attributes(op)
+    attributes = attributes_of(op.parsed())
     if (function := named(op.op_type.removeprefix("torch."))) is not None:
         left = iter(operands)
         call = json.loads(attributes["call"])
@@ -169,7 +164,7 @@ def _foreign(op: Foreign, types: Types, *operands: Operand) -> Operand:
         made = function(*given, **dict(zip(names, more, strict=True)))
         return made if len(op.outputs) == 1 else _parts(made, len(op.outputs))
     x, places, values = operands
-    adds, axis = attributes.get("reduction") == b"add", attributes.get("axis", 0)
+    adds, axis = attributes.get("reduction") == "add", attributes.get("axis", 0)
     if op.op_type == "ScatterND":
         return torch.index_put(x, _index(places, types[1].shape[-1]), values, adds)
     scatter = torch.scatter_add if adds else torch.scatter

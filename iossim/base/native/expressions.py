@@ -211,10 +211,9 @@ class Expressions:
             return f"{self.array(node.args[0])[0]}.n0", INTEGER
         if called is max or called is min:
             values = [self.value(each) for each in node.args]
-            kind = values[0][1]
-            for _, own in values:
+            kind = self.joined(node, values[0][1], values[0][1])
+            for _, own in values[1:]:
                 kind = self.joined(node, kind, own)
-            assert isinstance(kind, Number)
             text = self.converted(node, values[0], kind)
             for each in values[1:]:
                 text = f"{called.__name__}_{kind.code}({text}, {self.converted(node, each, kind)})"

@@ -15,7 +15,7 @@ from iossim.ir.ops.softmax import Softmax
 from iossim.ir.types import TensorType
 
 
-def unfused(step: Step, families: Mapping[str, Lower]) -> list[Candidate]:
+def unfused(step: Step[Attention], families: Mapping[str, Lower]) -> list[Candidate]:
     """Candidates for running the ops of an attention sequentially; an attention op's mask is an epilogue."""
     found: list[Candidate] = []
     parts = [families[part.op.kind](part) for part in step.parts or _parts(step)]
@@ -32,8 +32,7 @@ def unfused(step: Step, families: Mapping[str, Lower]) -> list[Candidate]:
     return found
 
 
-def _parts(step: Step) -> tuple[Step, Step, Step]:
-    assert isinstance(step.op, Attention)
+def _parts(step: Step[Attention]) -> tuple[Step, Step, Step]:
     types = [operand.type for operand in step.operands]
     shape, dtype = step.op.shape(types), types[0].dtype
     # Heads that share keys are additional rows of one product.

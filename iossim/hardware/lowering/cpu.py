@@ -22,6 +22,7 @@ from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_d
 from iossim.hardware.lowering.step import ConvolutionShape, Operand, Step, as_channels_first
 from iossim.hardware.lowering.target import Lower, Target
 from iossim.ir.op import KindTable
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.grouped_matmul import balanced
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.unary import Identity
@@ -49,9 +50,8 @@ def convolution(step: Step) -> list[Candidate]:
 
 
 @FAMILIES.register("max_pool", "average_pool")
-def pooling(step: Step) -> list[Candidate]:
+def pooling(step: Step[MaxPool | AveragePool]) -> list[Candidate]:
     """Candidates in blocks of channels if they divide evenly, and in the layout of the tensors."""
-    assert isinstance(step.op, MaxPool | AveragePool)
     slower = STRIDED_WINDOW if any(stride > 1 for stride in step.op.strides) else 1.0
     window = _candidate(step, "nchw", WorkClass.CORE_WINDOW, round(step.flops * slower), _moved(step))
     if step.operands[0].type.shape[1] % BLOCK:
@@ -97,7 +97,7 @@ def reduction(step: Step) -> list[Candidate]:
 
 
 @FAMILIES.register("attention")
-def attention(step: Step) -> list[Candidate]:
+def attention(step: Step[Attention]) -> list[Candidate]:
     """No candidates: the library does not fuse an attention from its parts."""
     return unfused(step, FAMILIES)
 

@@ -34,6 +34,7 @@ class WorkClass(StrEnum):
     WINDOW = "window"  #: pooling, and convolutions on FP32 lanes of NHWC: depthwise, and of few channels
     AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
     STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    SUM = "sum"  #: one pass, after which threads sum what they read: reductions, matrices by a vector
     ROW = "row"  #: one block per row, in several passes: layer norm, long softmax
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
     TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Generic
 
-from iossim.ir.op import Op
+from iossim.ir.graph import OpT_co
 from iossim.ir.ops.conv import ConvAttributes
 from iossim.ir.types import TO_FIRST, Precision, TensorType, first_types, permuted
 
@@ -22,7 +23,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Generic[OpT_co]):
     """One op, or a fused chain that ends in it.
 
     ``operands`` are those of the anchor op, in its order, or all external inputs of an element-wise chain.
@@ -31,7 +32,7 @@ class Step:
     sequentially, for an op that the graph has in several parts.
     """
 
-    op: Op
+    op: OpT_co
     operands: tuple[Operand, ...]
     outputs: tuple[TensorType, ...]
     flops: int

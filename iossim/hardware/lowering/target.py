@@ -22,7 +22,7 @@ from iossim.ir.op import Op
 from iossim.ir.types import TensorType
 
 #: Candidates of a step of an op kind; a target maps op kinds to these.
-Lower = Callable[[Step], list[Candidate]]
+Lower = Callable[..., list[Candidate]]
 #: Candidates of a step by the algorithms that a library can be told to use, by its names for them.
 ByAlgorithm = Callable[[Step], Mapping[str, Sequence[Candidate]]]
 

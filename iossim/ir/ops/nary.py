@@ -36,8 +36,7 @@ class Mul(Op, kind="mul", onnx_types="Mul", role=Role.ELEMENTWISE, flops_per_ele
         return broadcast([a, b])
 
     def compute(self, a: Array, b: Array) -> Array:
-        product: Array = a * b
-        return product
+        return np.asarray(a * b)
 
 
 class Where(Op, kind="where", onnx_types="Where", role=Role.ELEMENTWISE, flops_per_element=1):

@@ -45,8 +45,7 @@ class BatchNorm(
     def compute(self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array) -> Array:
         multiplier, shift = multiplier_and_shift(scale, bias, mean, variance, self.epsilon)
         channels = (1, -1, *[1] * (x.ndim - 2))
-        y: Array = x * multiplier.reshape(channels) + shift.reshape(channels)
-        return y
+        return np.asarray(x * multiplier.reshape(channels) + shift.reshape(channels))
 
     def completed(self, node: OnnxNode) -> Self:
         node.refuse(node.attribute("training_mode", 0), "is in training mode; export the model for inference")
@@ -97,8 +96,7 @@ class LocalResponseNorm(Op, kind="local_response_norm", onnx_types="LRN", onnx_n
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     centred = x - x.mean(axis=axes, keepdims=True)
     variance = (centred * centred).mean(axis=axes, keepdims=True)
-    result: Array = centred / np.sqrt(variance + x.dtype.type(epsilon))
-    return result
+    return np.asarray(centred / np.sqrt(variance + x.dtype.type(epsilon)))
 
 
 class _Normalisation(Op, flops_per_element=8, has_epilogue=True, has_prologue=True):
@@ -145,8 +143,7 @@ class RmsNorm(_FromAxis, kind="rms_norm", flops_per_element=5, onnx_types="RMSNo
 
     def compute(self, x: Array, scale: Array) -> Array:
         mean = (x * x).mean(axis=self._axes(x.ndim), keepdims=True)
-        y: Array = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
-        return y
+        return np.asarray(x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale)
 
 
 @dataclass(frozen=True)
@@ -198,5 +195,4 @@ def _per_channel(x: TensorType, *parameters: TensorType) -> TensorType:
 
 def _scaled(y: Array, scale: Array, bias: Array) -> Array:
     channels = (1, -1, *[1] * (y.ndim - 2))
-    result: Array = y * scale.reshape(channels) + bias.reshape(channels)
-    return result
+    return np.asarray(y * scale.reshape(channels) + bias.reshape(channels))

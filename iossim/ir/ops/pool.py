@@ -81,8 +81,7 @@ class AveragePool(_Pool, AveragePoolAttributes, kind="average_pool", onnx_types=
 
     def compute(self, x: Array) -> Array:
         total = _reduce(self, x, 0, np.add)
-        mean: Array = total / self.counts(x.shape[2:], total.shape[2:]).astype(total.dtype)
-        return mean
+        return np.asarray(total / self.counts(x.shape[2:], total.shape[2:]).astype(total.dtype))
 
     def counts(self, size: Sequence[int], out: Sequence[int]) -> NDArray[np.int64]:
         """Number of elements that each window averages, shape ``out``: the product of its extents along the axes."""

@@ -121,8 +121,7 @@ def quantised(x: Array, zero: Array) -> Array:
     if (dtype := DType.of_numpy(zero.dtype)) in FP8:
         return np.clip(x, -FP8[dtype], FP8[dtype]).astype(zero.dtype)
     limits = np.iinfo(zero.dtype)
-    whole: Array = np.fmin(np.fmax(np.rint(x) + zero, limits.min), limits.max).astype(zero.dtype)
-    return whole
+    return np.asarray(np.fmin(np.fmax(np.rint(x) + zero, limits.min), limits.max).astype(zero.dtype))
 
 
 def check_parameters(x: TensorType, parameters: Sequence[TensorType | None], axis: int, block: int = 0) -> None:

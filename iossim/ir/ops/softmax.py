@@ -53,8 +53,7 @@ class Softmax(SoftmaxLike, kind="softmax", onnx_types="Softmax"):
 
     def _weigh(self, x: Array, axis: int) -> Array:
         exponential = np.exp(x - x.max(axis=axis, keepdims=True))
-        y: Array = exponential / exponential.sum(axis=axis, keepdims=True)
-        return y
+        return np.asarray(exponential / exponential.sum(axis=axis, keepdims=True))
 
 
 class LogSoftmax(SoftmaxLike, kind="log_softmax", onnx_types="LogSoftmax"):
@@ -62,8 +61,7 @@ class LogSoftmax(SoftmaxLike, kind="log_softmax", onnx_types="LogSoftmax"):
 
     def _weigh(self, x: Array, axis: int) -> Array:
         shifted = x - x.max(axis=axis, keepdims=True)
-        y: Array = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-        return y
+        return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
 class Hardmax(SoftmaxLike, kind="hardmax", onnx_types="Hardmax"):

@@ -80,8 +80,7 @@ class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, fl
 def logistic(x: Array) -> Array:
     """``1 / (1 + exp(-x))`` of an array of any shape, in its own type."""
     small = np.exp(-np.abs(x))  # exponent never positive, so that nothing overflows
-    result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
-    return result
+    return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ class TensorConstant(Constant):
     tensor: TensorProto
 
     def load(self) -> Array:
-        array: Array = numpy_helper.to_array(self.tensor)
-        return array.astype(self.type.dtype.numpy, copy=False)
+        return numpy_helper.to_array(self.tensor).astype(self.type.dtype.numpy, copy=False)
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ class UnpackedConstant(Constant):
         numbers = digits.reshape(rows, -1)[:, :columns]
         if self.type.dtype in (DType.INT4, DType.INT8):
             numbers = numbers.astype(np.int16) - 2 ** (self.bits - 1)
-        array: Array = numbers.astype(self.type.dtype.numpy)
-        return array
+        return np.asarray(numbers.astype(self.type.dtype.numpy))
 
 
 #: The first operator set in which sizes of a split, and axes of a squeeze, are an input.

@@ -6,7 +6,6 @@ the two a parameter is.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -213,7 +212,7 @@ def _foreign(
         raise ModelError(
             f"op {name!r}: {op.op_type} of operator set {op.version} is another in {opset}; write {op.version}"
         )
-    node = _node(op)
+    node = op.parsed()
     read, made = iter(inputs), iter(outputs)
     for place, given in enumerate(node.input):
         node.input[place] = next(read) if given else ""
@@ -239,18 +238,12 @@ def _needed_outputs(node: NodeProto, version: int) -> set[int]:
 
 
 def _domain(op: Foreign) -> str:
-    domain: str = _node(op).domain
-    return domain
-
-
-def _node(op: Foreign) -> NodeProto:
-    node: NodeProto = NodeProto.FromString(base64.b64decode(op.node))
-    return node
+    return op.parsed().domain
 
 
 def _means_the_same(op: Foreign, opset: int) -> bool:
     """True if an operator of ONNX's own, and those in its subgraphs, are unchanged between its set and another."""
     try:
-        return since_versions(_node(op), op.version) == since_versions(_node(op), opset)
+        return since_versions(op.parsed(), op.version) == since_versions(op.parsed(), opset)
     except onnx.defs.SchemaError:
         return op.version == opset

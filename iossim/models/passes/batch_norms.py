@@ -54,13 +54,12 @@ def batch_norm_folding(graph: Graph) -> Graph:
 
 
 @local_pass("pad")
-def pad_folding(graph: Graph, pad: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+def pad_folding(graph: Graph, pad: Node[Pad], constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Folds zeros around images into the padding of the convolution that alone reads them, or of the maximum if none of
     their numbers is negative. Keras pads images before it convolves or pools them in strides.
 
     Invariant: the outputs are unchanged up to rounding.
     """
-    assert isinstance(pad.op, Pad)
     x, sides, reader = pad.inputs[0], pad.op.pads, graph.private_consumer(pad.outputs[0])
     before, after = sides[: len(sides) // 2], sides[len(sides) // 2 :]
     is_around = (pad.op.mode, pad.op.value) == ("constant", 0.0) and not any((*before[:2], *after[:2]))

@@ -70,8 +70,7 @@ def split_blocks(network: Network, max_block: int | None) -> Network:
 
 def one_block(network: Network, units: Sequence[Unit], graph: Graph | None = None) -> Network:
     """The network of these units of its own or another graph, in topological order, not cut into blocks."""
-    blocks = (Block("all", tuple(range(len(units)))),)
-    return replace(network, graph=graph or network.graph, units=tuple(units), blocks=blocks, notes=())
+    return replace(network, graph=graph or network.graph, units=tuple(units), blocks=Block.of_all(units), notes=())
 
 
 def in_blocks(network: Network, units: Sequence[Unit]) -> Network:

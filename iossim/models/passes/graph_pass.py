@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from typing import Any
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
@@ -17,7 +18,7 @@ from iossim.ir.graph import Graph, Node
 Pass = Callable[[Graph], Graph]
 #: Function from one node to replacements: new nodes by the name of the node that they replace. It adds their constants
 #: to the given ones.
-_Replacing = Callable[[Graph, Node, dict[str, Constant]], Mapping[str, Sequence[Node]]]
+_Replacing = Callable[[Graph, Node[Any], dict[str, Constant]], Mapping[str, Sequence[Node]]]
 
 
 @dataclass(frozen=True)

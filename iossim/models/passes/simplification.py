@@ -298,12 +298,11 @@ def _neighbours(looked: Sequence[int], given: Array) -> range | None:
 
 
 @local_pass("foreign")
-def scatter_elimination(graph: Graph, node: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+def scatter_elimination(graph: Graph, node: Node[Foreign], constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns a scatter to all places in order into what it writes, as exporters write a mask to all of another.
 
     Invariant: the outputs are unchanged to the last bit.
     """
-    assert isinstance(node.op, Foreign)
     indices = known_array(graph, node.inputs[1]) if node.op.op_type == "ScatterND" else None
     if indices is None:
         return {}

@@ -36,7 +36,7 @@ _ABSORBING = -1e30
 
 
 @local_pass("softmax")
-def mask_recognition(graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+def mask_recognition(graph: Graph, softmax: Node[Softmax], constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns the selection of scores or one very low number before a softmax into the sum with a mask.
 
     A mask that is known must hide no row whole. One that is computed, or that others are added to, may: then the number
@@ -44,7 +44,6 @@ def mask_recognition(graph: Graph, softmax: Node, constants: dict[str, Constant]
 
     Invariant: the outputs are unchanged up to rounding.
     """
-    assert isinstance(softmax.op, Softmax)
     rank = len(graph.types[softmax.inputs[0]].shape)
     path = _path(graph, softmax.inputs[0], (Add, Cast), lambda node: isinstance(node.op, Where))
     if not path or softmax.op.flatten or softmax.op.axis % rank != rank - 1:

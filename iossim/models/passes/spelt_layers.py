@@ -25,7 +25,7 @@ _NEGATION = Unary("neg")
 
 
 @local_pass("gemm")
-def flat_product_recognition(graph: Graph, gemm: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+def flat_product_recognition(graph: Graph, gemm: Node[Gemm], constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns a Gemm between reshapes that flatten rows and restore them into a MatMul and a sum, so that no reshape
     separates these from a residual sum, an activation or a split after them.
 
@@ -33,7 +33,6 @@ def flat_product_recognition(graph: Graph, gemm: Node, constants: dict[str, Cons
     """
     op, columns = gemm.op, graph.types[gemm.outputs[0]].shape[1]
     before, last = graph.producer.get(gemm.inputs[0]), graph.private_consumer(gemm.outputs[0])
-    assert isinstance(op, Gemm)
     if not (before and isinstance(before.op, Reshape) and last and isinstance(last.op, Reshape)):
         return {}
     x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
@@ -48,7 +47,7 @@ def flat_product_recognition(graph: Graph, gemm: Node, constants: dict[str, Cons
     if bias:
         rows = replace(last, op=Add(), inputs=(made.add(MatMul(), x, weight), *bias))
     else:
-        rows = replace(gemm, op=MatMul(), inputs=(x, weight), outputs=last.outputs)
+        rows = Node(gemm.name, MatMul(), (x, weight), last.outputs)
     return {gemm.name: [], last.name: [*made.nodes, rows]}
 
 

@@ -108,7 +108,7 @@ class _Region:
 
 
 @local_pass("transpose")
-def split_hoisting(graph: Graph, transpose: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+def split_hoisting(graph: Graph, transpose: Node[Transpose], constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns ``split(transpose(reshape(rows)))`` into transposes of reshaped parts of ``rows``.
 
     The transpose keeps the features of a head contiguous, only splits and slices of whole parts read it, and one part
@@ -116,7 +116,6 @@ def split_hoisting(graph: Graph, transpose: Node, constants: dict[str, Constant]
 
     Invariant: the outputs are unchanged to the last bit.
     """
-    assert isinstance(transpose.op, Transpose)
     reshape, permutation = graph.producer.get(transpose.inputs[0]), transpose.op.permutation
     if reshape is None or not isinstance(reshape.op, Reshape) or transpose.outputs[0] in graph.returned:
         return {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import import_module, resources
+from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
 from string import Template
@@ -38,7 +38,7 @@ def need_altair() -> ModuleType:
 
 def _needed(name: str, package: str) -> ModuleType:
     try:
-        return import_module(name)
+        return __import__(name)
     except ImportError:
         raise OptionError(f"a report needs {package}, which is not installed; pip install 'iossim[report]'") from None
 

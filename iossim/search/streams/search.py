@@ -1,10 +1,9 @@
 """The search of streams: the stream of each launch, and the order in which the host issues them.
 
 The search begins with given schedules, and with list scheduling in two to eight streams. It proceeds part by part: the
-launches between two that are ordered with all others. A small part is solved exactly, if bounds leave few schedules;
-any other by local search from several starts, in which a batch of random changes is priced at a time, and the best of
-them is accepted even if it is a little worse, less so as time goes on. An interrupt ends it with the best known, also
-within a part.
+launches between two that are ordered with all others. Each is searched locally from several starts: a batch of random
+changes is priced at a time, and the best of them is accepted even if it is a little worse, less so as time goes on. An
+interrupt ends it with the best known, also within a part.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from iossim.ir.network import Network
 from iossim.schedule.streams import MAX_STREAMS, IssuedLaunch, StreamBatch, StreamProblem
 from iossim.search.anytime import Clock, Steps
 from iossim.search.streams.bounds import critical_us, cut
-from iossim.search.streams.exact import best_streams
 from iossim.search.streams.moves import Neighbours, draw
 
 #: Changes priced at a time; without a time limit, schedules priced per launch of a part, and at most; starts of a part.
@@ -33,8 +31,6 @@ _TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
 _MOST_KEPT = 8
 #: Largest relative loss of an accepted move at the beginning; it falls to 0.
 _WORSE = 0.01
-#: Maximum launches of a part that is solved exactly, and maximum prices for that.
-MOST_EXACT, _MOST_PRICED = 12, 40_000
 #: Weight of the time of issue: an early host is ahead in the next part.
 _ISSUE_WEIGHT = 1e-3
 
@@ -215,17 +211,7 @@ class _Search:
         batch = StreamBatch(
             part.problem, np.stack([one.order for one in starts]), np.stack([one.streams for one in starts]), ahead_us
         )
-        found: list[Ordered] = []
         began = perf_counter()
-        if len(part.members) - part.first <= MOST_EXACT and self.values is latencies:
-            try:
-                exact = best_streams(part.problem, self.cost_model, batch, _MOST_PRICED, part.first, clock=clock)
-                found = [Ordered(exact.order, exact.streams)]
-            except KeyboardInterrupt:
-                self.interrupted = True
-            else:
-                if exact.complete:
-                    return found
         values = self._values(batch)
         ranked = [starts[index] for index in np.argsort(values, kind="stable").tolist()]
         rounds = min(_MOST_OF_A_PART, _PRICED_A_LAUNCH * len(part.members)) // (_TOGETHER * _STARTS) + 1
@@ -240,7 +226,7 @@ class _Search:
             results.append(self._descend(part, origin, ahead_us, rounds, until))
             number += 1
         results.sort(key=lambda one: -one[0])
-        return [*found, *(one for _, one in results)] or ranked[:1]
+        return [one for _, one in results] or ranked[:1]
 
     def _descend(
         self, part: _Part, start: Ordered, ahead_us: float, rounds: int, until: float | None

@@ -291,6 +291,15 @@ class GivesArenasBack(HostDriver):
         return self.arena if size_bytes == self.arena.size_bytes else super().allocate(size_bytes)
 
 
+def test_a_dense_input_is_written_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, plan = lowered(0, Engine.PAPER)
+    backend, read = HostBackend(engine=Engine.PAPER), []
+    own = backend.driver.read
+    monkeypatch.setattr(backend.driver, "read", lambda *given: (read.append(given), own(*given)))
+    backend.execute(network, plan, random_inputs(network))
+    assert len(read) == len(plan.outputs)
+
+
 @pytest.mark.parametrize("engine", UNDIVIDED)
 def test_right_answers_of_an_earlier_run_are_not_found_in_its_memory(engine: Engine) -> None:
     network, plan = lowered(0, engine)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from random_networks import merged_stages, random_inputs, random_network, random_schedule, sequential_schedule
 from seeded_weights import LIGHT_MODELS, write_seeded
 
@@ -34,7 +35,6 @@ from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Launch, Plan, Record, Synchronize, Wait
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
@@ -165,8 +165,7 @@ def test_an_interrupt_between_two_runs() -> None:
 
 
 def two_convolutions() -> tuple[Network, Plan]:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, 2, 5, 5))
+    b, x = builder_with("two", x=(1, 2, 5, 5))
     with b.block("block"):
         names = [b.conv(x, 2, name=name) for name in ("left", "right")]
     network = b.network(names)
@@ -205,8 +204,7 @@ def test_an_op_that_fails_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_events_pass_through_a_stream_that_launches_nothing() -> None:
     """Of two launches in streams 1 and 2, ordered by events through stream 0, the second reads what the first wrote."""
-    b = GraphBuilder("chain")
-    x = b.input("x", (1, 2, 5, 5))
+    b, x = builder_with("chain", x=(1, 2, 5, 5))
     with b.block("block"):
         y = b.conv(x, 2, name="first")
         z = b.conv(y, 2, name="second")
@@ -307,8 +305,7 @@ def test_no_thread_is_left_and_the_host_has_its_cores_back() -> None:
 
 
 def test_more_streams_than_cores() -> None:
-    b = GraphBuilder("wide")
-    x = b.input("x", (1, 2, 5, 5))
+    b, x = builder_with("wide", x=(1, 2, 5, 5))
     with b.block("block"):
         names = [b.conv(x, 2, name=f"conv{index}") for index in range(11)]
     network = b.network(names)
@@ -324,8 +321,7 @@ def test_sessions_are_shared_by_equal_work_with_equal_weights_unless_they_hold_t
 ) -> None:
     if most_bytes is not None:
         monkeypatch.setattr("iossim.backends.onnxruntime_cpu.program.KEPT_WEIGHT_BYTES", most_bytes)
-    b = GraphBuilder("equal")
-    x = b.input("x", (1, 2, 5, 5))
+    b, x = builder_with("equal", x=(1, 2, 5, 5))
     weights = [b.constant(name, (2, 2, 1, 1)) for name in ("first.weight", "second.weight")]
     for index, weight in enumerate((weights[0], weights[0], weights[1])):
         x = b.add(Conv(), x, weight, name=f"conv{index}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from graph_builders import builder_with
 
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Candidate, Libraries
@@ -32,8 +33,7 @@ SIZE = 2 * 16 * 8 * 8
 
 
 def steps_of(build: Build) -> list[Step]:
-    b = GraphBuilder("test")
-    x = b.input("x", IMAGE)
+    b, x = builder_with("test", x=IMAGE)
     with b.unit("unit", "Test"):
         y = build(b, x)
     network = b.network([y])
@@ -52,8 +52,7 @@ def test_bias_and_activation_are_the_convolutions_epilogue() -> None:
 
 
 def test_the_traffic_of_a_unit_is_what_it_reads_and_makes_for_others() -> None:
-    b = GraphBuilder("test")
-    x = b.input("x", IMAGE)
+    b, x = builder_with("test", x=IMAGE)
     with b.unit("unit", "Relu-Sigmoid-Identity"):
         y = b.add(Sigmoid(), b.add(Relu(), x))
         z = b.add(Identity(), y)
@@ -182,8 +181,7 @@ def test_what_is_a_library_call(op: Op, inputs: int, algorithm: str, library: bo
 
 def dense_layer(batch: int, trans_b: bool = True) -> dict[str, Candidate]:
     """Candidates of 1000 outputs of 2048 inputs, by algorithm."""
-    b = GraphBuilder("test")
-    x = b.input("x", (batch, 2048))
+    b, x = builder_with("test", x=(batch, 2048))
     y = b.add(Gemm(trans_b=trans_b), x, b.constant("w", (1000, 2048) if trans_b else (2048, 1000)))
     network = b.network([y])
     (candidates,) = lower_unit(network, network.units[0], V100)
@@ -207,8 +205,7 @@ def test_panels_of_a_dense_layer(trans_b: bool) -> None:
 
 
 def test_a_merged_convolution_has_all_filters_and_the_larger_kernel() -> None:
-    b = GraphBuilder("test")
-    x = b.input("x", (1, 64, 20, 20))
+    b, x = builder_with("test", x=(1, 64, 20, 20))
     network = b.network([b.conv(x, filters, kernel, padding=kernel // 2) for filters, kernel in ((8, 1), (24, 3))])
     ((*candidates,),) = lower_merged(network, [0, 1], V100)
     by_name = {candidate.algorithm: candidate for candidate in candidates}

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from graph_builders import builder_with
 from spelt_parts import assert_equal_arrays, number
 
 from iossim.ir.builder import GraphBuilder
@@ -80,8 +81,7 @@ def test_scores_are_summed_with_one_mask(known: bool, reshaped: bool, back: bool
 @pytest.mark.parametrize("rows", [1, 5])
 def test_positions_and_a_mask_of_reshaped_scores_are_one_mask(rows: int) -> None:
     """As in BLOOM, where the product has batch and heads in one axis."""
-    b = GraphBuilder("bloom")
-    q, k, v = b.input("q", (6, 5, 8)), b.input("k", (6, 8, 7)), b.input("v", (6, 7, 8))
+    b, q, k, v = builder_with("bloom", q=(6, 5, 8), k=(6, 8, 7), v=(6, 7, 8))
     scores = b.add(Add(), b.add(Mul(), b.add(MatMul(), q, k), number(b, 0.5)), b.input("positions", (6, rows, 7)))
     scores = b.add(Add(), b.add(Reshape((2, 3, 5, 7)), scores), b.input("mask", (2, 1, 5, 7)))
     graph = b.graph([b.add(MatMul(), b.add(Reshape((6, 5, 7)), b.add(Softmax(), scores)), v)])
@@ -107,8 +107,7 @@ def test_scores_scaled_for_each_head_are_those_of_scaled_queries(scale: tuple[in
 
 
 def test_a_long_chain_before_a_softmax_is_walked_a_few_ops_deep() -> None:
-    b = GraphBuilder("chain")
-    x = b.input("x", (4, 8))
+    b, x = builder_with("chain", x=(4, 8))
     for _ in range(3000):
         x = b.add(Mul(), x, number(b, 1.5))
     graph = b.graph([b.add(Softmax(), x)])
@@ -124,8 +123,7 @@ def packed(
     mixed: bool = False,
 ) -> Graph:
     """The attention of two heads whose queries, keys and values are one product, transposed as a whole."""
-    b = GraphBuilder("packed")
-    x = b.input("x", rows)
+    b, x = builder_with("packed", x=rows)
     whole = b.add(Transpose(permutation), b.add(Reshape((2, 5, 3, 2, 8)), x))
     axis = permutation.index(2)
     if by == "split":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from graph_builders import builder_with
 from spelt_parts import assert_equal_arrays, by_slices, negated, sliced
 
 from iossim.ir.builder import GraphBuilder
@@ -48,8 +49,7 @@ def stacked(b: GraphBuilder, *parts: str) -> str:
 
 
 def rotary(turned: Callable[[GraphBuilder, str], str]) -> Graph:
-    b = GraphBuilder("rotary")
-    x = b.input("x", HEADS)
+    b, x = builder_with("rotary", x=HEADS)
     kept, rotated = b.add(Mul(), x, b.constant("cosine", (5, 8))), turned(b, x)
     return b.graph([b.add(Add(), kept, b.add(Mul(), rotated, b.constant("sine", (5, 8))))])
 
@@ -77,8 +77,7 @@ def test_other_concats_stay(turned: Callable[[GraphBuilder, str], str]) -> None:
 
 def partly_rotated(*, rest: int = 8, given: bool = False, swapped: bool = False) -> Graph:
     """The first eight of 16 features rotated by tables, ``given`` or constant; the others from ``rest`` on kept."""
-    b = GraphBuilder("partly")
-    x = b.input("x", (*HEADS[:3], 16))
+    b, x = builder_with("partly", x=(*HEADS[:3], 16))
     first = sliced(b, x, 0, 8)
     cosine, sine = (b.input(name, (5, 8)) if given else b.constant(name, (5, 8)) for name in ("cosine", "sine"))
     terms = [b.add(Mul(), first, cosine), b.add(Mul(), sine, by_slices(b, first))]
@@ -103,8 +102,7 @@ def test_a_part_and_other_features_are_rotated_apart() -> None:
 
 @pytest.mark.parametrize("axes", [(1,), (1, 2), (1, 2, 3), (2, 1), (3,)], ids=str)
 def test_a_roll_is_one_lookup_along_neighbouring_axes(axes: tuple[int, ...]) -> None:
-    b = GraphBuilder("rolled")
-    x = b.input("x", HEADS)
+    b, x = builder_with("rolled", x=HEADS)
     for axis in axes:
         x = b.add(Concat(axis), sliced(b, x, 1, HEADS[axis], axis=axis), sliced(b, x, 0, 1, axis=axis))
     graph = b.graph([b.add(Relu(), x)])

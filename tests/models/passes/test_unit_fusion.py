@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,8 +109,7 @@ def test_conv_relu() -> None:
 
 
 def test_separable_convolutions() -> None:
-    b = GraphBuilder("g")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("g", x=(1, 4, 8, 8))
     one, other = b.conv(x, 4), b.conv(x, 4)
     y = b.add(Relu(), b.add(Add(), one, other))
     y = b.conv(b.conv(y, 4, 3, padding=1, groups=4), 8)
@@ -119,8 +119,7 @@ def test_separable_convolutions() -> None:
 
 
 def test_concat_takes_in_only_sums_that_it_alone_reads() -> None:
-    b = GraphBuilder("g")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("g", x=(1, 4, 8, 8))
     one, other = b.add(Relu(), x), b.add(Sigmoid(), x)
     private, public = b.add(Add(), one, other), b.add(Add(), one, x)
     y = b.add(Concat(1), private, public, one)
@@ -144,8 +143,7 @@ def test_a_graph_output_ends_its_unit() -> None:
 
 
 def test_a_residual_is_added_by_the_convolution_that_is_there_last() -> None:
-    b = GraphBuilder("g")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("g", x=(1, 4, 8, 8))
     main = b.conv(b.add(Relu(), b.conv(x, 4)), 4, name="main")
     y = b.add(Relu(), b.add(Add(), b.conv(x, 4, name="shortcut"), main), name="y")
     found = {unit.name: unit.kind for unit in fused(b.graph([y]))}
@@ -153,8 +151,7 @@ def test_a_residual_is_added_by_the_convolution_that_is_there_last() -> None:
 
 
 def test_a_branch_keeps_its_own_activation_and_another_shape_is_another_unit() -> None:
-    b = GraphBuilder("g")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("g", x=(1, 4, 8, 8))
     one, other = b.add(Relu(), b.conv(x, 4)), b.add(Sigmoid(), b.conv(b.add(Relu(), b.conv(x, 4)), 4))
     assert units_of(b, b.add(Add(), one, other)) == "Conv-Relu 2, Conv-Relu 2, Conv-Sigmoid-Add 3"
     b = GraphBuilder("g")
@@ -165,8 +162,7 @@ def test_a_branch_keeps_its_own_activation_and_another_shape_is_another_unit() -
 
 def test_attention() -> None:
     """It is one unit, with the transposes of its heads; a mask before a softmax alone is where that loads its input."""
-    b = GraphBuilder("g")
-    x, mask = b.input("x", (1, 6, 8)), b.input("mask", (1, 1, 6, 6))
+    b, x, mask = builder_with("g", x=(1, 6, 8), mask=(1, 1, 6, 6))
     heads = []
     for name in "qkv":
         product = b.add(MatMul(), x, b.constant(name, (8, 8)))
@@ -175,14 +171,12 @@ def test_attention() -> None:
     weights = b.add(Softmax(-1), b.add(Add(), scores, mask))
     y = b.add(Reshape((1, 6, 8)), b.add(Transpose((0, 2, 1, 3)), b.add(MatMul(), weights, heads[2])))
     assert units_of(b, y) == "Matmul, Matmul, Matmul, Attention 13"
-    b = GraphBuilder("g")
-    scores, mask = b.input("scores", (1, 2, 6, 6)), b.input("mask", (1, 1, 6, 6))
+    b, scores, mask = builder_with("g", scores=(1, 2, 6, 6), mask=(1, 1, 6, 6))
     assert units_of(b, b.add(Softmax(-1), b.add(Add(), scores, mask))) == "Add-Softmax 2"
 
 
 def test_a_chain_of_thousands_is_fused_in_linear_time() -> None:
-    b = GraphBuilder("g")
-    x = b.input("x", (1, 4))
+    b, x = builder_with("g", x=(1, 4))
     for index in range(5_000):
         x = b.add(Reshape((1, 4)), x) if index % 2 else b.add(Add(), x, x)
     assert len(fused(b.graph([x]))) == 2_500

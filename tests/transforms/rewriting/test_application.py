@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from graph_builders import builder_with
 from place_rules import RULE, RULES, SHIPPED, rule
 from random_places import random_graph, same_outputs
 
@@ -38,8 +39,7 @@ def applied(graph: Graph, name: str, place: int = 0) -> Application:
 
 
 def two_convolutions(bias: bool = True) -> Graph:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("two", x=(1, 4, 6, 6))
     one = b.conv(x, 3, 3, padding=1, name="one")
     weight = b.constant("w", (5, 4, 3, 3))
     inputs = [x, weight, b.constant("b", (5,))] if bias else [x, weight]
@@ -66,8 +66,7 @@ def test_weights_are_folded_when_they_are_loaded(bias: bool, monkeypatch: pytest
 
 
 def test_biases_that_are_all_left_out_stay_out() -> None:
-    b = GraphBuilder("bare")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("bare", x=(1, 4, 6, 6))
     graph = b.graph([b.add(Conv(), x, b.constant(f"w{size}", (size, 4, 1, 1)), name=f"c{size}") for size in (2, 3)])
     after = applied(graph, "merge-convolutions").graph
     assert len(after.of_kind["conv"][0].inputs) == 2
@@ -75,8 +74,7 @@ def test_biases_that_are_all_left_out_stay_out() -> None:
 
 
 def test_what_others_read_stays() -> None:
-    b = GraphBuilder("shared")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("shared", x=(1, 4, 6, 6))
     y = b.conv(x, 4, 3, padding=1, name="conv")
     graph = b.graph([b.add(Add(), y, x, name="sum"), b.add(Relu(), y, name="relu")])
     found = applied(graph, "add-into-convolution")
@@ -85,8 +83,7 @@ def test_what_others_read_stays() -> None:
 
 
 def test_what_leads_to_the_replaced_alone_goes_too() -> None:
-    b = GraphBuilder("dead")
-    x, other = b.input("x", (2, 2)), b.input("other", (2, 2))
+    b, x, other = builder_with("dead", x=(2, 2), other=(2, 2))
     before = b.add(Add(), other, b.constant("c", (2, 2)), name="before")
     graph = b.graph([b.add(MatMul(), x, b.add(Relu(), before, name="relu"), name="product")])
     found = first_of(graph, rule("t = relu(a); y = matmul(b, t)", "z = relu(b)", "y: z"))
@@ -113,8 +110,7 @@ def test_outputs_that_become_an_input_or_one_are_identities() -> None:
     b = GraphBuilder("inputs")
     graph = b.graph([b.add(Concat(1), b.input("x", (1, 4)), name="joined")])
     assert nodes_of(applied(graph, "concat-of-one").graph) == [("identity", ("x",), ("joined",))]
-    b = GraphBuilder("twins")
-    x = b.input("x", (1, 4))
+    b, x = builder_with("twins", x=(1, 4))
     after = applied(b.graph([b.add(Relu(), x, name=name) for name in ("one", "two")]), "relu-of-same").graph
     assert nodes_of(after) == [("relu", ("x",), ("one",)), ("identity", ("one",), ("two",))]
 
@@ -130,8 +126,7 @@ def test_a_split_that_stays_for_another_part_gives_its_value_up() -> None:
 
 
 def test_a_circle_is_refused() -> None:
-    b = GraphBuilder("circle")
-    x = b.input("x", (2, 2))
+    b, x = builder_with("circle", x=(2, 2))
     first = b.add(MatMul(), x, b.constant("w", (2, 2)), name="first")
     graph = b.graph([b.add(MatMul(), x, b.add(Relu(), first), name="second")])
     matches = find_matches(graph, RULE["two-products"])
@@ -168,8 +163,7 @@ def test_a_value_of_another_type_replaces_none() -> None:
 def test_a_wrong_rule_is_seen() -> None:
     """The comparison that the fuzz rests on."""
     right = RULE["merge-convolutions"]
-    b = GraphBuilder("equal")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("equal", x=(1, 4, 6, 6))
     graph = b.graph([b.conv(x, 3, name="one"), b.conv(x, 3, name="two")])
     for each, same in ((right, True), (replace(right, name="wrong", outputs=(("y1", "z2"), ("y2", "z1"))), False)):
         found = first_of(graph, each)

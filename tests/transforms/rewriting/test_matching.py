@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed_everywhere
+from graph_builders import builder_with
 from place_rules import RULE, rule
 from random_places import check_outputs
 
@@ -45,8 +46,7 @@ def found(graph: Graph, source: str, target: str, *conditions: str) -> tuple[Mat
 @pytest.fixture
 def branches() -> Graph:
     """Three convolutions of one input, of which one has no bias and another stride, and no common reader."""
-    b = GraphBuilder("branches")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("branches", x=(1, 4, 8, 8))
     one = b.conv(x, 4, 3, padding=1, name="one")
     w = b.constant("two.weight", (6, 4, 3, 3))
     two = b.add(Conv((1, 1), (1, 1, 1, 1)), x, w, name="two")
@@ -64,8 +64,7 @@ def test_several_roots_and_what_is_left_out(branches: Graph) -> None:
 
 
 def test_operands_of_a_sum_come_in_any_order() -> None:
-    b = GraphBuilder("sums")
-    x, y = b.input("x", (1, 2)), b.input("y", (1, 2))
+    b, x, y = builder_with("sums", x=(1, 2), y=(1, 2))
     r = b.add(Relu(), x, name="r")
     graph = b.graph([b.add(Add(), y, r, x, name="long")])
     (match,) = found(graph, "t = relu(a); y = add(t, a, *rest)", "z = add(a, *rest)")
@@ -74,8 +73,7 @@ def test_operands_of_a_sum_come_in_any_order() -> None:
 
 
 def test_neighbours_in_a_long_concat() -> None:
-    b = GraphBuilder("concat")
-    x, y = b.input("x", (1, 4)), b.input("y", (1, 2))
+    b, x, y = builder_with("concat", x=(1, 4), y=(1, 2))
     first, second = b.add_all(Split(1, (1, 3)), x, name="split")
     good = b.add(Concat(1), y, first, second, y, name="good")
     swapped = b.add(Concat(1), y, second, first, name="swapped")
@@ -88,8 +86,7 @@ def test_neighbours_in_a_long_concat() -> None:
 
 
 def test_an_attribute_that_stands_twice_is_the_same() -> None:
-    b = GraphBuilder("axes")
-    x = b.input("x", (2, 2))
+    b, x = builder_with("axes", x=(2, 2))
     halves = b.add_all(Split(1, (1, 1)), x, name="split")
     graph = b.graph([b.add(Concat(0), *halves)])
     assert places(graph, "concat-of-all") == []
@@ -119,16 +116,14 @@ def test_conditions_read_shapes_and_constants(condition: str, nodes: list[str], 
 
 
 def test_what_symmetry_makes_twice_is_listed_once() -> None:
-    b = GraphBuilder("symmetric")
-    x, y, s = b.input("x", (1, 2)), b.input("y", (1, 2)), b.input("s", (1, 2))
+    b, x, y, s = builder_with("symmetric", x=(1, 2), y=(1, 2), s=(1, 2))
     left, right = b.add(Mul(), x, s, name="left"), b.add(Mul(), s, y, name="right")
     graph = b.graph([b.add(Add(), left, right, name="sum")])
     assert places(graph, "scale-out") == [("left", "right", "sum")]
 
 
 def test_nodes_are_different() -> None:
-    b = GraphBuilder("one")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("one", x=(1, 4, 8, 8))
     assert places(b.graph([b.conv(x, 4, 3)]), "merge-convolutions") == []
 
 

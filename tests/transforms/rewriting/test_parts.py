@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from place_rules import DEFAULT, FEW, NAMED
@@ -19,7 +20,6 @@ from iossim import api
 from iossim.cost.model import CostModel, Prices, WrappedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Block, Network
 from iossim.ir.ops.unary import Relu
 from iossim.models.passes.block_parts import units_alone
@@ -53,8 +53,7 @@ def test_parts_find_what_the_whole_finds(seed: int) -> None:
 
 def chain(length: int) -> Network:
     """Activations in a row: every two of them are a place, so that any cut breaks one."""
-    b = GraphBuilder("chain")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("chain", x=(1, 4, 6, 6))
     for index in range(length):
         x = b.add(Relu(), x, name=f"relu{index}")
     return b.network([x])
@@ -69,8 +68,7 @@ def test_what_a_cut_broke_is_found_at_the_seams(length: int, most_ops: int) -> N
 
 
 def test_parts_that_look_alike_are_searched_once() -> None:
-    b = GraphBuilder("alike")
-    x = b.input("x", (1, 8, 14, 14))
+    b, x = builder_with("alike", x=(1, 8, 14, 14))
     for block in range(4):
         with b.block(f"block{block}"):
             x = b.add(Relu(), b.conv(x, 8, 3, padding=1, name=f"c{block}"), name=f"r{block}")

@@ -22,7 +22,8 @@ FAMILIES = Places[Lower](
         "global_max_pool_nhwc",
         "families.pooling:pooling_backward": "max_pool_backward average_pool_backward",
         "families.matrix_product:recurrent": "lstm gru rnn",
-        "families.reductions:reduction": "reduce arg_extreme cumsum top_k",
+        "families.reductions:reduction": "reduce",
+        "families.reductions:selection": "arg_extreme cumsum top_k",
         "families.reductions:normalisation": "instance_norm group_norm dynamic_quantize",
         "families.reductions:row_normalisation": "layer_norm rms_norm",
         "families.streaming:elementwise": "add mul nary where cast prelu quantize dequantize batch_norm relu clip "

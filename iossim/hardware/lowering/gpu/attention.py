@@ -68,9 +68,8 @@ _GENERATIONS = (
 )
 
 
-def fused_attention(step: Step) -> Iterator[Candidate]:
+def fused_attention(step: Step[Attention]) -> Iterator[Candidate]:
     """The kernels of each generation with fused attention, for half precisions and heads of up to 256 features."""
-    assert isinstance(step.op, Attention)
     shape = step.op.shape([operand.type for operand in step.operands])
     if step.precision not in FUSED_PRECISIONS:
         return
@@ -86,9 +85,8 @@ def fused_attention(step: Step) -> Iterator[Candidate]:
 
 
 def _candidate(
-    step: Step, shape: AttentionShape, name: str, architectures: frozenset[Architecture], tile: _Tile, parts: int
+    step: Step[Attention], shape: AttentionShape, name: str, where: frozenset[Architecture], tile: _Tile, parts: int
 ) -> Candidate:
-    assert isinstance(step.op, Attention)
     size = step.precision.storage.bytes
     tiles = ceil_div(shape.queries, tile.queries)
     blocks, outputs = shape.batch * shape.heads * tiles * parts, step.outputs[0].elements
@@ -122,13 +120,13 @@ def _candidate(
         combine = stream_kernel("attention_combine", outputs, parts * outputs, read=written, written=step.bytes_written)
         kernels = (kernel, combine)
     workspace_bytes = 0 if parts == 1 else written
-    return Candidate(kernel.name, kernels, workspace_bytes, architectures=architectures)
+    return Candidate(kernel.name, kernels, workspace_bytes, architectures=where)
 
 
 _OTHERS = frozenset(Libraries) - OF_FRAMEWORKS
 
 
-def attention(step: Step) -> list[Candidate]:
+def attention(step: Step[Attention]) -> list[Candidate]:
     """Fused candidates, and unfused ones: frameworks and compilers call no others if there are fused ones."""
     found = list(fused_attention(step))
     having = frozenset[Architecture]().union(*(one.architectures or () for one in found))

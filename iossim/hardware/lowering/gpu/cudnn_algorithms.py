@@ -42,6 +42,7 @@ from iossim.hardware.lowering.gpu.matrix_product import BATCHED_TILES, Product, 
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Step
+from iossim.ir.ops.conv import ConvAttributes
 
 #: Candidates by the names that cuDNN has for algorithms.
 Algorithms = Mapping[str, list[Candidate]]
@@ -61,7 +62,7 @@ def forward(step: Step) -> Algorithms:
     return found
 
 
-def of_data(step: Step) -> Algorithms:
+def of_data(step: Step[ConvAttributes]) -> Algorithms:
     """The candidates of the six algorithms of backward data."""
     shape = ConvolutionShape.of(step)
     scattered = [*backward.scattered(shape)]
@@ -125,7 +126,7 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
     }
 
 
-def gradient(step: Step) -> list[Candidate]:
+def gradient(step: Step[ConvAttributes]) -> list[Candidate]:
     """The candidates of all algorithms of a gradient, of the data or of the filter."""
     algorithms = of_data(step) if step.op.kind == "conv_backward_data" else of_filter(step)
     by_unit: dict[bool, list[Candidate]] = {False: [], True: []}

@@ -46,12 +46,11 @@ from iossim.hardware.lowering.gpu.tensor_core_families import CONVOLUTIONS
 from iossim.hardware.lowering.gpu.tensor_core_product import on_tensor_cores, parts_bytes
 from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass, ceil_div
 from iossim.hardware.lowering.step import ConvolutionShape, Step
-from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
+from iossim.ir.ops.conv import ConvAttributes
 
 
-def transposed_convolution(step: Step) -> list[Candidate]:
+def transposed_convolution(step: Step[ConvAttributes]) -> list[Candidate]:
     """Products on FP32 lanes for every tile and split, and those on tensor cores that support the precision."""
-    assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     shape = _as_convolution(step)
     sizes = shape.filters // shape.groups, shape.pixels, shape.channels // shape.groups * math.prod(shape.kernel)
     moved = step.activation_bytes, step.weight_bytes, step.bytes_written
@@ -74,9 +73,8 @@ def transposed_convolution(step: Step) -> list[Candidate]:
     return [*elsewhere, *on_tensor_cores, *beside]
 
 
-def _as_convolution(step: Step) -> ConvolutionShape:
+def _as_convolution(step: Step[ConvAttributes]) -> ConvolutionShape:
     """The convolution at stride 1 with as many products: a window of taps for each output pixel."""
-    assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     x, weight, y = step.operands[0].type, step.operands[1].type, step.outputs[0]
     skipped = math.prod(step.op.strides) if step.op.groups == 1 else 1
     taps = ceil_div(math.prod(weight.shape[2:]), skipped)

@@ -12,8 +12,8 @@ published latency of NasNet-A run unit after unit, which is predicted 14 per cen
 Depthwise kernels of frameworks have one thread per output. It finds its channel, image and pixel by dividing its
 number, then loads, multiplies and adds the window: it is limited by instruction issue. Divisions and bounds cost about
 as much as fourteen taps, within a third for windows of 3 to 15 taps on an A100 and an RTX A6000 (PyTorch's own kernel).
-Consecutive threads are consecutive pixels; with a stride of s a warp's load takes s times as long. A block covers some
-rows of its image, and also reads the rows beyond them that its windows reach.
+Consecutive threads are consecutive pixels; with a stride of s a warp's load takes s times as long, before Hopper. A
+block covers some rows of its image, and also reads the rows beyond them that its windows reach.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
 _DEPTHWISE_THREADS = 256
 #: Cost of finding the output's position, in taps of the window.
 _TAPS_OF_INDEXING = 14
-#: Sides of the square windows for which the loops are compiled, and the cost of a row of any other window besides its
-#: taps: 3x5 windows take 1.3 to 1.6 times as long as 3x3 ones on an A100, a T4 and an RTX A6000.
+#: Sides of the square windows for which loops are compiled, and the cost of a row of any other window besides its taps:
+#: 3x5 windows take 1.3 to 1.6 times as long as 3x3 ones (A100, T4, RTX A6000), 7x7 ones three times (H200).
 _COMPILED, _TAPS_OF_A_ROW = ({1}, {3}, {5}), 2.5
 #: Threads of a block, registers and shared memory of 66 recordings on an H200, where a stride costs nothing.
 _ON_HOPPER = 1_024, 32, 0
@@ -68,10 +68,8 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
     is_compiled = set(shape.kernel) in _COMPILED
     others = _TAPS_OF_INDEXING + (0 if is_compiled else math.ceil(_TAPS_OF_A_ROW * math.prod(shape.kernel[:-1])))
     traffic = math.ceil(shape.input_bytes * _halo(shape)) + shape.weight_bytes + shape.output_bytes
-    for where, stride, block in (
-        (frozenset(Architecture) - SINCE_HOPPER, shape.strides[-1], (_DEPTHWISE_THREADS, 40, 4_096)),
-        (SINCE_HOPPER, 1, _ON_HOPPER),
-    ):
+    before = frozenset(Architecture) - SINCE_HOPPER, shape.strides[-1], (_DEPTHWISE_THREADS, 40, 4_096)
+    for where, stride, block in (before, (SINCE_HOPPER, 1, _ON_HOPPER)):
         kernel = _window_kernel("depthwise", shape, math.prod(shape.kernel) * stride + others, block[0], block)
         kernel = replace(kernel, work_class=WorkClass.DEPTHWISE, l2_bytes=traffic)
         yield Candidate("depthwise", (kernel,), architectures=where, libraries=OF_TODAY)

@@ -44,9 +44,8 @@ def convolution_nhwc(step: Step) -> list[Candidate]:
 _THREADS, _PLACE_BYTES, _CHANNEL_STEPS = 1_024, 4, 1.2
 
 
-def maximum_nhwc(step: Step) -> list[Candidate]:
+def maximum_nhwc(step: Step[MaxPoolNhwc]) -> list[Candidate]:
     """Candidates of a pooling, of which PyTorch's on Hopper goes tap by tap: 2x2 outputs of 4 channels a thread."""
-    assert isinstance(step.op, MaxPoolNhwc)
     images, height, width, channels = step.outputs[0].shape
     across, along, down = (1 << (size.bit_length() - 1) for size in (channels, width, height))
     along = min(along, _THREADS // min(across, WARP_THREADS))
@@ -71,9 +70,8 @@ def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candid
     return replace(candidate, kernels=(before, *candidate.kernels, after), workspace_bytes=workspace_bytes)
 
 
-def transpose(step: Step) -> list[Candidate]:
+def transpose(step: Step[Transpose]) -> list[Candidate]:
     """The libraries' kernel from NCHW to NHWC or back; a copy for any other permutation."""
-    assert isinstance(step.op, Transpose)
     (y,) = step.outputs
     if step.op.permutation == TO_LAST:
         images, *positions, channels = y.shape

@@ -75,7 +75,7 @@ def pooling(step: Step) -> list[Candidate]:
 def global_pooling(step: Step) -> list[Candidate]:
     """The library's kernel with the whole image as its window, and the framework's reduction, for either layout."""
     given, step = step, as_channels_first(step)
-    ((reduced,),) = (one.kernels for one in in_passes(step))
+    ((reduced,),) = (one.kernels for one in in_passes(step, work_class=WorkClass.SUM))
     x, size = step.operands[0].type, math.prod(step.operands[0].type.shape[2:])
     loads = min(WARP_THREADS, size if size <= _LONG_ROW else size * x.dtype.bytes // _LOAD_BYTES)
     blocks = ceil_div(step.outputs[0].elements << (loads.bit_length() - 1), _ROW_THREADS)
@@ -84,10 +84,10 @@ def global_pooling(step: Step) -> list[Candidate]:
     return [_of_cudnn(step, size), *_of_framework(reduced, grid if given is step else reduced, reduced)]
 
 
-def pooling_backward(step: Step) -> list[Candidate]:
+def pooling_backward(step: Step[MaxPoolBackward | AveragePoolBackward]) -> list[Candidate]:
     """One thread per element of the input, which reads all windows that contain it; not measured."""
-    op = cast("MaxPoolBackward | AveragePoolBackward", step.op)
-    windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(op.kernel, op.strides, strict=True))
+    sizes = zip(step.op.kernel, step.op.strides, strict=True)
+    windows = math.prod(ceil_div(taps, stride) for taps, stride in sizes)
     kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)
     return [_of_cudnn(step, windows), *_of_framework(kernel, kernel, kernel)]
 

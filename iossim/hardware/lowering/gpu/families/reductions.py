@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from iossim.hardware.lowering.gpu.families.streaming import in_order, in_passes
 from iossim.hardware.lowering.kernel import OF_COMPILERS, ROW_LANES, Candidate, Kernel, Libraries, WorkClass
@@ -19,6 +19,7 @@ from iossim.ir.types import DType
 
 if TYPE_CHECKING:
     from iossim.ir.ops.normalization import LayerNorm, RmsNorm
+    from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
     from iossim.ir.ops.softmax import SoftmaxLike
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
@@ -30,10 +31,23 @@ _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
 def reduction(step: Step) -> list[Candidate]:
-    """A kernel with one pass over the input; the blocks of a scan pass their sums on to the following ones, and a radix
-    selection has one for each byte of the keys.
+    """A kernel with one pass over the input."""
+    return list(in_passes(step, 1, WorkClass.SUM))
+
+
+def selection(step: Step[ArgExtreme | CumSum | TopK]) -> list[Candidate]:
+    """A kernel with one pass over the input, or, for the largest elements, with one for each byte of the keys.
+
+    A block reads a row, however long (``cupy_cudnn``'s and most of PyTorch's). A pass takes a third of the clocks of
+    a long softmax, which has three (an estimate, not measured).
     """
-    return in_passes(step, _SELECTION if step.op.kind == "top_k" else 1)
+    passes = _SELECTION if step.op.kind == "top_k" else 1
+    (found,) = in_passes(step, passes, WorkClass.ROW)
+    x = step.operands[0].type
+    flops = round(2 * ROW_LANES * passes * x.elements * _SOFTMAX_CLOCKS / 3)
+    blocks = max(1, x.elements // x.shape[step.op.axis])
+    kernel = replace(found.kernels[0], flops=flops, blocks=blocks, threads_per_block=_THREADS[1])
+    return [replace(found, kernels=(kernel,))]
 
 
 def normalisation(step: Step) -> list[Candidate]:
@@ -49,14 +63,14 @@ def normalisation(step: Step) -> list[Candidate]:
     return [replace(called, libraries=others), replace(compiled, libraries=OF_COMPILERS)]
 
 
-def row_normalisation(step: Step) -> list[Candidate]:
+def row_normalisation(step: Step[LayerNorm | RmsNorm]) -> list[Candidate]:
     """The same for rows, each by a block of four warps (PyTorch's ``vectorized_layer_norm_kernel``).
 
     Each thread keeps a running mean and variance, which are merged within warps, then across warps; then it reads its
     elements again.
     """
     shape = step.operands[0].type.shape
-    rows = math.prod(shape[: normal_axis(cast("LayerNorm | RmsNorm", step.op).axis, len(shape))])
+    rows = math.prod(shape[: normal_axis(step.op.axis, len(shape))])
     if step.operands[0].type.dtype in _HALVES:
         return [*in_passes(step, _STATISTICS, WorkClass.NARROW_STREAM), *_narrow_rows(step, rows)]
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
@@ -73,16 +87,15 @@ _SOFTMAX_CLOCKS = 1.3
 _KEPT_ROW_BYTES = 48 * 1024
 
 
-def softmax(step: Step) -> list[Candidate]:
+def softmax(step: Step[SoftmaxLike]) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
     A warp holds a row of up to 1,024 elements in registers and reads it once (PyTorch's ``softmax_warp_forward``). A
     block reads a longer one (``cunn_SoftMaxForward``) for each of maximum, sum and division, after the first time from
     where it is kept.
     """
-    op = cast("SoftmaxLike", step.op)
-    row, *rest = step.outputs[0].shape[op.axis :]
-    row *= math.prod(rest) if op.flatten else 1
+    row, *rest = step.outputs[0].shape[step.op.axis :]
+    row *= math.prod(rest) if step.op.flatten else 1
     elements = step.outputs[0].elements
     if row > _ROW_IN_REGISTERS:
         # PyTorch's SoftMax_getBlockSize: each thread has about two steps, and a block 512 threads at most.
