@@ -263,10 +263,8 @@ def published_runs() -> Iterator[Runs]:
         network = load(row["model"], batch=row["batch"])
         other = (without_network(profile, row["model"]) if row.get("fitted", True) else None) or profile
         prices = SimulatorCostModel(other, Precision.FP32)
-        runs: list[tuple[AnySchedule, float]] = [
-            (schedule(network, prices, name), 1e3 * ms) for name, ms in row["latency_ms"].items()
-        ]
-        yield row["model"], ScheduleErrors(network, other, prices), runs
+        errors, measured = ScheduleErrors(network, other, prices), row["latency_ms"].items()
+        yield row["model"], errors, [(schedule(network, prices, name), 1e3 * ms) for name, ms in measured]
 
 
 def measured_runs() -> Iterator[Runs]:
