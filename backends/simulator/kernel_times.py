@@ -4,8 +4,8 @@ A kernel is a row of a table, a device a :class:`DeviceRates`. The duration comb
 
 - *arithmetic*: the busiest SM runs its share of the blocks in waves of as many as it holds (occupancy). A wave of
   ``b`` blocks takes as long as ``max(b, h)``, where ``h`` blocks hide the latency of arithmetic, and fills and drains
-  its pipelines. Blocks do not run in lockstep, so that rounding up to whole blocks is seen in part. Boards of little
-  power sustain less.
+  its pipelines. Blocks do not run in lockstep, so that rounding up to whole blocks is seen in part, and a last wave of
+  windows that wait for their taps takes its part of a wave. Boards of little power sustain less.
 - *L2*: the busiest SM's part of the traffic between SMs and L2.
 - *DRAM*: weights, and the activations, unless all that the kernel touches fits into the part of L2 that keeps it.
 
@@ -202,7 +202,8 @@ def arithmetic_times(kernel: KernelRow, rates: DeviceRates, spread: float, busie
         hiding = kernel["steps"] * kernel["slowdown"] * rates.tensor_step_us / block_us
     slots = waves * max(kernel["resident"], hiding)
     if rest > 1e-9:
-        slots += max(rest, hiding)
+        part = 1.0 if waves == 0 or _IS_TILED[kernel["work_class"]] else rest / kernel["resident"]
+        slots += max(rest, hiding * part)
         waves += 1
     arithmetic_us = slots * block_us
     if is_persistent:

@@ -75,10 +75,9 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
         if hopper and not is_quantised(shape):
             current = [one.among(frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
-    lanes = shape.on_lanes
+    lanes, before = shape.on_lanes, frozenset(Architecture) - SINCE_HOPPER
     # Of 308 recorded fp32 convolutions on an H200 none ran by Winograd, and three by FFT (bare 5x5 windows).
-    in_other_domains = (*fused(lanes), *non_fused(lanes), *fft(lanes))
-    transformed = [one.among(frozenset(Architecture) - SINCE_HOPPER) for one in in_other_domains]
+    transformed = [one.among(before) for one in (*fused(lanes), *non_fused(lanes), *fft(lanes))]
     return lanes_and_beside([*transformed, *implicit_gemm(lanes)], shape.precision)
 
 
