@@ -70,7 +70,7 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
         f"{counted(facts['blocks'], 'block')}",
         f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters",
         f"weights {weights_mib:.1f} MiB; activations at least {activations_mib:.1f} MiB, run sequentially",
-        _worth(found["width"], found["parallelism"]),
+        _worth(max(widths, default=0), found["parallelism"]),
     ]
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
@@ -90,7 +90,7 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     present({**facts, "block_list": blocks}, parts, as_json)
 
 
-def _summary(network: Network) -> tuple[dict[str, Any], list[int]]:
+def _summary(network: Network) -> tuple[dict[str, float], list[int]]:
     """Facts of a network that need no device nor its weights, and the width of each block.
 
     ``activation_bytes`` is a lower bound on every memory plan of one unit after another; ``width`` the largest
