@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 from iossim.ir.types import FP8, DType, Precision, TensorType
+
+T = TypeVar("T")
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
@@ -117,7 +120,7 @@ def arithmetic(precision: Precision) -> Iterator[None]:
                 each.fp32_precision = value
 
 
-def _readable(read: Callable[[], Any], otherwise: Any) -> Any:
+def _readable(read: Callable[[], T], otherwise: T) -> T:
     """A setting by its older name."""
     try:
         return read()

@@ -37,7 +37,7 @@ from iossim.models.load import load, load_source
 from iossim.prediction.bands import band_at, families, unmeasured
 from iossim.prediction.published import published_figures, without_network
 from iossim.prediction.schedule_interval import NINE_OF_TEN, ScheduleErrors, stage_error
-from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.schedule.schedule import AnySchedule
 from iossim.search.assemble import reprice_any
 from iossim.search.scheduler import schedule
 
@@ -263,13 +263,13 @@ def published_runs() -> Iterator[Runs]:
         network = load(row["model"], batch=row["batch"])
         other = (without_network(profile, row["model"]) if row.get("fitted", True) else None) or profile
         prices = SimulatorCostModel(other, Precision.FP32)
-        runs = [(schedule(network, prices, name), 1e3 * ms) for name, ms in row["latency_ms"].items()]
-        yield row["model"], ScheduleErrors(network, other, prices), runs
+        errors, measured = ScheduleErrors(network, other, prices), row["latency_ms"].items()
+        yield row["model"], errors, [(schedule(network, prices, name), 1e3 * ms) for name, ms in measured]
 
 
 def measured_runs() -> Iterator[Runs]:
     """Networks in a graph on the H200, which no fit saw."""
-    found: dict[ModelSource, list[tuple[Schedule, float]]] = defaultdict(list)
+    found: dict[ModelSource, list[tuple[AnySchedule, float]]] = defaultdict(list)
     for run in (run for file in find_measured_networks([own_measurements()]) for run in file.runs):
         if run.schedule is not None and not run.wrong_outputs and run.engine == Engine.GRAPH:
             found[run.schedule.source.to_source()].append((run.schedule, run.median_us))

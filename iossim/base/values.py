@@ -54,10 +54,14 @@ TimeUs = Annotated[float, Field(ge=0, le=LONGEST_US)]
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first of pydantic's errors as one line that names the field, and the number of further ones."""
+    """The first of pydantic's errors as one line that names the field and a short value in it, and the number of
+    further ones.
+    """
     problems = error.errors()
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"])
     field = f"field {where!r}: " if where else ""  # if several fields disagree, the message names them
+    found = repr(first["input"]) if isinstance(first["input"], str | int | float) else ""
+    given = f", not {found}" if found and len(found) <= 40 and first["msg"].startswith("Input should") else ""
     more = f" (other mistakes: {len(problems) - 1})" if len(problems) > 1 else ""
-    return f"{field}{first['msg'].removeprefix('Value error, ')}{more}".replace("\n", " ")
+    return f"{field}{first['msg'].removeprefix('Value error, ')}{given}{more}".replace("\n", " ")

@@ -81,7 +81,8 @@ def test_a_template_is_a_profile_once_it_is_filled_in(
     assert "mine.yaml is there already" in refused("devices new mine")
     assert Path("mine.yaml").read_text() == text
 
-    assert main_fails(capsys, "devices validate mine.yaml")
+    unfilled = main_fails(capsys, "devices validate mine.yaml")
+    assert "sm_count.value': Input should be a valid integer, not 'FILL_IN' (other mistakes: " in unfilled
     for name, fact in device("t4").model_dump()["datasheet"].items():
         if fact is not None:
             text = text.replace(f"  {name}: {{value: FILL_IN,", f"  {name}: {{value: {fact['value']},")

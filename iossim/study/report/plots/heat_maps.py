@@ -90,7 +90,7 @@ def draw_overview(run: StudyRun) -> Figure | None:
         return None
     baseline = baseline_of(run)
     titles = {
-        "x": title_of(x),
+        "x": f"speed-up over {baseline}; {title_of(x)}",
         "y": title_of(y),
         "speedup_x": f"speed-up over {baseline} (×)",
         "text": "speed-up (×)",
@@ -157,7 +157,7 @@ def _draw_specialisation(axis: CrossAxis, run: StudyRun) -> Figure | None:
         records.append(record)
     title = title_of(axis)
     titles = {
-        "run_at": f"run at: {title}",
+        "run_at": f"latency (ms), run at: {title}",
         "made_for": f"made for: {title}",
         "slower_percent": "slower than the best (%)",
         "latency": "latency",
