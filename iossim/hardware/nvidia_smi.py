@@ -48,12 +48,8 @@ def gpus() -> tuple[Gpu, ...]:
 def parse(text: str) -> tuple[Gpu, ...]:
     """GPUs from the output lines of ``nvidia-smi``; lines of another form are skipped."""
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    # mypy does not count the items of a starred argument.
-    return tuple(
-        Gpu(*row[:3], *map(_number, row[3:]))  # type: ignore[arg-type]
-        for row in rows
-        if len(row) == len(fields(Gpu))
-    )
+    whole = (row for row in rows if len(row) == len(fields(Gpu)))
+    return tuple(Gpu(name, driver, capability, *map(_number, rest)) for name, driver, capability, *rest in whole)
 
 
 def _number(text: str) -> float | None:

@@ -21,8 +21,9 @@ from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import Datasheet, DeviceProfile, Fact
 from iossim.ir.types import Precision
 
-#: The facts of a file, each with its ``value`` and ``source``.
-_Sheet = dict[str, dict[str, Any]]
+#: A fact of a file, its ``value`` and ``source``; and all facts by name.
+_Fact = dict[str, Any]
+_Sheet = dict[str, _Fact]
 
 
 def _facts(of_type: type) -> tuple[str, ...]:
@@ -140,7 +141,7 @@ def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[
     return values
 
 
-def _overridden_sheet(sheet: _Sheet, values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
+def _overridden_sheet(sheet: _Sheet, values: Mapping[str, float]) -> dict[str, _Fact | None]:
     """The datasheet with the changes and their consequences."""
     changed: dict[str, Any] = {name: value for name, value in values.items() if name in _NUMBERS}
 

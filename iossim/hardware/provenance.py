@@ -6,7 +6,7 @@ It contains all data for an interval: a profile's file alone determines the unce
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -116,7 +116,7 @@ class Provenance(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_resamples(cls, data: Any) -> Any:
+    def _without_resamples(cls, data: object) -> object:
         """Older profiles hold ``resamples`` of parameters, which no prediction reads: these are ignored."""
         return {key: value for key, value in data.items() if key != "resamples"} if isinstance(data, dict) else data
 

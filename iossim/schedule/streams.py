@@ -39,7 +39,7 @@ def as_streams(schedule: AnySchedule, network: Network, most: int | None = None)
         held = [0] * width
         for group in sorted(stage.groups, key=lambda one: _multiply_adds(network, one), reverse=True):
             near = _bytes_made(network, group, stream_of, width)
-            stream = min(range(width), key=lambda one, near=near: (held[one], -near[one], one))  # type: ignore[misc]
+            *_, stream = min((held[one], -near[one], one) for one in range(width))
             held[stream] += 1 + _multiply_adds(network, group)
             stream_of |= dict.fromkeys(group, stream)
             order += [IssuedLaunch(units, stream, variant) for units, variant in _launches(stage, group)]

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import fx
 
 from iossim import api
 from iossim.backends.torch_cuda.backend import usable_device
@@ -162,7 +163,7 @@ def _place(module: torch.nn.Module, given: Mapping[str, object]) -> str:
     return usable_device(*(place.type for place in places))
 
 
-def _device_of(given: Mapping[str, Any]) -> Any:
+def _device_of(given: Mapping[str, object]) -> torch.cuda.device_of:
     """A context in which the GPU of arguments is current; one without effect where they are on the host."""
     return torch.cuda.device_of(next(value for value in leaves(given).values() if isinstance(value, torch.Tensor)))
 
@@ -179,10 +180,7 @@ def _bound(module: torch.nn.Module, arguments: tuple[object, ...], keywords: dic
 
 
 def dynamo_backend(
-    body: torch.fx.GraphModule,
-    example_inputs: Sequence[torch.Tensor],
-    *,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    body: fx.GraphModule, example_inputs: Sequence[torch.Tensor], *, options: Mapping[str, Any] = MappingProxyType({})
 ) -> Callable[..., object]:
     """A callable for a graph of dynamo's: weights, which are passed as inputs, are restored; shapes are fixed.
 
@@ -196,7 +194,7 @@ def dynamo_backend(
     if torch.is_grad_enabled() and any(value.requires_grad for value in example_inputs):
         return _eager(eager, "gradients are asked of this graph; call it under torch.no_grad()")
     # A copy: dynamo's calls match the arguments of its own graph, and its module makes its forward at its first call.
-    whole = torch.fx.GraphModule(body, deepcopy(body.graph))
+    whole = fx.GraphModule(body, deepcopy(body.graph))
     places = [node for node in whole.graph.nodes if node.op == "placeholder"]
     free, weights = [], {}
     for number, (node, value) in enumerate(zip(places, example_inputs, strict=True)):

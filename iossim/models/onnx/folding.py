@@ -33,7 +33,7 @@ from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, constant_node, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
-from iossim.models.onnx.shapes import inferred_outputs, repeated_types, static_shape, stays_true
+from iossim.models.onnx.shapes import Versions, inferred_outputs, repeated_types, static_shape, stays_true
 
 #: Largest number of input elements of a node that is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
@@ -66,7 +66,7 @@ class OperatorSet:
     """
 
     path: Path
-    versions: Mapping[str, int]
+    versions: Versions
     ir_version: int
     kept: frozenset[str] = frozenset()
     declared: Mapping[str, TensorType] = field(default_factory=dict)

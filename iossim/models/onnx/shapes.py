@@ -23,16 +23,16 @@ from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs, unrolled
 from iossim.models.onnx.inputs import dimension_size
 
+#: Versions of operator sets, by domain.
+Versions = Mapping[str, int]
 #: Largest number of elements of an input whose values are given to inference.
 LARGEST_KNOWN = 4096
 #: Limits on the nodes of a model's unrolled loops, and on the bytes of one with all its iterations.
 _MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
-def inferred_outputs(
-    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int = 8
-) -> dict[str, TypeProto]:
-    """The types of a node's outputs by name, if known; ``versions`` are those of operator sets by domain.
+def inferred_outputs(node: NodeProto, versions: Versions, known: Known, ir_version: int = 8) -> dict[str, TypeProto]:
+    """The types of a node's outputs by name, if known.
 
     Raises ModelError with ONNX's reason for invalid operands.
     """
@@ -45,7 +45,7 @@ def inferred_types(
     nodes: Sequence[NodeProto],
     inputs: Sequence[str],
     outputs: Sequence[str],
-    versions: Mapping[str, int],
+    versions: Versions,
     known: Known,
     ir_version: int = 8,
 ) -> dict[str, TypeProto]:
@@ -146,9 +146,7 @@ def written_out(node: NodeProto, known: Known, written: int, name: str, where: s
     return nodes
 
 
-def repeated_types(
-    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int
-) -> dict[str, TensorType]:
+def repeated_types(node: NodeProto, versions: Versions, known: Known, ir_version: int) -> dict[str, TensorType]:
     """The known types of a loop's outputs by name; empty for any other node."""
     attributes = attributes_of(node)
     body = attributes.get("body")

@@ -35,6 +35,8 @@ from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.sequences import Sequences, is_empty, may_make_empty, without_empty_parts, without_empty_terms
 from iossim.models.onnx.shapes import written_out
 
+#: An op, its data inputs, and the types of its outputs.
+_Interpreted = tuple[Op, tuple[str, ...], tuple[TensorType, ...]]
 #: The domain of ONNX Runtime's own operators.
 RUNTIME_DOMAIN = "com.microsoft"
 #: Bodies of operators that are decomposed, by domain: ONNX Runtime's, TensorRT's, and ONNX's own.
@@ -275,9 +277,7 @@ class _Importer:
         self._constants[name] = constant
         self._types[name] = constant.type
 
-    def _interpreted(
-        self, op_class: type[Op] | None, at: _Reading
-    ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
+    def _interpreted(self, op_class: type[Op] | None, at: _Reading) -> _Interpreted:
         """A node as an op, with its data inputs and output types; raises NotCoveredError if it is none."""
         uncovered: NotCoveredError | None = None
         if op_class is not None:
@@ -298,9 +298,7 @@ class _Importer:
         data = operands(at.node)
         return op, data, op.infer(self._known.types_of(data))
 
-    def _own(
-        self, op_class: type[Op], node: NodeProto, name: str, opset: int
-    ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
+    def _own(self, op_class: type[Op], node: NodeProto, name: str, opset: int) -> _Interpreted:
         varies = not self._varying.isdisjoint(node.input)
         adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and varies else None
         if adapted:

@@ -283,7 +283,7 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
             there_us = max((end_us[one] for one in problem.reads[launch]), default=0.0)
             made = {int(streams[one]) for one in problem.reads[launch]}
             begin = [max(free, there_us) for free in free_us]
-            stream = min(range(width), key=lambda one, begin=begin, made=made: (begin[one], one not in made, one))  # type: ignore[misc]
+            *_, stream = min((begin[one], one not in made, one) for one in range(width))
             end_us[launch] = free_us[stream] = begin[stream] + serial_us[launch]
             streams[launch] = stream
             order.append(launch)
