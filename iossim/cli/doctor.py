@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Parts of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
-#: Values by name, of JSON.
+#: Facts of this machine by name, as JSON values.
 Facts = dict[str, Any]
 _CAUSE = itemgetter("kind", "reason")
 

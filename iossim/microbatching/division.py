@@ -194,7 +194,7 @@ _LARGEST = 1e6
 #: Time limit of HiGHS. Most programs end within a second; some have countless near-optimal divisions.
 SECONDS = 60.0
 
-#: A kernel of a network, by whatever names it.
+#: Name of a kernel, of any type.
 Kernel = TypeVar("Kernel", bound=Hashable)
 
 

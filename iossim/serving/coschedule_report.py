@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
-from iossim.report.traces import complete, trace_text
+from iossim.report.traces import Event, complete, trace_text
 from iossim.serving.arrivals import Served
 from iossim.serving.coschedule import Coschedule
 from iossim.serving.union import label_of
@@ -79,7 +79,7 @@ def served_table(served: Sequence[Served]) -> Table:
 
 def coschedule_trace(found: Coschedule) -> str:
     """The ways one after another as JSON text: one track per stream, one colour per model."""
-    events: list[dict[str, object]] = []
+    events: list[Event] = []
     tracks: dict[int, str] = {}
     first = 1
     colour = {label: _COLOURS[number % len(_COLOURS)] for number, label in enumerate(found.labels)}

@@ -45,7 +45,7 @@ class Labelled(Value):
 Label = str | int
 
 
-#: A value of an axis, of a class of its own; a kind knows that of its axis.
+#: A value on an axis: each axis has a class of values of its own, and that of a kind only the kind knows.
 AxisValue = Any
 
 
