@@ -37,7 +37,7 @@ from iossim.models.load import load, load_source
 from iossim.prediction.bands import band_at, families, unmeasured
 from iossim.prediction.published import published_figures, without_network
 from iossim.prediction.schedule_interval import NINE_OF_TEN, ScheduleErrors, stage_error
-from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.schedule.schedule import AnySchedule
 from iossim.search.assemble import reprice_any
 from iossim.search.scheduler import schedule
 
@@ -133,8 +133,7 @@ def intervals() -> dict[str, Any]:
         "one schedule over another on the V100 | their network": summary({"": differences(published)}),
         "one schedule over another in a graph on the H200 | every network": summary({"": differences(measured)}),
     }
-    orders["both"] = orders["V100"] + orders["H200"]
-    return {"inside": inside, "order": orders, "factors": factors}
+    return {"inside": inside, "order": orders | {"both": orders["V100"] + orders["H200"]}, "factors": factors}
 
 
 def _by_key(each: OperatorEvaluation) -> Iterator[tuple[str, OperatorEvaluation]]:
@@ -252,8 +251,9 @@ def gains(name: str) -> Inside:
     return summary({name: [judged_by(off, 1 / half, half)]})
 
 
-#: A network, the errors of its schedules, and these with what they took, us.
-Runs = tuple[str, ScheduleErrors, list[tuple[AnySchedule, float]]]
+#: A schedule with what it took, us; and a network, the errors of its schedules, and these.
+Timed = tuple[AnySchedule, float]
+Runs = tuple[str, ScheduleErrors, list[Timed]]
 
 
 def published_runs() -> Iterator[Runs]:
@@ -263,13 +263,13 @@ def published_runs() -> Iterator[Runs]:
         network = load(row["model"], batch=row["batch"])
         other = (without_network(profile, row["model"]) if row.get("fitted", True) else None) or profile
         prices = SimulatorCostModel(other, Precision.FP32)
-        runs = [(schedule(network, prices, name), 1e3 * ms) for name, ms in row["latency_ms"].items()]
+        runs = list[Timed]((schedule(network, prices, name), 1e3 * ms) for name, ms in row["latency_ms"].items())
         yield row["model"], ScheduleErrors(network, other, prices), runs
 
 
 def measured_runs() -> Iterator[Runs]:
     """Networks in a graph on the H200, which no fit saw."""
-    found: dict[ModelSource, list[tuple[Schedule, float]]] = defaultdict(list)
+    found: dict[ModelSource, list[Timed]] = defaultdict(list)
     for run in (run for file in find_measured_networks([own_measurements()]) for run in file.runs):
         if run.schedule is not None and not run.wrong_outputs and run.engine == Engine.GRAPH:
             found[run.schedule.source.to_source()].append((run.schedule, run.median_us))
