@@ -70,7 +70,7 @@ def summary(groups: Groups, alike: bool = False) -> Inside:
     ``width``, high over low, with the ``narrowest`` and ``widest``. Those groups count ``alike``, or all by their rows.
     """
     found = [np.concatenate(several) for several in groups.values()]
-    large = [one for one in found if len(one) >= FEWEST]
+    large = [one for one in found if len(one) >= FEWEST] or found
     counted = large if alike else found
     means, each = np.array([one.mean(axis=0) for one in counted]), np.array([one.mean(axis=0) for one in large])
     inside, width = np.average(means, axis=0, weights=None if alike else [len(one) for one in found])
