@@ -227,17 +227,8 @@ def test_columns_of_families_keep_their_names(monkeypatch: pytest.MonkeyPatch) -
     assert words.count("row") == 3
     order = {"order": {"V100": {"told right": 29}}, "factors": {"new_chip": {"factor": 1.1}}}
     monkeypatch.setattr(intervals, "intervals", lambda: order)
-    assert printed("evidence intervals").split() == [
-        "order",
-        "told",
-        "right",
-        "V100",
-        "29",
-        "factors",
-        "factor",
-        "new_chip",
-        "1.10",
-    ]
+    words = [word for word in printed("evidence intervals").split() if "─" not in word]
+    assert words == ["order", "told", "right", "V100", "29", "factors", "factor", "new_chip", "1.10"]
 
 
 @pytest.mark.usefixtures("shared")
