@@ -122,7 +122,7 @@ def intervals() -> dict[str, Any]:
         "operators in 16 bits by bands of fp32 | the precision": stored_otherwise(
             rows, unmeasured()["stored_otherwise"]
         ),
-        **{f"gain of stages in fp32 on the H200, {name} | none": gains(name) for name in ("stages", "pairs")},
+        **{f"gain by concurrency in fp32 on the H200, {name} | none": gains(name) for name in ("stages", "pairs")},
     }
     published, measured = list(published_runs()), list(measured_runs())
     orders = {"V100": Counter(order(published)), "H200": Counter(order(measured))}
