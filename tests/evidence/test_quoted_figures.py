@@ -183,7 +183,6 @@ def test_bands_of_what_was_not_measured_are_those_that_were_refitted() -> None:
 
 @pytest.mark.slow
 def test_intervals_hold_what_the_page_says(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounding moves the fits without a chip, and so the factors."""
     monkeypatch.setenv("IOSSIM_SHARED", str(shared))
     kept, found = read_results()["intervals"], compute("intervals")
     assert list(differences(kept["order"], found["order"])) == []
@@ -191,7 +190,7 @@ def test_intervals_hold_what_the_page_says(shared: Path, monkeypatch: pytest.Mon
     assert kept["inside"].keys() == found["inside"].keys()
     for name, row in kept["inside"].items():
         for figure, value in row.items():
-            within = 0.06 * value if "the chip" in name else 0.0  # one of the 42 rows of the smallest group is 2.4%
+            within = 0.06 * value if "the chip" in name else 0.0  # rounding moves fits: one of 42 rows is 2.4%
             assert list(differences(value, found["inside"][name][figure], within, f"{name}/{figure}")) == []
 
 
