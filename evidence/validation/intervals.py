@@ -70,7 +70,7 @@ def summary(groups: Groups, alike: bool = False) -> Inside:
     ``width``, high over low, with the ``narrowest`` and ``widest``. Those groups count ``alike``, or all by their rows.
     """
     found = [np.concatenate(several) for several in groups.values()]
-    large = [one for one in found if len(one) >= FEWEST]
+    large = [one for one in found if len(one) >= FEWEST] or found
     counted = large if alike else found
     means, each = np.array([one.mean(axis=0) for one in counted]), np.array([one.mean(axis=0) for one in large])
     inside, width = np.average(means, axis=0, weights=None if alike else [len(one) for one in found])
@@ -122,7 +122,7 @@ def intervals() -> dict[str, Any]:
         "operators in 16 bits by bands of fp32 | the precision": stored_otherwise(
             rows, unmeasured()["stored_otherwise"]
         ),
-        **{f"gain of stages in fp32 on the H200, {name} | none": gains(name) for name in ("stages", "pairs")},
+        **{f"gain by concurrency in fp32 on the H200, {name} | none": gains(name) for name in ("stages", "pairs")},
     }
     published, measured = list(published_runs()), list(measured_runs())
     orders = {"V100": Counter(order(published)), "H200": Counter(order(measured))}
@@ -133,8 +133,7 @@ def intervals() -> dict[str, Any]:
         "one schedule over another on the V100 | their network": summary({"": differences(published)}),
         "one schedule over another in a graph on the H200 | every network": summary({"": differences(measured)}),
     }
-    orders["both"] = orders["V100"] + orders["H200"]
-    return {"inside": inside, "order": orders, "factors": factors}
+    return {"inside": inside, "order": orders | {"both": orders["V100"] + orders["H200"]}, "factors": factors}
 
 
 def _by_key(each: OperatorEvaluation) -> Iterator[tuple[str, OperatorEvaluation]]:
@@ -252,8 +251,9 @@ def gains(name: str) -> Inside:
     return summary({name: [judged_by(off, 1 / half, half)]})
 
 
-#: A network, the errors of its schedules, and these with what they took, us.
-Runs = tuple[str, ScheduleErrors, list[tuple[AnySchedule, float]]]
+#: A schedule with what it took, us; and a network, the errors of its schedules, and these.
+Timed = tuple[AnySchedule, float]
+Runs = tuple[str, ScheduleErrors, list[Timed]]
 
 
 def published_runs() -> Iterator[Runs]:
@@ -263,13 +263,13 @@ def published_runs() -> Iterator[Runs]:
         network = load(row["model"], batch=row["batch"])
         other = (without_network(profile, row["model"]) if row.get("fitted", True) else None) or profile
         prices = SimulatorCostModel(other, Precision.FP32)
-        errors, measured = ScheduleErrors(network, other, prices), row["latency_ms"].items()
-        yield row["model"], errors, [(schedule(network, prices, name), 1e3 * ms) for name, ms in measured]
+        runs = list[Timed]((schedule(network, prices, name), 1e3 * ms) for name, ms in row["latency_ms"].items())
+        yield row["model"], ScheduleErrors(network, other, prices), runs
 
 
 def measured_runs() -> Iterator[Runs]:
     """Networks in a graph on the H200, which no fit saw."""
-    found: dict[ModelSource, list[tuple[AnySchedule, float]]] = defaultdict(list)
+    found: dict[ModelSource, list[Timed]] = defaultdict(list)
     for run in (run for file in find_measured_networks([own_measurements()]) for run in file.runs):
         if run.schedule is not None and not run.wrong_outputs and run.engine == Engine.GRAPH:
             found[run.schedule.source.to_source()].append((run.schedule, run.median_us))

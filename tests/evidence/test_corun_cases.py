@@ -19,6 +19,7 @@ from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from evidence.data.data_sets import own_measurements, read_measurements
 from evidence.profiles.shipped_profiles import RECIPES, make_bands
+from evidence.validation import intervals
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.calibration.validation import evaluate_stages
@@ -224,6 +225,10 @@ def test_columns_of_families_keep_their_names(monkeypatch: pytest.MonkeyPatch) -
     words = printed("evidence hopper").split()
     assert words[:2] == ["families", "mma_sm80"]
     assert words.count("row") == 3
+    order = {"order": {"V100": {"told right": 29}}, "factors": {"new_chip": {"factor": 1.1}}}
+    monkeypatch.setattr(intervals, "intervals", lambda: order)
+    words = [word for word in printed("evidence intervals").split() if "─" not in word]
+    assert words == ["order", "told", "right", "V100", "29", "factors", "factor", "new_chip", "1.10"]
 
 
 @pytest.mark.usefixtures("shared")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from operators import parse_description
 
 from evidence.data.data_sets import read_measurements
 from evidence.profiles.chips import all_rows, chips, fit_lanes
+from evidence.validation import intervals as judging
 from evidence.validation.published_models import family_errors
 from evidence.validation.roofline import CalibratedRoofline, Roofs, roofline_us
 from evidence.validation.splits import LARGEST_PART, SplitRows, split_by_size
@@ -109,6 +112,38 @@ def test_families_stand_beside_the_published_errors() -> None:
     assert found["bmm"].devices == 2
     assert found["bmm"].published == pytest.approx(0.138)
     assert found["elementwise"].error == pytest.approx(0.2)
+
+
+def test_groups_count_alike_or_by_their_rows() -> None:
+    inside, outside = (judging.judged_by(np.full(rows, ratio), 0.8, 1.25) for rows, ratio in ((90, 1.0), (10, 2.0)))
+    groups = {"a": [inside[:40], inside[40:]], "b": [outside], "few": [outside[:5]]}
+    by_rows, alike = judging.summary(groups), judging.summary(groups, alike=True)
+    assert (by_rows["rows"], by_rows["inside"]) == (105, pytest.approx(600 / 7))
+    assert (alike["rows"], alike["inside"]) == (100, 50.0)
+    assert (alike["least"], alike["most"], alike["width"]) == (0.0, 100.0, pytest.approx(1.25 / 0.8))
+
+
+def test_boards_count_alike_in_a_band_and_are_judged_by_the_others() -> None:
+    near, far = np.linspace(0.9, 1.1, 1001), np.linspace(1.9, 2.1, 21)
+    assert judging.quantiles([near]) == [pytest.approx(0.91, abs=0.005), pytest.approx(1.09, abs=0.005)]
+    assert judging.quantiles([near, far]) == [pytest.approx(0.92, abs=0.005), pytest.approx(2.08, abs=0.011)]
+    alike = judging.boards_left_out({"a": near, "b": near[::7], "c": far})
+    assert (alike["least"], alike["rows"]) == (0.0, 1001 + 143 + 21)
+
+
+def test_the_order_of_schedules_and_intervals_that_move() -> None:
+    """Two networks, whose schedules all take a quarter longer than predicted, with intervals of a fifth."""
+
+    def interval(one: SimpleNamespace) -> SimpleNamespace:
+        return SimpleNamespace(low_us=one.latency_us / 1.2, high_us=one.latency_us * 1.2)
+
+    errors = SimpleNamespace(interval=interval, noise=lambda *_: 0.1)
+    one, near, far = (SimpleNamespace(latency_us=us) for us in (100.0, 102.0, 150.0))
+    found = [("a", errors, [(one, 125.0), (near, 124.0)]), ("b", errors, [(one, 125.0), (far, 187.5)])]
+    for judged, inside in ((judging.latencies, 0.0), (judging.moved, 100.0), (judging.differences, 100.0)):
+        assert judging.summary({"": judged(found)})["inside"] == inside
+    counts = {"pairs": 2, "told": 1, "told right": 1, "ties": 1, "clear": 1, "clear right": 1, "unclear": 1}
+    assert Counter(judging.order(found)) == counts
 
 
 ARITHMETIC, MEMORY, FLOOR_US = 0.6, 0.8, 7.0
