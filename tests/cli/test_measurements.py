@@ -11,6 +11,7 @@ from fake_backend import FakeBackend
 from operators import describe
 
 import iossim
+from iossim.base.errors import OptionError
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profiling import ProfileOptions, profile_parts
 from iossim.cost.measured.record import Kind, MeasurementRecord
@@ -18,6 +19,7 @@ from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.measurements.measurement_set import read_measurements
 from iossim.schedule.problem import ScheduleProblem
+from iossim.tasks.explain import explain
 
 PATH = Path("s.sqlite")
 
@@ -41,6 +43,7 @@ def test_list() -> None:
     found = printed_json("measurements list --store s.sqlite --json")["contexts"]
     expected = [(1, "paper", "fake 1"), (2, "graph", "fake 1")]
     assert [(one["context"], one["engine"], one["libraries"]) for one in found] == expected
+    assert {len(one[name]) for one in found for name in ("first", "last")} == {len("2026-12-01")}
     records = printed_json("measurements list --store s.sqlite --records --kind unit --engine graph --json")
     assert {row["kind"] for row in records["records"]} == {"unit"}
     assert len(records["records"]) == 36
@@ -232,3 +235,13 @@ def test_mistakes(arguments: str, words: str) -> None:
     Path("x.onnx").write_bytes(b"\0\1" * 9)
     iossim.optimize("ios_sample", "t4", scheduler="sequential").save("s.json")
     refused(f"measurements {arguments}", words)
+
+
+def test_what_would_have_to_be_measured_is_not_explained() -> None:
+    network = iossim.load("ios_sample")
+    found = iossim.optimize(network, "t4", scheduler="greedy")
+    with (
+        MeasurementStore(PATH) as store,
+        pytest.raises(OptionError, match=r"would have to measure .* give replay:STORE"),
+    ):
+        explain(found, network, MeasuredCostModel(FakeBackend(), store))

@@ -90,6 +90,9 @@ def test_parameters_are_cut_along_filters_first_then_into_partial_sums() -> None
     assert {chunk.part[0][1] for chunk in partial if chunk.part} == {4}
     assert [chunk.first for chunk in partial[:4]] == [True, False, False, False]
     assert sum(chunk.demand.multiply_adds for chunk in partial) == 8 * 16 * 9 * 36
+    # Each part adds its sums to those before.
+    added = sum(math.prod(chunk.demand.box.shape) for chunk in partial)
+    assert sum(chunk.demand.other_flops for chunk in partial) == one.demand.other_flops + added
 
 
 @pytest.mark.parametrize(

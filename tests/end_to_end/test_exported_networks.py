@@ -14,8 +14,7 @@ from checked_execution import execute
 from command_line import printed, printed_everywhere, printed_json, refused
 from exported_networks import NETWORKS, Writer, assert_equal_outputs
 from onnx import TensorProto
-from onnx_import import import_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 from test_compare import check_comparison
 

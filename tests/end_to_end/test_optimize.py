@@ -52,7 +52,10 @@ def test_files_of_a_schedule(options: str, tmp_path: Path) -> None:
     assert 2 <= len(tracks) <= 1 + saved.streams  # a group of concats in place alone launches nothing
     end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)
     assert end_us == pytest.approx(saved.latency_us, abs=0.01)
-    assert (out / "index.html").stat().st_size < 3_000_000
+    page = (out / "index.html").read_text()
+    assert len(page) < 3_000_000
+    stages = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["stages"]
+    assert [bool(stage["why"]) for stage in stages] == [True] * len(saved.stages)
     assert (out / "graph.svg").read_text().count("class='band'") == len(saved.stages)
     assert (out / "timeline.png").read_bytes().startswith(PNG)
     assert xml.etree.ElementTree.parse(out / "timeline.svg").getroot().tag.endswith("svg")

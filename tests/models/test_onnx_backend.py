@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx_backend_cases import NOT_IMPORTED, NOT_RUN, Case, Outcome, round_trip, run_case, run_kind
-from onnx_import import import_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 from iossim.backends.numpy_reference.execute import evaluate_graph

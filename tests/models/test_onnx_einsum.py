@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
-from onnx_import import import_onnx
 from onnx_models import write_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.graph import Graph

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_import import import_onnx
 from onnx_models import nodes_of, write_onnx
+from onnx_of_op import import_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.base.errors import GraphError, IossimError, ModelError, OptionError

@@ -13,9 +13,8 @@ from command_line import printed, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
-from onnx_import import import_onnx
 from onnx_models import write_onnx as made_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 from random_networks import random_inputs, random_network
 
 from iossim.backends.numpy_reference.execute import evaluate_graph

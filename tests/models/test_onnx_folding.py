@@ -10,9 +10,8 @@ import pytest
 from command_line import printed_json
 from exported_networks import NETWORKS
 from onnx import numpy_helper
-from onnx_import import import_onnx
 from onnx_models import write_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.api import optimize
 from iossim.backends.numpy_reference.execute import evaluate_graph

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
-from onnx_import import import_onnx
 from onnx_models import Declared, nodes_of, write_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exported_networks import assert_equal_outputs
-from onnx_import import import_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.api import optimize, search_options
 from iossim.backends.numpy_reference.execute import evaluate_graph

@@ -266,6 +266,7 @@ def test_copies_of_a_model_run_at_a_time(tmp_path: Path) -> None:
     ]
     assert all(document["bound_us"] <= way["makespan_us"] for way in document["ways"])
     assert len(document["served"]) == 15
+    assert not any("no lower bound" in note for note in document["notes"])
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     colours = {event["args"]["model"]: event["cname"] for event in events if event["ph"] == "X"}
     assert len(set(colours.values())) == 2

@@ -281,6 +281,8 @@ def test_figures_of_nothing_are_compared_and_no_ratio_is_told() -> None:
     expected = ("Does not hold: sequential is ahead.", False)
     assert said("{best: scheduler, expect: ios-both, metric: merged_stages}") == expected
     assert said("{metric: merged_stages, aggregate: geomean, below: 1}")[1] is True
+    told = "sequential, 0 merged stages; next ios-both, 3 merged stages."
+    assert said("{best: scheduler, metric: merged_stages}") == (told, None)
 
 
 def test_failed_rows_are_left_out() -> None:

@@ -23,8 +23,7 @@ import numpy as np
 import onnx
 from checked_execution import execute
 from onnx import numpy_helper
-from onnx_import import import_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.base.errors import IossimError
 from iossim.cost.random import RandomCostModel

@@ -12,14 +12,23 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
-from onnx_import import import_onnx
 
-from iossim.ir.graph import Names
+from iossim.ir.graph import Graph, Names
 from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.op import Array, Op
+from iossim.models.onnx.file import read_model
 from iossim.models.onnx.grouped_products import VERSION, functions_for
+from iossim.models.onnx.inputs import bind
 from iossim.models.onnx.spelling import IR_VERSION, Speller
+from iossim.models.onnx.translate import translate
+from iossim.models.options import LoadOptions
 from iossim.models.passes.pipeline import canonicalise
+
+
+def import_onnx(path: Path, **binding: Any) -> Graph:
+    """``binding`` are options of :class:`~iossim.models.options.LoadOptions`."""
+    options = LoadOptions(**binding)
+    return translate(bind(read_model(path), options), static_part=options.static_part)
 
 
 def onnx_of_op(op: Op, inputs: Sequence[Array], opset: int, constants: Sequence[int] = ()) -> onnx.ModelProto:

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
-from onnx_import import import_onnx
 from onnx_models import write_onnx
-from onnx_of_op import check_op, onnx_of_op, run_onnxruntime
+from onnx_of_op import check_op, import_onnx, onnx_of_op, run_onnxruntime
 
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.attention import Attention

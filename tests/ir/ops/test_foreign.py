@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_import import import_onnx
 from onnx_models import nodes_of, write_onnx
-from onnx_of_op import run_onnxruntime
+from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ModelError
