@@ -33,9 +33,9 @@ def joint_gains() -> str:
         _mark(picture, x + 5, 44, colour)
         picture.text(x + 16, 49, words, "soft")
     for tenths in range(4, 11, 2):
-        x = _place(tenths / 10)
-        picture.line(x, _TOP - 8, x, bottom, "faint")
-        picture.text(x, bottom + 18, f"{tenths / 10:.1f}", "middle soft")
+        at = _place(tenths / 10)
+        picture.line(at, _TOP - 8, at, bottom, "faint")
+        picture.text(at, bottom + 18, f"{tenths / 10:.1f}", "middle soft")
     for number, row in enumerate(rows):
         y = _TOP + _ROW * number + 6
         given, (in_turn, *_), jointly = float(row["given"]), _numbers(row["two in turn"]), float(row["jointly"])
