@@ -30,13 +30,17 @@ from iossim.schedule.planned_stage import planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import prepare_block
 from iossim.search.block_search import _Search
-from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import build_lattice, no_merges
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
 from iossim.search.windows import parts_bound_us
 
 WIDE = ("nasnet_a_large", "pnasnet_5_large", "hrnet_w18", "clip")
+
+
+class _Unbounded(WrappedCostModel):
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
 
 
 class _Asked(_Search):
@@ -85,7 +89,7 @@ def main(
             wide = large_network(name)
             print(name, by_stages(wide, prices), flush=True)
             problem = max((ScheduleProblem.of_block(wide, block) for block in wide.blocks), key=len)
-            print(name, in_parts(WithoutViews.of(problem).problem, prices), flush=True)
+            print(name, in_parts(problem.in_order(), prices), flush=True)
         return
     loaded = iossim.load(network)
     blocks = [ScheduleProblem.of_block(loaded, block) for block in loaded.blocks]
@@ -103,9 +107,9 @@ def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
     (part,), _ = prepare_block(problem, prices, SearchOptions(StageSpace(merge=False)))
     bounds = prices.bounds(part.problem)
     assert bounds is not None
-    search = _Told(part, prices, START, bounds)
+    search = _Told(part, prices, START)
     search.run(lambda units: None)
-    known = _Told(part, prices, START, bounds)
+    known = _Told(part, prices, START)
     known.final = search.labels.cost.copy()
     known.run(lambda units: None)
     cost_us = search.labels.cost.min(axis=1)
@@ -127,7 +131,7 @@ def in_columns(problem: ScheduleProblem, prices: CostModel) -> tuple[float, floa
     (part,), _ = prepare_block(problem, prices, SearchOptions(StageSpace(merge=False)))
     problem, bounds = part.problem, prices.bounds(part.problem)
     assert bounds is not None
-    search = _Asked(part, prices, START, None)
+    search = _Asked(part, _Unbounded(prices), START)
     search.run(lambda units: None)
     best_us = float(search.labels.cost[-1].min())
     units = np.arange(len(problem), dtype=np.uint64)

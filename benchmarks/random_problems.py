@@ -13,6 +13,7 @@ where one of these fails, and prints it.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.streams.bounds import stream_bound_us
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
-from brute_force import cheapest
+from brute_force import Unbounded, cheapest
 from random_networks import random_network, random_stream_batch
 
 MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
@@ -51,8 +52,9 @@ def of_stages(count: int, seed: int) -> int:
         limits = [[None, 1, 2, 3][draw.integers(4)], [None, 1, 2, 3, 8][draw.integers(5)]]
         space = StageSpace(["general", "paper"][draw.integers(2)], *limits)
         may = {"concurrent": bool(draw.random() < 0.8), "merge": bool(draw.random() < 0.5)}
-        bounded = solve([problem], prices, SearchOptions(space), **may)
-        plain = solve([problem], prices, SearchOptions(space, bounded=False), **may)
+        bounded, plain = (
+            solve([problem], own, SearchOptions(replace(space, **may))) for own in (prices, Unbounded(prices))
+        )
         costs_us = [bounded.cost_us, plain.cost_us]
         if len(problem) <= MOST_BY_BRUTE_FORCE:
             by_brute_force += 1

@@ -23,7 +23,7 @@ from iossim.backends.numpy_reference.backend import create as numpy_backend
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.model import CostModel
 from iossim.cost.perturbed import PerturbedCostModel
-from iossim.cost.table import PriceTable, RecordingCostModel, TableCostModel, read_table
+from iossim.cost.table import PriceTable, TableCostModel
 from iossim.execution.backend import Backend
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
@@ -38,7 +38,6 @@ from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.random_graphs import seeded_network
 from iossim.schedule.problem import bits
-from iossim.search.assemble import reprice
 from iossim.search.scheduler import schedule, scheduler_names
 from iossim.tasks.checks import latency_at_most, no_slower_than, race_free, runs_without_races, valid
 from iossim.testing.backends import BackendConformance
@@ -221,23 +220,6 @@ def test_sizes_and_hashes_of_seeded_networks() -> None:
     assert seeded_network(0).graph.hash == "ecf9311fd97fa5cfbf62590d9e32229d"
     with pytest.raises(OptionError, match="units 2 of a seeded network: give 3 or more"):
         seeded_network(0, units=2)
-
-
-def test_recorded_prices_are_those_of_the_model(tmp_path: Path) -> None:
-    network = seeded_network(2)
-    inner = api.cost_model("simulator", "t4")
-    recorded = RecordingCostModel(inner)
-    for name in ("sequential", "greedy", "ios-both"):
-        schedule(network, recorded, name)
-    best = schedule(network, recorded, "ios-both")
-    assert recorded.asked >= len(recorded.prices_us) > len(best.stages)
-    recorded.save(tmp_path / "prices.json")
-    table = TableCostModel(read_table(tmp_path / "prices.json"))
-    assert reprice(best, network, table).latency_us == pytest.approx(best.latency_us)
-    # Every stage that the simulator could run is there, none else.
-    assert len(table.table.stages) == sum(map(np.isfinite, recorded.prices_us.values()))
-    with pytest.raises(OptionError, match="cannot write price table "):
-        recorded.save(tmp_path / "nowhere" / "prices.json")
 
 
 def test_baselines() -> None:

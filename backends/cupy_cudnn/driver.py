@@ -20,6 +20,7 @@ from iossim.backends.cupy_cudnn.cudnn_library import check_version
 from iossim.backends.cupy_cudnn.driver_api import GreenContexts, driver_library, held
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.views import Scalar
+from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.op import Array
@@ -33,6 +34,8 @@ Kernel = Any
 #: Where the device does not tell: only how long it is kept waiting depends on it.
 USUAL_CLOCK_KHZ = 1_500_000
 
+#: ``cudaErrorNoDevice``.
+_NO_DEVICE = 100
 #: Programmatic dependent launch (``cuda.h``): the attribute, and the first GPUs and drivers that capture it.
 _SERIALIZATION, _SINCE_CAPABILITY, _SINCE_DRIVER = 6, 9, 12_030
 
@@ -266,13 +269,21 @@ def _imported() -> Any:
 
 
 def device_count() -> int:
-    """Number of visible devices, 0 where there is no driver; raises BackendError for a CuPy that is too old."""
+    """Number of visible devices, 0 where there is no driver; raises BackendError for a CuPy that is too old, and for a
+    driver that is, or that has its devices not ready.
+    """
     cupy = _imported()
     check_version("cupy", str(cupy.__version__))
     runtime = cupy.cuda.runtime
     try:
         return int(runtime.getDeviceCount())
-    except runtime.CUDARuntimeError:
+    except runtime.CUDARuntimeError as error:
+        driver = runtime.driverGetVersion()  # 0 where there is none
+        if driver and error.status != _NO_DEVICE:
+            raise BackendError(
+                f"the driver (of CUDA {_dotted(driver)}) gives CuPy no GPU ({first_line(error)}); see 'nvidia-smi', "
+                "install a newer driver, or CuPy for this one's CUDA"
+            ) from None
         return 0
 
 

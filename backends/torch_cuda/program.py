@@ -157,7 +157,8 @@ class TorchProgram:
             return
         (steps,) = self._segments
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Other threads may go on asking for memory meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             # All streams of the plan are part of the capture: they fork off its own, and join it at the end.
             captured = torch.cuda.current_stream()
             for stream in self._streams.values():

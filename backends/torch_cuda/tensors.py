@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
+from typing import TypeVar
 
 import numpy as np
 import torch
 
+from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 from iossim.ir.types import FP8, DType, Precision, TensorType
+
+T = TypeVar("T")
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
@@ -73,21 +78,51 @@ def as_channels_last(
     return module._apply(laid_out), [*map(laid_out, inputs)]
 
 
+#: What may multiply in less than fp32. PyTorch's older names for it cannot be read where one of these was set.
+_PRODUCTS, _CONVOLUTIONS = torch.backends.cuda.matmul, (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+_ON_HOST = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
+
+
+def uses_tf32(convolutions: bool = False) -> bool:
+    """True where PyTorch multiplies fp32 on a GPU in TF32: in products of matrices, or in convolutions."""
+    return str((_CONVOLUTIONS[0] if convolutions else _PRODUCTS).fp32_precision) == "tf32"
+
+
 @contextmanager
 def arithmetic(precision: Precision) -> Iterator[None]:
     """Inference with the fastest deterministic algorithm of cuDNN, and with TF32 only where the precision says so.
 
-    The settings are global to torch: they are put back, and are one thread's at a time (``one_thread``).
+    The settings are global to torch: they are put back, and are one thread's at a time (``one_thread``). Raises
+    BackendError where the device's memory is full.
     """
-    tf32 = precision is Precision.TF32
+    tf32, cudnn = precision is Precision.TF32, torch.backends.cudnn
+    places = (_PRODUCTS, *_CONVOLUTIONS, *_ON_HOST)
+    names = ("enabled", "benchmark", "deterministic", "allow_tf32")
     with one_thread:
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        own = [each.fp32_precision for each in places]
+        products = _readable(torch.get_float32_matmul_precision, "highest")
+        flags = [_readable(partial(getattr, cudnn, name), True) for name in names]
         try:
-            with (
-                torch.inference_mode(),
-                torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=True, allow_tf32=tf32),
-            ):
+            # By the older names, which PyTorch's compiler reads, and by the newer ones, which are heard.
+            torch.set_float32_matmul_precision("high" if tf32 else "highest")
+            cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32 = True, True, True, tf32
+            for each in (*_CONVOLUTIONS, *_ON_HOST):
+                each.fp32_precision = "tf32" if tf32 and each in _CONVOLUTIONS else "ieee"
+            with torch.inference_mode():
                 yield
+        except torch.OutOfMemoryError as error:
+            raise BackendError(f"{first_line(error)} Take a smaller batch, or end what else runs on it") from error
         finally:
-            torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(products)
+            for name, flag in zip(names, flags, strict=True):
+                setattr(cudnn, name, flag)
+            for each, value in zip(places, own, strict=True):
+                each.fp32_precision = value
+
+
+def _readable(read: Callable[[], T], otherwise: T) -> T:
+    """A setting by its older name."""
+    try:
+        return read()
+    except RuntimeError:
+        return otherwise

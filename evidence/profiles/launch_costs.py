@@ -15,9 +15,6 @@ discussions, so that each estimate has a corresponding standard deviation:
   (which share only the front end there) and the lightest node alone, its kernel included.
 - *edge*: between two streams, the cost of an event that one records and another waits for. A fork and a join are half
   each.
-
-The one-time cost of starting a graph and waiting for it (*start*: 15 us, some 20 on an A100) changes no schedule and is
-part of no price.
 """
 
 from __future__ import annotations
@@ -141,12 +138,6 @@ def launch_costs(
     return found
 
 
-def graph_start_us(costs: Sequence[LaunchCost]) -> Estimate:
-    """Time to start a graph and wait for its end, beyond its nodes."""
-    (_, start_us), (_, of_start_us) = _line(_chains(costs, "no-op kernels: one graph + sync"))
-    return Estimate(start_us, of_start_us, "RTX 5070 Ti")
-
-
 def _line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
     x, y = np.array(points).T
     found, covariance = np.polyfit(x, y, 1, cov=True)
@@ -178,8 +169,6 @@ def main() -> None:
         print(f"since {generation}")
         for name, one in found.items():
             print(f"  {name:17} {one.value:6.3f} +- {one.spread:.3f}  {one.devices}")
-    start = graph_start_us(costs)
-    print(f"a graph's start and end, once: {start.value:.1f} +- {start.spread:.1f} us  {start.devices}")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from evidence import measured_search
 from evidence.concurrency import hopper_left_out
 from evidence.data.data_sets import own_measurements, shared_data
 from evidence.validation import graph_kernels as kernels
+from evidence.validation import intervals
 from evidence.validation.report import ValidationReport, validate
 from iossim.api import search_options
 from iossim.base.errors import StartProgress, silent
@@ -334,6 +335,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "operators": operators,
     "engines": engines,
     "transfer": transfer,
+    "intervals": lambda _: intervals.intervals(),
     "measured-search": measured_searches,
 }
 

@@ -158,6 +158,21 @@ def hopper_sets(results: Results) -> str:
     return _table([*head, "worst tenth", "mean, kernels known"], rows)
 
 
+def intervals(results: Results) -> str:
+    """Parts inside and widths, with their range over boards, kinds or networks where there are several."""
+
+    def among(names: str, one: Mapping[str, float], digits: int) -> str:
+        mean, least, most = (f"{one[name]:.{digits}f}" for name in names.split())
+        return mean if least == most else f"{mean} ({least} to {most})"
+
+    parts, widths = partial(among, "inside least most"), partial(among, "width narrowest widest")
+    rows = [
+        [*name.split(" | "), f"{one['rows']:,}", parts(one, 0), widths(one, 2)]
+        for name, one in results["intervals"]["inside"].items()
+    ]
+    return _table(["interval of", "left out", "measurements", "inside, %", "width"], rows)
+
+
 def transfer_table(results: Results) -> str:
     rows = [
         [chip, *(f"{each['zero_shot']:.1f} / {each['refined']:.1f}" for each in errors.values())]
@@ -407,6 +422,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "hopper-sets": hopper_sets,
     "hopper-units": hopper_units,
     "hopper-left-out": hopper_left_out,
+    "intervals": intervals,
     "transfer-table": transfer_table,
     "measured-search-table": measured_search_table,
     "transformer-blocks": transformer_blocks,

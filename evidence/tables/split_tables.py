@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from statistics import fmean
 
 from rich.console import RenderableType
 
@@ -34,15 +33,7 @@ def split_tables(report: ValidationReport) -> Iterator[RenderableType]:
         "device",
         "unseen devices, each predicted from the others: errors of device time, %",
         _by_device(rows["device"]),
-        "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving "
-        "out the others says; samples are of the same kind",
-    )
-    samples = 0 if report.transfer is None else report.transfer.samples
-    yield from titled(
-        __package__,
-        "device_summary",
-        f"unseen devices by kind, from no and from {samples} samples: errors of device time over data sets, %",
-        _device_summary(rows["device"]),
+        "within: in intervals as wide as leaving out the others says; samples are of the same kind",
     )
     lines: Rows = [
         {
@@ -50,9 +41,7 @@ def split_tables(report: ValidationReport) -> Iterator[RenderableType]:
             "setting": each.setting.partition("_")[0],
             "devices": each.devices,
             "ours": percent(each.error),
-            "roofline": percent(each.roofline),
             PUBLISHED_MODEL: 100 * each.published,
-            "better": each.is_better,
         }
         for each in (report.families if rows["device"] else ())
     ]
@@ -105,7 +94,7 @@ def _by_device(rows: Sequence[SplitRows]) -> Rows:
             if len(row) < FEWEST_SHOWN:
                 continue
             line = {"op": f"  {shown(row.key, row.data_set)}", "rows": len(row), **errors(row.accuracy)}
-            line |= {"roof": mean(row.roofline), "covered": percent(row.coverage), "wide": row.width}
+            line |= {"covered": percent(row.coverage), "wide": row.width}
             if (better := sampled.get(_kind(row))) is not None:
                 line |= {
                     "sampled": mean(better.accuracy),
@@ -123,20 +112,3 @@ def _kind(row: SplitRows) -> tuple[str, str, str]:
 
 def _by_kind(rows: Sequence[SplitRows], part: str) -> Mapping[tuple[str, str, str], SplitRows]:
     return {_kind(row): row for row in rows if row.part == part}
-
-
-def _device_summary(rows: Sequence[SplitRows]) -> Rows:
-    """Mean and worst error over data sets of devices left out, for each kind with samples; in percent."""
-    judged = _by_kind(rows, "sampled").keys()
-    lines: Rows = []
-    for key in sorted({key for _, _, key in judged}):
-        line: dict[str, Cell] = {"op": key}
-        for part in ("zero-shot", "sampled"):
-            own = [
-                mean(row.accuracy) or 0.0
-                for row in rows
-                if row.part == part and row.key == key and _kind(row) in judged
-            ]
-            line |= {"sets": len(own), part: fmean(own), f"{part} worst": max(own)}
-        lines.append(line)
-    return lines

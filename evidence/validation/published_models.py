@@ -7,12 +7,14 @@ datasheet facts alone. Errors are the mean over devices of each one's mean over 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from evidence.validation.splits import SplitRows
+from iossim.base.compiled import Floats
 from iossim.calibration.validation import OperatorEvaluation
 from iossim.prediction.bands import key_of
 from iossim.prediction.published import published_figures
@@ -31,37 +33,17 @@ FEWEST_ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class FamilyErrors:
-    """Mean absolute errors of a family as fractions; None without rows."""
+    """Mean absolute errors of a family as fractions."""
 
     family: str
     #: Distribution of the rows: ``in_distribution`` or ``out_of_distribution``.
     setting: str
     devices: int
-    error: float | None
-    roofline: float | None
+    error: float
     published: float
 
-    @property
-    def is_better(self) -> bool | None:
-        """True where the error is below the published one."""
-        return None if self.error is None else self.error < self.published
-
     def to_json(self) -> dict[str, Any]:
-        return {
-            "family": self.family,
-            "setting": self.setting,
-            "devices": self.devices,
-            "mape": self.error,
-            "calibrated_roofline": self.roofline,
-            PUBLISHED_MODEL.lower(): self.published,
-            "is_better": self.is_better,
-        }
-
-
-def operator_model(name: str) -> dict[str, Any]:
-    """Published results of a model of single operators: mean errors (%) by family, in distribution and out."""
-    found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
-    return found
+        return asdict(self)
 
 
 def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> tuple[FamilyErrors, ...]:
@@ -71,24 +53,21 @@ def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitR
     ]
     zero_shot = (row for row in rows if (row.split, row.part) == ("device", "zero-shot") and len(row) >= FEWEST_ROWS)
     judged += [("out_of_distribution", row.key, row) for row in zero_shot]
-    published = operator_model(PUBLISHED_MODEL)
+    published = next(one for one in published_figures()["operator_models"] if one["name"] == PUBLISHED_MODEL)
     found: list[FamilyErrors] = []
     for family, kinds in PUBLISHED_FAMILIES.items():
         for setting in ("in_distribution", "out_of_distribution"):
             own = [each for its, key, each in judged if its == setting and key in kinds]
             if own:
                 devices = len({each.device for each in own})
-                error, roofline = (_error(own, model) for model in ("predicted_us", "baseline_us"))
                 theirs = published[setting][family] / 100
-                found.append(FamilyErrors(family, setting, devices, error, roofline, theirs))
+                found.append(FamilyErrors(family, setting, devices, _error(own), theirs))
     return tuple(found)
 
 
-def _error(judged: Sequence[OperatorEvaluation | SplitRows], model: str) -> float | None:
-    """Mean over devices of each one's mean error by a model, which may be nan for some rows; None without others."""
-    means = []
-    for device in sorted({each.device for each in judged}):
-        errors = [np.abs(getattr(each, model) / each.measured_us - 1) for each in judged if each.device == device]
-        known = np.concatenate(errors)[np.isfinite(np.concatenate(errors))]
-        means += [float(known.mean())] if len(known) else []
-    return sum(means) / len(means) if means else None
+def _error(judged: Sequence[OperatorEvaluation | SplitRows]) -> float:
+    """Mean over devices of each one's mean error."""
+    errors: dict[str, list[Floats]] = {}
+    for each in judged:
+        errors.setdefault(each.device, []).append(np.abs(each.predicted_us / each.measured_us - 1))
+    return fmean(float(np.concatenate(of_device).mean()) for of_device in errors.values())

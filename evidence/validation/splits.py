@@ -2,8 +2,8 @@
 
 *Size*: of each kind of a data set the smaller 80% by work is fitted, and the largest 20% judged; the error inside is
 that of small shapes held out by their hash. *Device*: each chip is predicted from the others, from datasheet facts
-alone and with samples of the kind. All fits start from device-independent parameters. Each is compared with a
-calibrated roofline that saw the same rows, and with the stated interval.
+alone and with samples of the kind. All fits start from device-independent parameters. Each is compared with the stated
+interval, and the first with a calibrated roofline that saw the same rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_tensor_cores, on_lanes, priced
-from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
+from evidence.profiles.leave_one_out import LeaveOneOut
 from evidence.validation.roofline import CalibratedRoofline, Roofs
 from iossim.base.compiled import Floats
 from iossim.base.errors import Progress, ignore
 from iossim.calibration.accuracy import Accuracy, bands_by_kind, coverage, width
-from iossim.calibration.nuisances import fit_overhead
 from iossim.calibration.recording import Recording, work
 from iossim.hardware.profile import with_values
 from iossim.hardware.provenance import Provenance
@@ -128,7 +127,6 @@ def split_by_size(found: Sequence[Chip], progress: Progress = ignore) -> tuple[S
 
 def split_by_device(found: LeaveOneOut) -> tuple[SplitRows, ...]:
     """Each chip predicted from the others; intervals are as wide as leaving out the others justifies."""
-    efficiencies = _Efficiencies(found.rows)
     rows: list[SplitRows] = []
     for chip in sorted({row.chip for row in found.rows}):
         others = [row for row in found.rows if row.chip != chip]
@@ -142,8 +140,7 @@ def split_by_device(found: LeaveOneOut) -> tuple[SplitRows, ...]:
             for part, each in (("zero-shot", row.priced), ("sampled", row.refined_rows)):
                 if each is not None:
                     said = Provenance(kind="transferred", note="", bands=bands[part])
-                    roofline_us = efficiencies.without(chip, each) - each.nuisance_us
-                    rows.append(_judged("device", part, each, roofline_us, said))
+                    rows.append(_judged("device", part, each, np.full(len(each.places), np.nan), said))
     return tuple(rows)
 
 
@@ -186,57 +183,16 @@ def _judged(split: str, part: str, each: PricedRows, roofline_us: Floats, proven
 
 def _own_roofline(each: PricedRows, seen: Mask) -> Floats:
     """Device times by a roofline fitted to the rows that are ``seen``, with its own nuisance; nan if too few."""
-    model = _roofline(each.recording, seen & ~each.is_hidden)
+    samples, rows, seen = each.recording.samples, each.recording.measured.measurements, seen & ~each.is_hidden
+
+    def roofs(places: NDArray[np.int64]) -> Roofs:
+        return Roofs.of([rows[place].operator for place in places.tolist()], each.recording.profile)
+
+    basis, latency_us = samples.basis[seen], samples.latency_us[seen]
+    # The shortest rows tell the overhead of the host.
+    floor_us = float(np.quantile(latency_us, 0.02)) if basis.shape[1] and len(latency_us) else 0.0
+    scale_us = np.maximum(latency_us - floor_us, samples.least_us)
+    model = CalibratedRoofline.fit(roofs(np.flatnonzero(seen)), basis, latency_us, scale_us)
     if model is None:
         return np.full(len(each.places), np.nan)
-    latency_us = model.latency_us(_roofs(each.recording, each.places), each.recording.samples.basis[each.places])
-    return latency_us - each.nuisance_us
-
-
-def _roofline(recording: Recording, seen: Mask) -> CalibratedRoofline | None:
-    samples = recording.samples
-    basis, latency_us = samples.basis[seen], samples.latency_us[seen]
-    scale_us = np.maximum(latency_us - _floor_us(latency_us, basis), samples.least_us)
-    return CalibratedRoofline.fit(_roofs(recording, np.flatnonzero(seen)), basis, latency_us, scale_us)
-
-
-def _floor_us(latency_us: Floats, basis: Floats) -> float:
-    """Approximate overhead of a recording's host: its shortest rows."""
-    return float(np.quantile(latency_us, 0.02)) if basis.shape[1] and len(latency_us) else 0.0
-
-
-def _roofs(recording: Recording, places: NDArray[np.int64]) -> Roofs:
-    rows = recording.measured.measurements
-    return Roofs.of([rows[place].operator for place in places.tolist()], recording.profile)
-
-
-class _Efficiencies:
-    """Rooflines of all kinds of all chips, each fitted once: those of the others are averaged for a chip left out."""
-
-    def __init__(self, rows: Sequence[LeftOut]) -> None:
-        self._found: list[tuple[str, str, CalibratedRoofline]] = []
-        for row in rows:
-            if row.priced is None:
-                continue
-            one = row.priced.recording
-            model = _roofline(one, one.seen & ~row.priced.is_hidden & (np.array(one.keys) == row.kind))
-            if model is not None:
-                self._found.append((row.chip, row.kind, model))
-
-    def without(self, chip: str, each: PricedRows) -> Floats:
-        """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with the best fitting
-        floor or nuisance.
-        """
-        models = [model for other, kind, model in self._found if other != chip and kind == each.residuals.key]
-        if not models:
-            return np.full(len(each.places), np.nan)
-        samples = each.recording.samples
-        arithmetic, memory = (
-            float(np.exp(np.mean([np.log(value) for value in values])))
-            for values in zip(*((one.arithmetic_efficiency, one.memory_efficiency) for one in models), strict=True)
-        )
-        device_us = _roofs(each.recording, each.places).device_us(arithmetic, memory)
-        basis = samples.basis[each.places]
-        basis = basis if basis.shape[1] else np.ones((len(each.places), 1))
-        offset = fit_overhead(basis, samples.latency_us[each.places], device_us, samples.least_us)
-        return np.asarray(device_us + basis @ offset)
+    return model.latency_us(roofs(each.places), samples.basis[each.places]) - each.nuisance_us

@@ -198,7 +198,7 @@ def _finish(command: Any) -> None:
         parser = make_parser(context)
         parse = parser.parse_args
 
-        def parse_args(args: list[str]) -> tuple[Any, Any, list[object]]:
+        def parse_args(args: list[str]) -> tuple[object, object, list[object]]:
             values, rest, order = parse(_with_value(args, "--rewrite", DEFAULT_REWRITE))
             for option, times in Counter(order).items():
                 if times > 1 and option.param_type_name == "option" and not option.multiple:

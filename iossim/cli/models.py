@@ -53,29 +53,32 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
         }
         for block, width in zip(network.blocks, widths, strict=True)
     ]
+    counts, remarks = network.statistics(), [*network.notes, *network.remarks]
+    shapes = {
+        role: {name: list(network.graph.types[name].shape) for name in names}
+        for role, names in (("inputs", network.graph.inputs), ("outputs", network.graph.outputs))
+    }
     facts = {
         "model": network.name,
         "hash": network.graph.hash,
         "dtype": str(network.precision),
-        "inputs": {name: list(network.graph.types[name].shape) for name in network.graph.inputs},
-        "outputs": {name: list(network.graph.types[name].shape) for name in network.graph.outputs},
-        **network.statistics(),
+        **shapes,
+        **counts,
         **found,
         "foreign_ops": network.foreign,
-        "notes": [*network.notes, *network.remarks],
+        "notes": remarks,
     }
     weights_mib, activations_mib = (found[f"{what}_bytes"] / 2**20 for what in ("weight", "activation"))
     parts: list[Part] = [
-        f"{network.name}: {counted(facts['ops'], 'op')}, {counted(facts['units'], 'unit')} in "
-        f"{counted(facts['blocks'], 'block')}",
-        f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters",
+        f"{network.name}: {counted(counts['ops'], 'op')}, {counted(counts['units'], 'unit')} in "
+        f"{counted(counts['blocks'], 'block')}",
+        f"{_count(counts['macs'])} multiply-adds, {_count(counts['parameters'])} parameters",
         f"weights {weights_mib:.1f} MiB; activations at least {activations_mib:.1f} MiB, run sequentially",
-        _worth(found["width"], found["parallelism"]),
+        _worth(max(widths, default=0), found["parallelism"]),
     ]
-    for role in ("inputs", "outputs"):
-        shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
-        parts.append(f"{role}: {shapes}")
-    parts += notes(facts["notes"])
+    for role, sizes in shapes.items():
+        parts.append(f"{role}: " + ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in sizes.items()))
+    parts += notes(remarks)
     rows = shown = _rows(network, widths)
     most_kinds = None
     if not whole and len(rows) > _ROWS_READ:
@@ -90,7 +93,7 @@ def show_model(model: str, reading: ModelOptions, whole: bool = False, as_json: 
     present({**facts, "block_list": blocks}, parts, as_json)
 
 
-def _summary(network: Network) -> tuple[dict[str, Any], list[int]]:
+def _summary(network: Network) -> tuple[dict[str, float], list[int]]:
     """Facts of a network that need no device nor its weights, and the width of each block.
 
     ``activation_bytes`` is a lower bound on every memory plan of one unit after another; ``width`` the largest

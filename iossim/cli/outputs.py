@@ -108,7 +108,7 @@ def write_files(folder: Path, files: Mapping[str, Writer]) -> None:
 
 
 #: More files than this are reported by their folder.
-_FILES_NAMED = 6
+_FILES_NAMED = 5
 
 
 def tell_written(paths: Iterable[Path]) -> None:

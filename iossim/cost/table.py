@@ -7,14 +7,11 @@ The file is JSON (schema: :class:`PriceTable`)::
                 {"units": ["a", "c"], "strategy": "merge", "latency_us": 9.0}]}
 
 A stage that is not in the table cannot run; a table that prices every unit alone allows a sequential schedule.
-Prices of another cost model can be recorded as a table.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +19,9 @@ import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from iossim.base.errors import OptionError
-from iossim.base.user_files import read_text, write_atomically
+from iossim.base.user_files import read_text
 from iossim.base.values import TimeUs, Value, first_problem
-from iossim.cost.model import CostModelIdentity, Prices, StageBounds, WrappedCostModel
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 
@@ -112,43 +109,6 @@ class TableCostModel:
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         """None: a table gives no bound for stages that are not in it."""
         return None
-
-
-@dataclass(eq=False)
-class RecordingCostModel(WrappedCostModel):
-    """Records the prices of ``inner`` for the stages of one network, by the names of their units, to make a table."""
-
-    #: Microseconds by strategy and units; inf for stages that cannot run.
-    prices_us: dict[StageKey, float] = field(default_factory=dict)
-    #: Number of requested stages, including repetitions.
-    asked: int = 0
-
-    def price_stages(self, batch: StageBatch) -> Prices:
-        prices = self.inner.price_stages(batch)
-        names = batch.problem.unit_names
-        for (mask, strategy), price in zip(batch.stages(), prices.tolist(), strict=True):
-            self.prices_us[strategy, frozenset(names[unit] for unit in bits(mask))] = price
-        self.asked += len(batch)
-        return prices
-
-    def table(self) -> PriceTable:
-        """The recorded prices; a :class:`~iossim.cost.table.TableCostModel` of them gives the same prices."""
-        kinds = {"single": False, "concurrent": True}
-        boundary = {
-            f"{left}_to_{right}": self.inner.price_boundary(kinds[left], kinds[right])
-            for left, right in product(kinds, repeat=2)
-        }
-        rows = sorted(self.prices_us.items(), key=lambda item: (item[0][0], sorted(item[0][1])))
-        stages = [
-            StagePrice(units=sorted(units), strategy=strategy, latency_us=price)
-            for (strategy, units), price in rows
-            if np.isfinite(price)
-        ]
-        return PriceTable(device=self.identity.device or None, boundary_us=BoundaryPrices(**boundary), stages=stages)
-
-    def save(self, path: Path) -> None:
-        """Write the table for ``--cost-model table:PATH``; raises OptionError if it cannot be written."""
-        write_atomically(path, self.table().model_dump_json(indent=1) + "\n", "price table", OptionError)
 
 
 def read_table(path: Path) -> PriceTable:

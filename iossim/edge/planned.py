@@ -271,12 +271,7 @@ def _work(work: Work) -> dict[str, object]:
 
 
 def _transfer(each: Transfer) -> dict[str, object]:
-    told: dict[str, object] = {
-        "what": each.what,
-        "memory": str(each.memory),
-        "address": each.address,
-        "bytes": each.size,
-    }
+    told = {"what": each.what, "memory": str(each.memory), "address": each.address, "bytes": each.size}
     if each.bytes != each.size:
         told["moved_bytes"] = each.bytes
     return told if each.streamed else told | {"waits": True}

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -194,16 +194,19 @@ _LARGEST = 1e6
 #: Time limit of HiGHS. Most programs end within a second; some have countless near-optimal divisions.
 SECONDS = 60.0
 
+#: A kernel of a network, by whatever names it.
+Kernel = TypeVar("Kernel", bound=Hashable)
+
 
 @dataclass(frozen=True)
-class Division:
-    """The configuration of each kernel, by its name of any type; where it is ``proved``, this division is the best.
+class Division(Generic[Kernel]):
+    """The configuration of each kernel; where it is ``proved``, this division is the best.
 
     No division takes less than ``bound_us``; inf where each kernel has its best anyway. ``arena_bytes`` is the arena in
     which activations share the limit, if they do.
     """
 
-    chosen: Mapping[Any, Configuration]
+    chosen: Mapping[Kernel, Configuration]
     bound_us: float = math.inf
     arena_bytes: int | None = None
 
@@ -229,7 +232,7 @@ class Division:
         return self.gap <= SAME
 
 
-def divide(fronts: Mapping[Any, Sequence[Configuration]], limit_bytes: int) -> Division:
+def divide(fronts: Mapping[Kernel, Sequence[Configuration]], limit_bytes: int) -> Division[Kernel]:
     """The best division, or after :data:`SECONDS` the best found, with the bound that it stopped at.
 
     ``fronts``: of each kernel the configurations that no other beats, the fastest first. Raises OptionError, with the
@@ -241,11 +244,11 @@ def divide(fronts: Mapping[Any, Sequence[Configuration]], limit_bytes: int) -> D
             f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need at least {least} bytes; "
             f"give {least}B or more"
         )
-    alike: dict[tuple[Configuration, ...], list[object]] = {}
+    alike: dict[tuple[Configuration, ...], list[Kernel]] = {}
     for kernel, front in fronts.items():
         alike.setdefault(tuple(front), []).append(kernel)
     taken, bound_us = _program(list(alike), list(map(len, alike.values())), limit_bytes)
-    chosen: dict[Any, Configuration] = {}
+    chosen: dict[Kernel, Configuration] = {}
     for (front, kernels), numbers in zip(alike.items(), taken, strict=True):
         expanded = (one for one, number in zip(front, numbers, strict=True) for _ in range(number))
         chosen |= dict(zip(kernels, expanded, strict=True))

@@ -13,13 +13,22 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import accumulate, chain
 from math import fsum, inf
-from typing import Any, ClassVar
+from typing import ClassVar, Generic
 
 from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Command, Launch, Plan, Queued, accesses, aligned, segments, workspace_buffer
-from iossim.microbatching.division import BenchmarkRow, Configuration, Division, divide, front, undominated, within
+from iossim.microbatching.division import (
+    BenchmarkRow,
+    Configuration,
+    Division,
+    Kernel,
+    divide,
+    front,
+    undominated,
+    within,
+)
 from iossim.microbatching.network_kernels import FORWARD, KernelName
 
 #: Most times that the limit is lowered until the arena keeps it.
@@ -27,14 +36,14 @@ _ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Generic[Kernel]):
     """One arena for the activations of a plan of one queue, and its workspaces. ``kernels`` are those of each unit."""
 
     plan: Plan
-    kernels: Mapping[str, Sequence[object]]
+    kernels: Mapping[str, Sequence[Kernel]]
     limit_bytes: int
 
-    def divided(self, fronts: Mapping[Any, Sequence[Configuration]]) -> Division:
+    def divided(self, fronts: Mapping[Kernel, Sequence[Configuration]]) -> Division[Kernel]:
         """The best configurations with which the plan keeps the limit, proved unless packing cost something. Raises
         OptionError, with the least that would do, where the limit is less.
         """
@@ -81,7 +90,9 @@ def _alive_bytes(plan: Plan) -> list[tuple[Queued, int]]:
     return list(zip(commands, accumulate(alive), strict=False))
 
 
-def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[object]], chosen: Mapping[Any, Configuration]) -> Plan:
+def with_workspaces(
+    plan: Plan, kernels: Mapping[str, Sequence[Kernel]], chosen: Mapping[Kernel, Configuration]
+) -> Plan:
     """The plan with a workspace of its own for each launch, as large as the largest of its kernels."""
     buffers, commands = dict(plan.buffers), list(plan.commands)
     for number, command in enumerate(plan.commands):
@@ -93,7 +104,7 @@ def with_workspaces(plan: Plan, kernels: Mapping[str, Sequence[object]], chosen:
     return replace(plan, buffers=buffers, commands=tuple(commands))
 
 
-def _kernels_of(command: Command, kernels: Mapping[str, Sequence[object]]) -> list[object]:
+def _kernels_of(command: Command, kernels: Mapping[str, Sequence[Kernel]]) -> list[Kernel]:
     """Kernels that a command launches."""
     units = command.units if isinstance(command, Launch) else ()
     return [kernel for unit in units for kernel in kernels.get(unit, ())]
@@ -132,7 +143,7 @@ class DividedKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MicroBatching(Division, Printed):
+class MicroBatching(Division[KernelName], Printed):
     """The division of all kernels; they share ``total_workspace_limit_bytes``, or with activations
     ``memory_limit_bytes``.
     """
@@ -168,7 +179,7 @@ class MicroBatching(Division, Printed):
 
 
 #: Function that chooses the best configurations under a limit of all kernels, from the fronts of each.
-Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division]
+Choose = Callable[[Mapping[KernelName, Sequence[Configuration]]], Division[KernelName]]
 
 
 @dataclass(frozen=True)
@@ -183,7 +194,7 @@ class Benchmarks:
         self,
         workspace_limit_bytes: int | None = None,
         total_workspace_limit_bytes: int | None = None,
-        memory: Memory | None = None,
+        memory: Memory[KernelName] | None = None,
     ) -> MicroBatching:
         """Each kernel in the micro-batches that are best under a limit of its own, and under one of all workspaces or
         of these with the activations. None limits nothing. Raises OptionError where a limit is less than what is

@@ -25,7 +25,6 @@ from iossim.microbatching.divisible import divisible
 from iossim.models.options import common_batch
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.transforms.choices import BySchedule, Choices, GraphCost, refuse_measuring
 from iossim.transforms.transform import Outcome, Setting, with_option
@@ -319,7 +318,7 @@ class DivisionChoices(Choices[int]):
 
     def _is_searchable(self, network: Network, made: Network, block: Block) -> bool:
         """True if a block, with views of other blocks, has about as few transitions as requested."""
-        problem = WithoutViews.of(ScheduleProblem.of_block(made, block)).problem
+        problem = ScheduleProblem.of_block(made, block).in_order()
         if problem.key not in self._searchable:
             own = self.blocks(network).undivided.get(block.name, 0.0)
             most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)

@@ -47,8 +47,8 @@ def measured_over_predicted(kind: str, precision: Precision, predicted_us: float
 
     FP16 and BF16 run by the same kernels. What runs on FP32 lanes only moves fewer bytes in a reduced precision.
     """
-    provenance, known = profile.provenance, _unmeasured()
-    family, alike = _families().get(kind, (kind, ()))
+    provenance, known = profile.provenance, unmeasured()
+    family, alike = families().get(kind, (kind, ()))
     factors: dict[Precision, float] = dict.fromkeys((precision, *_SAME_KERNELS.get(precision, ())), 1.0)
     if family not in known["tensor_cores"]:
         factors.setdefault(Precision.FP32, known["stored_otherwise"])
@@ -67,13 +67,14 @@ def measured_over_predicted(kind: str, precision: Precision, predicted_us: float
 
 
 @cache
-def _unmeasured() -> dict[str, Any]:
+def unmeasured() -> dict[str, Any]:
+    """What ``bands.yaml`` says of operators without any measurement."""
     found: dict[str, Any] = shipped("iossim.prediction", "bands.yaml")
     return found
 
 
 @cache
-def _families() -> dict[str, tuple[str, list[str]]]:
+def families() -> dict[str, tuple[str, list[str]]]:
     """The family of each kind, and the kinds of that family, nearest first."""
-    listed = {name: kinds.split() for name, kinds in _unmeasured()["alike"].items()}
+    listed = {name: kinds.split() for name, kinds in unmeasured()["alike"].items()}
     return {kind: (name, kinds) for name, kinds in listed.items() for kind in kinds}

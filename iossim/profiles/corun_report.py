@@ -5,7 +5,7 @@ in a notebook (:mod:`iossim.report.notebook`).
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -16,10 +16,10 @@ from iossim.base.tables import Cell, csv_text, described_table
 from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on
 from iossim.report.figures import timeline
-from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.figure import Figure, LegendEntry, Panel, Spec
 from iossim.report.figures.vega import PALETTE, colour_scale, described
 from iossim.report.notebook import MOST_ROWS, parts, picture, records, svg
-from iossim.report.traces import complete, counters, trace_text
+from iossim.report.traces import Event, complete, counters, trace_text
 
 #: Number of letters in a lane, and in a kernel's name in a table.
 _LANE_LETTERS, _NAME_LETTERS = 66, 22
@@ -249,9 +249,9 @@ def corun_figure(run: Corun, title: str) -> Figure:
 
 def _colours(run: Corun) -> dict[str, str]:
     """Colour of each name: the palette's for those that take most time, grey for the rest."""
-    total_us: Counter[str] = Counter()
+    total_us: dict[str, float] = defaultdict(float)
     for row in run.kernels:
-        total_us[short_name(row.kernel.name)] += row.end_us - row.start_us  # type: ignore[assignment]
+        total_us[short_name(row.kernel.name)] += row.end_us - row.start_us
     order = sorted(total_us, key=lambda name: (-total_us[name], name))
     return {name: PALETTE[place] if place < len(PALETTE) else REST for place, name in enumerate(order)}
 
@@ -274,7 +274,7 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
     return records
 
 
-def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[str, object]:
+def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> Spec:
     return described(
         __package__,
         "lanes",
@@ -287,7 +287,7 @@ def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[s
     )
 
 
-def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, object]:
+def _use(name: str, domain_ms: tuple[float, float]) -> Spec:
     x, height = timeline.time_channel("start_ms", None, domain_ms, labels=False), timeline.LOW_STRIP_PIXELS
     return described(__package__, "use", x=x, part=name, title=_USES[name], in_use=_IN_USE, height=height)
 
@@ -303,7 +303,7 @@ def corun_trace(run: Corun, title: str) -> str:
     return trace_text(title, named, events + counters(run.execution), other)
 
 
-def _corun_event(run: Corun, row: CorunKernel, track: int) -> dict[str, object]:
+def _corun_event(run: Corun, row: CorunKernel, track: int) -> Event:
     raw = row.kernel
     arguments = {
         "blocks": raw.blocks,

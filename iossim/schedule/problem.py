@@ -186,6 +186,18 @@ class ScheduleProblem:
         tells_equal_work_apart = len(set(zip(self.signatures, keys, strict=True))) > len(set(self.signatures))
         return replace(self, signatures=tuple(keys), not_before=None if tells_equal_work_apart else self.not_before)
 
+    def in_order(self) -> ScheduleProblem:
+        """The problem where equal neighbours start in the order of their numbers: units of one work that read the same
+        and are read by the same. Renumbering them changes no stage, since nothing is issued between them, so that of
+        ``n`` there are ``n + 1`` states and not ``2^n``.
+        """
+        if self.not_before is not None or self.clusters:
+            return self
+        arrays = self.predecessors.tolist(), self.successors.tolist(), self.merge_class.tolist()
+        alike = list(zip(self.signatures, *arrays, strict=True))
+        before = [1 << (unit - 1) if unit and alike[unit] == alike[unit - 1] else 0 for unit in range(len(self))]
+        return replace(self, not_before=masks_of(before, len(self))) if any(before) else self
+
     def ready(self, done: int) -> int:
         """The mask of the units that can run after those of the mask ``done``."""
         predecessors = self.predecessors.tolist()

@@ -64,15 +64,13 @@ class BlockSolution:
     endings: int
 
 
-def solve_block(
-    part: Part, cost_model: CostModel, *, entry: int, bounds: StageBounds | None, progress: UnitProgress = ignore
-) -> BlockSolution:
+def solve_block(part: Part, cost_model: CostModel, *, entry: int, progress: UnitProgress = ignore) -> BlockSolution:
     """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
 
-    ``bounds``: those of concurrent stages, None to price every stage. A KeyboardInterrupt ends the search: paths are
-    whole only when all states are settled.
+    Without bounds of the cost model every stage is priced. A KeyboardInterrupt ends the search: paths are whole only
+    when all states are settled.
     """
-    search = _Search(part, cost_model, entry, bounds)
+    search = _Search(part, cost_model, entry)
     search.run(progress)
     return search.solution()
 
@@ -80,8 +78,8 @@ def solve_block(
 class _Search:
     """The arrays of one block's search; ``run`` settles all states, level by level."""
 
-    def __init__(self, part: Part, cost_model: CostModel, entry: int, bounds: StageBounds | None) -> None:
-        problem, lattice = part.problem, part.lattice
+    def __init__(self, part: Part, cost_model: CostModel, entry: int) -> None:
+        problem, lattice, bounds = part.problem, part.lattice, cost_model.bounds(part.problem)
         count = len(problem)
         self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
         self.merges, self.entry = part.merges, entry

@@ -67,8 +67,7 @@ def solve_in_clusters(
     merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if space.merge else no_merges()
     solve = partial(solve_clusters, problem, states, cost_model, space, merges)
     return {
-        entry: memo.found(BlockQuestion.of(problem, entry, space, False, merges), partial(solve, entry))
-        for entry in entries
+        entry: memo.found(BlockQuestion.of(problem, entry, space, merges), partial(solve, entry)) for entry in entries
     }
 
 

@@ -24,7 +24,6 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import PRUNINGS, finished, within
 from iossim.search.assemble import build_schedule
 from iossim.search.block_parts import notes_of_blocks, shown_in_notes
-from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.solver import Prefix, Solution, Solver
@@ -114,8 +113,7 @@ def solve(
     """
     memo = SearchMemo.of(memo, cost_model)
     saved_before_s = memo.saved_s
-    originals = [WithoutViews.of(problem) for problem in problems]
-    problems = [each.problem for each in originals]
+    problems = [problem.in_order() for problem in problems]
     progress = _rising(progress)
 
     def solve_by(name: str) -> Solution:
@@ -136,7 +134,7 @@ def solve(
         lower_bound_us = best[last].cost_us
     timed = solver.time_is_up and options.seconds is not None  # by its own clock, not by that of its caller
     return Solution(
-        tuple(each.with_views(stages) for each, stages in zip(originals, plans, strict=True)),
+        plans,
         cost_us,
         lower_bound_us,
         relaxed_us,
@@ -153,8 +151,7 @@ def solve(
 
 def _greedily(problems: Sequence[ScheduleProblem], space: StageSpace) -> dict[str, list[PlannedStage]]:
     """The greedy stages of the space, of each block by key."""
-    bare = (WithoutViews.of(problem).problem for problem in problems)
-    return {problem.key: greedy_stages(problem, space.max_groups) for problem in bare}
+    return {each.key: greedy_stages(each, space.max_groups) for each in (problem.in_order() for problem in problems)}
 
 
 def _rising(progress: Progress) -> Progress:

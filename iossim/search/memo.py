@@ -32,14 +32,11 @@ class BlockQuestion(NamedTuple):
     block: str
     entry: int
     space: StageSpace
-    bounded: bool
     merges: tuple[bytes, bytes]
 
     @staticmethod
-    def of(
-        problem: ScheduleProblem, entry: int, space: StageSpace, bounded: bool, merges: MergedStages
-    ) -> BlockQuestion:
-        return BlockQuestion(problem.key, entry, replace(space, merge=True), bounded, merges.key)
+    def of(problem: ScheduleProblem, entry: int, space: StageSpace, merges: MergedStages) -> BlockQuestion:
+        return BlockQuestion(problem.key, entry, replace(space, merge=True), merges.key)
 
 
 @dataclass(eq=False)

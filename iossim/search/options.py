@@ -91,8 +91,6 @@ class SearchOptions:
 
     space: StageSpace = field(default_factory=StageSpace)
     limits: SearchLimits = field(default_factory=SearchLimits)
-    #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
-    bounded: bool = True
     #: Limit on the total workspace of concurrent kernels, in bytes; None: no limit.
     workspace_limit_bytes: int | None = None
     #: Choose the kernels of units for their stage, instead of those that are fastest alone.

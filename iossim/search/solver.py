@@ -46,7 +46,7 @@ class Solution:
     complete: bool
     notes: tuple[str, ...]
     saved_s: float = 0.0
-    #: The stages of each distinct problem as it was searched, without views, by its key: those of the first block.
+    #: The stages of each distinct problem as it was searched, by its key: those of the first block.
     searched: Mapping[str, Sequence[PlannedStage]] = field(default_factory=dict)
     time_is_up: bool = False
     #: The space that was searched: smaller than requested if the time was up before.
@@ -250,12 +250,8 @@ class Solver:
     def _solve(self, part: Part, entry: int, progress: UnitProgress = ignore) -> BlockSolution | None:
         key = (part.problem.key, entry)
         if key not in self._solutions and self.complete:
-            question = BlockQuestion.of(part.problem, entry, part.space, self.options.bounded, part.merges)
-
-            def solve() -> BlockSolution:
-                bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
-                return solve_block(part, self.cost_model, entry=entry, bounds=bounds, progress=progress)
-
+            question = BlockQuestion.of(part.problem, entry, part.space, part.merges)
+            solve = partial(solve_block, part, self.cost_model, entry=entry, progress=progress)
             self._solutions[key] = self._memo.found(question, solve)
         return self._solutions.get(key)
 

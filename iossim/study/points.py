@@ -99,7 +99,7 @@ def points_of(scenario: Scenario) -> tuple[Point, ...]:
     """
     points = _unkeyed(scenario)
     common = [__version__, scenario.seed, sorted(scenario.schedulers), sorted(scenario.measures)]
-    known: dict[int, Any] = {}  # points share their values: each model, device and file is read once
+    known: dict[int, object] = {}  # points share their values: each model, device and file is read once
     found = []
     for point in points:
         values = [getattr(point, axis) for axis in AXES]

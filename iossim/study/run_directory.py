@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -169,7 +169,7 @@ class RunDirectory:
         write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
 
 
-def _cell(value: object) -> Any:
+def _cell(value: object) -> object:
     """A value of a row in results.csv: ties are joined by semicolons."""
     if isinstance(value, list):
         return ";".join(value)

@@ -191,7 +191,7 @@ def _asked(place: Location, ask: Callable[..., object], *given: object) -> list[
 
 def _twice(values: Sequence[object], field: str, takes_label: bool = False) -> Iterator[Fault]:
     """Repeated values in a list: their results would be indistinguishable."""
-    places: dict[Any, int] = {}
+    places: dict[object, int] = {}
     for index, value in enumerate(values):
         first = places.setdefault(value, index)
         if first < index:

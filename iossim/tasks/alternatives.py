@@ -7,28 +7,26 @@ All other blocks stay as they are. Within the block three schedules are found ex
 - the cheapest one in which some unit of a stage of a single group runs concurrently with others, or merged. Units of a
   single group run one after another, so that other cuts between them change little: concurrency was decided against.
 
-A stage is the same where views run elsewhere: they run with what they read. Equal units in a row run in their order.
+A stage is the same where its views run elsewhere: they launch nothing. Equal units in a row run in their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_keys, price_path, problems_of
-from iossim.ir.network import Network
+from iossim.ir.network import BATCH_VIEW, Network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import SavedSchedule, Schedule
 from iossim.search.counting import more_transitions_than
-from iossim.search.free_views import WithoutViews
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions, StageSpace
@@ -62,14 +60,10 @@ class BlockContext:
         path = price_path(self.problem, plan, cost_model, self.entry)
         return path.cost_us() + self.leaving_us[path.leaving]
 
-    @cached_property
-    def searched(self) -> WithoutViews:
-        """The problem as it is searched."""
-        return WithoutViews.of(self.problem)
-
-    def searched_units(self, stage: PlannedStage) -> dict[int, str]:
-        """The names of a stage's units, apart from views that run with what they read."""
-        return {unit: self.problem.unit_names[unit] for unit in bits(stage.mask) if unit in self.searched.units}
+    def launched(self, stage: PlannedStage) -> dict[int, str]:
+        """The names of a stage's units, apart from views, if there are others."""
+        views = _views(self.problem)
+        return {unit: self.problem.unit_names[unit] for unit in bits(stage.mask & ~views or stage.mask)}
 
 
 def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:
@@ -114,13 +108,14 @@ class Alternatives:
     def next_best(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest stages of the block without stage ``index``; None if there are no others."""
         stage = context.plan[index]
-        names = frozenset(context.searched_units(stage).values())
+        names = frozenset(context.launched(stage).values())
 
         def is_forbidden(batch: StageBatch) -> NDArray[np.bool_]:
             # A search may split a block: the names of the units say which stage it is.
             own = batch.problem.unit_names
             mask = sum(1 << own.index(name) for name in names) if names <= set(own) else 0
-            found: NDArray[np.bool_] = (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy.code)
+            launching = batch.masks & np.uint64(mask | batch.problem.full & ~_views(batch.problem))
+            found: NDArray[np.bool_] = (launching == np.uint64(mask)) & (batch.strategies == stage.strategy.code)
             return found
 
         return self._solve(context, _Forbidding(self.cost_model, names, is_forbidden), ("without", stage))
@@ -128,7 +123,7 @@ class Alternatives:
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest stages of the block in which a unit of stage ``index`` runs concurrently or merged, or None."""
         plans: list[Plan] = []
-        for unit, name in context.searched_units(context.plan[index]).items():
+        for unit, name in context.launched(context.plan[index]).items():
 
             def is_forbidden(batch: StageBatch, name: str = name) -> NDArray[np.bool_]:
                 own = batch.problem.unit_names
@@ -173,15 +168,22 @@ class Alternatives:
     def _solve(self, context: BlockContext, cost_model: CostModel, question: object) -> Plan | None:
         key = context.problem.key, context.entry, context.leaving_us, question
         if key not in self._known:
-            problem = context.searched.problem
+            problem = context.problem.in_order()
             try:
                 own = replace(problem, signatures=tuple(price_keys(cost_model, problem)))
                 given = [own], cost_model, SearchOptions(self.space)
                 solution = solve(*given, entry=context.entry, leaving_us=context.leaving_us)
-                self._known[key] = context.searched.with_views(solution.plans[0])
+                self._known[key] = solution.plans[0]
             except ScheduleError:
                 self._known[key] = None
         return self._known[key]
+
+
+def _views(problem: ScheduleProblem) -> int:
+    """Mask of the units of a problem that launch nothing."""
+    if (network := problem.network) is None:
+        return 0
+    return sum(1 << unit for unit, index in enumerate(problem.units) if network.units[index].kind == BATCH_VIEW)
 
 
 def one_by_one(context: BlockContext, index: int) -> Plan:

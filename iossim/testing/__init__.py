@@ -11,8 +11,6 @@ Fixtures:
 - ``iossim_device``: a small GPU, an eighth of a T4, which small networks already fill.
 - ``iossim_network``: makes a network from a seed (:func:`~iossim.models.random_graphs.seeded_network`).
 - ``iossim_table``: makes a cost model from a few prices written in a test.
-- ``iossim_recorded``: makes a :class:`~iossim.cost.table.RecordingCostModel` of another cost model or of the
-  simulator of ``iossim_device``.
 
 The assertions (:func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
 :func:`assert_plan_race_free`) report what they found when they fail.
@@ -32,7 +30,7 @@ import pytest
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.cost.table import RecordingCostModel, TableCostModel
+    from iossim.cost.table import TableCostModel
     from iossim.execution.plan import Plan
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 # this.
 
 MakeTable = Callable[..., "TableCostModel"]
-MakeRecorded = Callable[..., "RecordingCostModel"]
 
 
 @pytest.fixture(scope="session")
@@ -92,19 +89,6 @@ def iossim_table() -> MakeTable:
             single_to_concurrent=between, concurrent_to_single=between, concurrent_to_concurrent=between
         )
         return TableCostModel(PriceTable(device=device, boundary_us=boundaries, stages=stages), device)
-
-    return make
-
-
-@pytest.fixture
-def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
-    """``iossim_recorded()`` or ``iossim_recorded(cost_model)``, with results in ``.asked`` and ``.prices_us``."""
-    from iossim.cost.table import RecordingCostModel
-
-    def make(inner: CostModel | None = None, precision: str = "fp32", engine: str = "paper") -> RecordingCostModel:
-        from iossim import api
-
-        return RecordingCostModel(inner or api.cost_model("simulator", iossim_device, precision, engine))
 
     return make
 

@@ -57,10 +57,8 @@ class Bound:
         chosen: Chosen | None = None,
     ) -> None:
         self.network, self.schedule, self.given = network, schedule, given
-        tensors = {path: value for path, value in leaves(given).items() if isinstance(value, torch.Tensor)}
-        #: The path of each input of the network.
-        self._paths = dict(zip(network.graph.inputs, tensors, strict=True))
-        device = next(iter(tensors.values())).device
+        here = {path: value for path, value in leaves(given).items() if isinstance(value, torch.Tensor)}
+        path_of, device = dict(zip(network.graph.inputs, here, strict=True)), next(iter(here.values())).device
         self._module, self._name, self.place = module, type(module).__name__, place
         self._autocast = torch.is_autocast_enabled(place)
         self.shared_weights = _shared_weights(module, network, device)
@@ -72,11 +70,15 @@ class Bound:
                 raise
             warnings.warn(f"iossim.torch: {error}; units run as PyTorch's operators", stacklevel=4)
             self._take(TorchBackend(network.precision, Engine.GRAPH, place), None)
-        for name in self.plan.inputs:
-            self._compare(f"argument {self._paths[name]!r}", tensors[self._paths[name]], self._program.tensors[name])
-        #: What inputs are copied to, and the paths of what is copied there.
-        self._into = [self._program.tensors[name] for name in self.plan.inputs]
-        self._from = [self._paths[name] for name in self.plan.inputs]
+        tensors, constants = self._program.tensors, network.graph.constants
+        #: The paths of inputs, what they are copied to, and the outputs of the graph.
+        self._from, self._into = [path_of[name] for name in self.plan.inputs], [*map(tensors.get, self.plan.inputs)]
+        for path, tensor in zip(self._from, self._into, strict=True):
+            self._compare(f"argument {path!r}", here[path], tensor)
+        self._outputs = [
+            tensors[name] if name in tensors else to_tensor(constants[name].load(), place)
+            for name in network.graph.outputs
+        ]
         self._gpu, self._ended = -1, None
         if device.type == "cuda":
             self._gpu, self._ended = device.index, torch.cuda.Event()
@@ -110,25 +112,20 @@ class Bound:
 
         ``given`` are the :func:`leaves` of arguments.
         """
-        tensors, constants = self._program.tensors, self.network.graph.constants
         with one_thread, torch.no_grad(), torch.cuda.device(self._gpu):
-            stream = None if self._ended is None else torch.cuda.current_stream()
-            if self._ended is not None:  # earlier work of the plan, on any stream, uses the same memory
+            stream = self._ended and torch.cuda.current_stream()
+            if self._ended:  # earlier work of the plan, on any stream, uses the same memory
                 self._ended.wait(stream)
             try:
                 with self._settings():
                     if self._into:  # in one kernel
                         torch._foreach_copy_(self._into, [given[path] for path in self._from])
                     self._program.run()
-                outputs = [
-                    tensors[name] if name in tensors else to_tensor(constants[name].load(), self.place)
-                    for name in self.network.graph.outputs
-                ]
                 if self._results is None:
-                    return [each.clone() for each in outputs]
-                return self._results.returned(outputs, given)
+                    return [each.clone() for each in self._outputs]
+                return self._results.returned(self._outputs, given)
             finally:
-                if self._ended is not None:
+                if self._ended:
                     self._ended.record(stream)
 
     def _learned(self) -> Results:

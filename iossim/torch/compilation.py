@@ -20,7 +20,7 @@ import torch
 
 from iossim import api
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.backends.torch_cuda.tensors import one_thread
+from iossim.backends.torch_cuda.tensors import one_thread, uses_tf32
 from iossim.base.errors import GraphError, ModelError, OptionError, public
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
@@ -126,9 +126,9 @@ def _in_tf32(network: Network, place: str) -> Network:
     """The network, in TF32 if it is an fp32 one on a GPU and PyTorch's settings allow TF32."""
     if place != "cuda" or network.precision is not Precision.FP32:
         return network
-    if torch.get_float32_matmul_precision() != "highest":
+    if uses_tf32():
         return replace(network, precision=Precision.TF32)
-    if "conv" in network.graph.of_kind and torch.backends.cudnn.allow_tf32:
+    if "conv" in network.graph.of_kind and uses_tf32(convolutions=True):
         said = "in TF32, its schedule in fp32; torch.set_float32_matmul_precision('high') allows TF32 in all of it"
         warnings.warn(f"iossim.torch: PyTorch convolves {network.name} {said}", stacklevel=4)
     return network

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from iossim.backends.torch_cuda.tensors import uses_tf32
 from iossim.base.errors import ModelError
 
 #: A memory of outputs begins at so many bytes, so that values of every type lie at multiples of their size.
@@ -57,7 +58,7 @@ def told(seen: Form) -> str:
 def settings(place: str) -> dict[str, object]:
     """The settings of PyTorch that affect a module's results."""
     return {
-        "the precision of float32 products": place == "cuda" and torch.get_float32_matmul_precision(),
+        "TF32 in products": place == "cuda" and uses_tf32(),
         "autocast": torch.is_autocast_enabled(place) and torch.get_autocast_dtype(place),
         "the default dtype": torch.get_default_dtype(),
         "the default device": torch.get_default_device(),

@@ -224,7 +224,7 @@ class _Far:
     def __init__(self, device: torch.device, blocks: list[torch.Tensor]) -> None:
         self._device, self._blocks, self._were = device, blocks, torch.cat(blocks)
         with torch.inference_mode(mode=False):  # it is written in whatever mode the module is called
-            self._differs = torch.zeros((), dtype=torch.bool, pin_memory=device.type == "cuda")
+            self._differs = torch.zeros((), dtype=torch.bool, device="cpu", pin_memory=device.type == "cuda")
         self._is_same, self._ended = True, _event(device)
         self._begin()
         self._next_s = 0.0

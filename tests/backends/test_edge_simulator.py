@@ -195,8 +195,12 @@ def test_a_unit_that_reads_what_another_loaded_is_seen(monkeypatch: pytest.Monke
 
 
 def test_parameters_that_come_meanwhile_do_not_overwrite_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = rows_on_units(one_conv(64), made(units=2, private_bytes=2048))
+    found = rows_on_units(one_conv(64), made(units=2, private_bytes=2048, dma__channels=1))
     outputs_equal(found)
+    fast = made(units=2, private_bytes=2048, dma__channels=1, external__bandwidth_gbps=1e6)
+    timed, gbps, setup_us = simulate(replace(found, device=fast)), fast.dma.channel_gbps.value, fast.dma.setup_us.value
+    moved_us = sum(span.end_us - span.start_us - setup_us for span in timed.spans if span.lane == "dma")
+    assert moved_us == pytest.approx(timed.moved_bytes[0][MemoryKind.EXTERNAL] / gbps / 1e3, rel=1e-3)
 
     def all_at_the_beginning(*about: Any) -> tuple[Work, ...]:
         return tuple(replace(work, private_address=0) for work in unit_work(*about))

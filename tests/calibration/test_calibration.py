@@ -152,6 +152,8 @@ def test_networks_are_fitted_beside() -> None:
     sequential = iossim.optimize(network, profile, scheduler="sequential")
     sequences = [(network, range(len(network.units)), 2 * sequential.latency_us)]
     further = SequenceSamples.of("networks", profile, sequences, 300.0)
+    first_us, second_us = SequenceSamples.of("twice", profile, 2 * sequences, 300.0).predict(profile)[0]
+    assert first_us == pytest.approx(second_us, rel=1e-9)
     few = replace(SET, measurements=SET.measurements[:40])
     beside, alone = (run(DeviceData(profile, (few,)), further=several) for several in ([further], []))
     slower, faster = (iossim.optimize(network, one.profile, scheduler="sequential") for one in (beside, alone))

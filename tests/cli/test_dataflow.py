@@ -12,7 +12,7 @@ from command_line import printed, printed_json, refused
 from iossim import related
 from iossim.cli.main import main
 from iossim.cli.outputs import ExitCode
-from iossim.edge.figures import memory_figure
+from iossim.edge.figures import dataflow_timeline_figure, memory_figure
 from iossim.edge.plan import Variant
 
 
@@ -28,6 +28,8 @@ def test_three_times_and_a_row_an_operator() -> None:
     assert len(found["operators"]) == 30
     row = {row["operator"]: row for row in found["operators"]}["conv10.pointwise"]
     assert (row["partition"], row["slices"], row["whole"]) == ("outC 8", 1, "")
+    linked = {row["operator"] for row in found["operators"] if row["layout"] == "cbr"}
+    assert linked == {f"conv{number}.depthwise" for number in range(2, 15)}
     assert row["vanilla_us"] > row["horizontal_us"] > row["full_us"]
     for variant in Variant:
         total = sum(row[f"{variant}_us"] for row in found["operators"])
@@ -43,10 +45,13 @@ def test_external_memory_is_in_use_at_the_start_and_at_the_end() -> None:
     assert bursts[2]["start_us"] > 0.85 * found["vanilla_us"]
     assert bursts[2]["external_bytes"] > 4_000_000
     assert all(row["shared_bytes"] <= 4 << 20 for row in found["memory"]["full"])
-    drawn = memory_figure(related.dataflow("mobilenet_v1", "c6678"), "title")
+    plans = related.dataflow("mobilenet_v1", "c6678")
+    drawn, drawn_timeline = memory_figure(plans, "title"), dataflow_timeline_figure(plans, "title")
     assert drawn.finding.startswith(
         "Without optimisation 3 operators need external memory while they run, last by conv14"
     )
+    named = [record for record in drawn_timeline.records if record["what"] == "name" and record["plan"] == "full"]
+    assert {"conv1", "conv14.pointwise"} < {record["text"] for record in named}
     shown = [record["mib"] for record in drawn.records if (record["plan"], record["memory"]) == ("vanilla", "external")]
     assert shown == [row["external_bytes"] / 2**20 for row in found["memory"]["vanilla"]]
 
@@ -98,6 +103,9 @@ def test_a_plan_a_device_and_the_messages_between_them(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "distribution.json").read_text())
     sent = [each for step in found["steps"] for exchange in step["exchanges"] for each in exchange["messages"]]
     boxes = [box for message in sent for box in message["boxes"]]
+    (row,) = (row for row in found["operators"] if row["operator"] == "pool1")
+    (shown,) = (line.split() for line in text.splitlines() if line.startswith("pool1 "))
+    assert shown[2] == f"{row['sent_bytes'] / 1024:.0f}"
     assert 4 * sum(math.prod(box["shape"]) for box in boxes) == found["sent_bytes"] > 0
     plans = [json.loads((tmp_path / f"plan{index}.json").read_text()) for index in range(2)]
     assert plans[0] != plans[1]

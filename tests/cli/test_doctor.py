@@ -77,7 +77,9 @@ def test_extras_say_what_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"far": {"installed": False, "missing": ["no-such-library"]}, "near": {"installed": True, "missing": []}}
     assert found["extras"] == expected
     assert list(found["libraries"]) == ["no-such-library", "numpy", "onnx"]
-    assert "lacks no-such-library" in printed("doctor")
+    told = printed("doctor")
+    assert "lacks no-such-library" in told
+    assert told.partition("\nLibraries\n")[2].split()[:2] == ["numpy", f"{np.__version__},"]
 
 
 def test_a_checkout_that_is_not_installed_has_no_extras(monkeypatch: pytest.MonkeyPatch) -> None:

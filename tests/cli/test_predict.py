@@ -204,6 +204,8 @@ def test_a_transformer(transformer: Path) -> None:
     assert rows["attention/softmax"]["output_shape"] == ["12x128x128"]
     assert rows["mlp/gelu"]["outputs"] == ["y"]
     assert {row["dtype"] for row in rows.values()} == {"fp16"}
+    kept = printed_json("predict squeezenet -d a100-sxm-40gb --dtype tf32 --json")
+    assert {row["dtype"] for row in kept["rows"]} == {"tf32"}
     kinds = ["Matmul", "Softmax", "Matmul", "Add", "Layer-Norm", "Matmul", "Gelu"]
     assert [row["kind"] for row in rows.values()] == kinds
     assert all(row["ops"] == [name] and row["remark"] == "" for name, row in rows.items())

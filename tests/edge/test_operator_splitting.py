@@ -118,6 +118,9 @@ def test_a_pixel_by_pixel_reader_pays_a_line_for_each_element_beyond_the_cache()
     assert visit(whole, CHANNELS, AS_MADE, SHAPE, 4, 4, 0) == Visit(BYTES, True)  # words of their own
     assert visit(whole, CHANNELS, Layout(CHANNELS), SHAPE, 4, 64, 32768) == Visit(BYTES, True)
     assert visit(whole, AS_IT_LIES, AS_MADE, SHAPE, 4, 64, 32768) == Visit(BYTES, True)
+    # Half of each row: what follows it is not adjacent, whatever the order of the outer axes.
+    half = Box((0, 0, 0, 0), (2, 64, 14, 14))
+    assert visit(half, Order((1, 0, 2, 3)), AS_MADE, (2, 64, 28, 28), 4, 64, 0) == Visit(2 * 64 * 14 * 64, False)
 
 
 def test_a_linked_window_reads_its_halo_again() -> None:

@@ -17,7 +17,6 @@ from evidence.profiles.launch_costs import (
     TABLE,
     Estimate,
     engine_calls_us,
-    graph_start_us,
     launch_costs,
     lightest_nodes_us,
     read_launch_costs,
@@ -64,12 +63,6 @@ def test_nodes_of_graphs_follow_each_other_faster_than_kernels_of_streams(
 ) -> None:
     for estimates in found.values():
         assert estimates["graph_gap_factor"].value < 1
-
-
-def test_the_start_of_a_graph(shared: Path) -> None:
-    start = graph_start_us(read_launch_costs(shared / "data" / TABLE))
-    assert start.value == pytest.approx(15.5, abs=0.2)
-    assert start.spread < 2
 
 
 def test_times_are_in_microseconds(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import iossim
 from iossim.api import cost_model
 from iossim.cli.main import main
-from iossim.cost.table import RecordingCostModel
+from iossim.cost.table import PriceTable, StagePrice
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.measurement_set import write_measurements
@@ -163,9 +163,10 @@ def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
     """Real files, as iossim ships or writes them."""
     folder = tmp_path_factory.mktemp("written")
     network = iossim.load("ios_sample")
-    prices = RecordingCostModel(cost_model("simulator", "t4"))
-    schedule(network, prices, "sequential").save(folder / "schedule.json")
-    prices.save(folder / "prices.json")
+    found = schedule(network, cost_model("simulator", "t4"), "sequential")
+    found.save(folder / "schedule.json")
+    stages = [StagePrice(units=stage.units, latency_us=stage.latency_us) for stage in found.stages]
+    (folder / "prices.json").write_text(PriceTable(stages=stages).model_dump_json(indent=1))
     exported = ["schedules", "export", str(folder / "schedule.json"), "--out", str(folder / "ios.json")]
     assert main(exported) == 0
     rows = []

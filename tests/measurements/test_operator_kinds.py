@@ -70,6 +70,10 @@ BAD: dict[str, tuple[str, str]] = {
     "huge": ("add rows=99999999999 cols=3", "rows"),
     "transposition": ("gemm m=1 n=2 k=3 trans_a=1 trans_b=N", "not N or T"),
     "groups": ("conv batch=1 in_channels=5 out_channels=4 kernel=1 in_size=3 stride=1 padding=0 groups=2", "groups"),
+    "transposed": (
+        "conv_transpose batch=1 in_channels=6 out_channels=4 kernel=1 in_size=3 stride=1 padding=0 groups=3",
+        "groups",
+    ),
     "kernel": ("conv batch=1 in_channels=5 out_channels=4 kernel=5 in_size=3 stride=1 padding=0", "does not fit"),
     "pool": ("max_pool batch=1 channels=4 kernel=3 in_size=9 stride=1 padding=3", "padding"),
 }

@@ -107,10 +107,11 @@ def test_sentences() -> None:
 
 def test_what_differs_in_numbers_alone_is_said_once() -> None:
     run = fake_corun()
-    said = ("touches 5 bytes", "touches 1.5e+09 bytes", "fp32 pipe assumed")
-    rows = tuple(replace(row, inferred=(phrase,)) for row, phrase in zip(run.kernels, said, strict=True))
+    pipe = "fp32 pipe assumed"
+    said = ("touches 5 bytes", "touches 1.5e+09 bytes", pipe, "touches 7 bytes", pipe, pipe)
+    rows = tuple(replace(row, inferred=(phrase,)) for row, phrase in zip(run.kernels * 2, said, strict=True))
     told = inferred_words(replace(run, kernels=rows))
-    assert told == ["touches ... bytes (rows 0-1)", "fp32 pipe assumed (row 2)"]
+    assert told == ["touches ... bytes (rows 0-1, 3)", f"{pipe} (rows 2, 4-5)"]
 
 
 def test_csv() -> None:

@@ -10,7 +10,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, cheapest, stages_of
+from brute_force import ScrambledTable, Unbounded, cheapest, stages_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
@@ -100,7 +100,7 @@ def test_bounds_change_what_is_priced_and_not_what_it_costs(
 ) -> None:
     model = RandomCostModel(seed=seed, spread=0.0, barrier_us=barrier_us)
     part = Part(problem, lattice_of(problem), tuple(range(len(problem))), space, no_merges())
-    bounded, plain = (solve_block(part, model, entry=0, bounds=bounds) for bounds in (model.bounds(problem), None))
+    bounded, plain = (solve_block(part, prices, entry=0) for prices in (model, Unbounded(model)))
     costs = [min(path.cost_us for path in each.paths if path is not None) for each in (bounded, plain)]
     assert costs[0] == pytest.approx(costs[1], rel=1e-12)
     assert bounded.priced_stages <= plain.priced_stages

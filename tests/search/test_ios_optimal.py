@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, cheapest
+from brute_force import ScrambledTable, Unbounded, cheapest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_problems import boundaries, layered, problems, spaces
@@ -79,7 +79,7 @@ def test_bounded_search_equals_plain_over_several_blocks(
 ) -> None:
     cost_model = RandomCostModel(seed=seed, spread=spread, barrier_us=barrier_us)
     bounded = solve(blocks, cost_model, SearchOptions(space))
-    plain = solve(blocks, cost_model, SearchOptions(space, bounded=False))
+    plain = solve(blocks, Unbounded(cost_model), SearchOptions(space))
     costs = [recomputed(blocks, cost_model, found) for found in (bounded, plain)]
     assert costs[0] == pytest.approx(costs[1], rel=1e-9)
     assert bounded.priced_stages <= plain.priced_stages
@@ -177,7 +177,7 @@ def test_a_window_costs_what_it_does_before_the_stage_after_it(after_concurrent_
         return Part.of(problem.restrict(units), own, prices, options) if len(units) < 3 else None
 
     def solve_part(part: Part, entry: int) -> BlockSolution:
-        return solve_block(part, prices, entry=entry, bounds=None)
+        return solve_block(part, prices, entry=entry)
 
     found = [PlannedStage(mask, Strategy.CONCURRENT) for mask in (1, 2, 12)]
     improve(problem, found, prices, START, prepare, solve_part, lambda done: None)

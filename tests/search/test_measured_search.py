@@ -86,7 +86,7 @@ def test_all_measured_is_the_exact_search_over_several_blocks(
 ) -> None:
     truth = Measuring(ScrambledTable(seed, boundaries_us), by_place)
     found = search(blocks, RandomCostModel(seed), truth, EVERYTHING)
-    exact = solve(blocks, truth.inner, SearchOptions(bounded=False))
+    exact = solve(blocks, truth.inner, SearchOptions())
     assert found.cost_us == pytest.approx(exact.cost_us, rel=1e-9)
     assert set(truth.asked.values()) == {1}
 

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from iossim.cost.model import CostModelIdentity, Prices
+from iossim.cost.model import CostModelIdentity, Prices, WrappedCostModel
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.options import StageSpace
@@ -29,6 +29,13 @@ def connected_components(units: Iterable[int], edges: Iterable[tuple[int, int]])
         found.append(sorted(component))
         rest -= component
     return found
+
+
+class Unbounded(WrappedCostModel):
+    """Prices without bounds: a search prices every stage."""
+
+    def bounds(self, problem: ScheduleProblem) -> None:
+        return None
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ class Double:
         self.streams.pop()
 
     @contextmanager
-    def graph(self, graph: _Graph) -> Iterator[None]:
+    def graph(self, graph: _Graph, capture_error_mode: str) -> Iterator[None]:
+        assert capture_error_mode == "thread_local", "other threads may allocate"
         self.calls.append(("begin capture",))
         self.streams.append("capture")
         yield

@@ -12,8 +12,8 @@ def test_too_slow():
     assert_latency_at_most(iossim.optimize("ios_sample", "t4"), 0.1)
 
 
-def test_slower_than_before(iossim_network, iossim_recorded):
-    network, prices = iossim_network(3), iossim_recorded()
+def test_slower_than_before(iossim_network, iossim_device):
+    network, prices = iossim_network(3), iossim.cost_model("simulator", iossim_device)
     best = iossim.optimize(network, None, cost_model=prices)
     one_by_one = iossim.optimize(network, None, cost_model=prices, scheduler="sequential")
     assert_no_slower_than(one_by_one, best, network, prices)

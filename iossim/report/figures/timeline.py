@@ -4,7 +4,7 @@ occupancy of the device, where known. Every figure that shows a run over time us
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -154,10 +154,10 @@ def text_pixels(text: str, size: float) -> float:
 
 def colours_by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
     """Colour of each kind of op that has a kernel, those that take the most time first."""
-    total_ms: Counter[str] = Counter()
+    total_ms: dict[str, float] = defaultdict(float)
     for record in records:
         if record["what"] == "kernel":
-            total_ms[str(record["kind"])] += number_of(record["time_ms"])  # type: ignore[assignment]
+            total_ms[str(record["kind"])] += number_of(record["time_ms"])
     colours = kind_colours(total_ms)
     return {kind: colours[kind] for kind in sorted(total_ms, key=lambda kind: (-total_ms[kind], kind))}
 

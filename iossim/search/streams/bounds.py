@@ -26,18 +26,13 @@ from iossim.schedule.streams import StreamProblem
 Check = Callable[[], None]
 
 
-def stream_bound_us(
-    problem: StreamProblem, work: LaunchWork, counts_host: bool = True, check: Check = lambda: None
-) -> float:
-    """Lower bound of every schedule of a problem, us.
+def stream_bound_us(problem: StreamProblem, work: LaunchWork, check: Check = lambda: None) -> float:
+    """Lower bound of every schedule of a problem, us: the host begins to issue when the device is there.
 
-    ``counts_host``: does the host begin to issue when the device is there, and so cannot be ahead? ``check`` is called
-    all along, and may raise to end it.
+    ``check`` is called all along, and may raise to end it.
     """
     parts = cut(problem)
     device_us = sum(_part_bound_us(problem, work, part, check) for part in parts)
-    if not counts_host:
-        return device_us * SAFE
     # The host issues a launch after all that it reads, and before all that reads it.
     tails = _tails_us(problem, work)
     before = ancestors(problem)

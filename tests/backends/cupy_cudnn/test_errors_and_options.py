@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from random_networks import random_network, random_schedule, sequential_schedule
 from small_networks import of_op
 
 from iossim.backends.cupy_cudnn import backend as module
+from iossim.backends.cupy_cudnn import driver as driving
 from iossim.backends.cupy_cudnn.backend import fallbacks
 from iossim.backends.cupy_cudnn.driver_api import DevResource, GreenContexts
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
@@ -75,6 +77,27 @@ def test_what_is_missing_is_said_with_the_remedy(
     assert "\n" not in said
     with pytest.raises(BackendError, match="backend cupy_cudnn cannot run here: "):
         create_backend("cupy_cudnn")
+
+
+@pytest.mark.parametrize(
+    ("status", "driver", "says"), [(100, 13000, ""), (35, 0, ""), (35, 12080, r"of CUDA 12\.8\) .*old and slow\); see")]
+)
+def test_a_driver_that_is_too_old_is_no_missing_one(
+    status: int, driver: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    def count() -> int:
+        error = CUDARuntimeError("old and slow")
+        error.status = status  # type: ignore[attr-defined]
+        raise error
+
+    runtime = {"CUDARuntimeError": CUDARuntimeError, "getDeviceCount": count, "driverGetVersion": lambda: driver}
+    cuda = SimpleNamespace(runtime=SimpleNamespace(**runtime))
+    monkeypatch.setattr(driving, "_imported", lambda: SimpleNamespace(__version__="14.2.0", cuda=cuda))
+    with pytest.raises(BackendError, match=says) if says else nullcontext():
+        assert driving.device_count() == 0
 
 
 def test_a_precision_that_needs_scales_is_refused() -> None:

@@ -47,7 +47,7 @@ from torch_models import torch_outputs
 
 from iossim.backends.torch_cuda.backend import usable_device
 from iossim.backends.torch_cuda.program import TorchProgram, launch_module, torch_module
-from iossim.backends.torch_cuda.tensors import arithmetic
+from iossim.backends.torch_cuda.tensors import arithmetic, uses_tf32
 
 pytestmark = pytest.mark.torch
 
@@ -183,17 +183,30 @@ def test_outputs_may_be_inputs_and_weights() -> None:
     assert [tensor.tolist() for tensor in found] == [[0, 1, 2], [[2, 3, 4]] * 2, x.tolist()]
 
 
-def test_tf32_only_where_the_precision_says_so_and_settings_are_put_back() -> None:
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+@pytest.mark.parametrize("newer", ["", "tf32", "ieee"])
+def test_tf32_only_where_the_precision_says_so_and_settings_are_put_back(newer: str) -> None:
+    """By PyTorch's older names for them and by its newer ones, which no older one is read beside."""
+    products = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    defaults = [each.fp32_precision for each in products]
+    for each in products:
+        each.fp32_precision = newer or each.fp32_precision
+    before = [each.fp32_precision for each in products], torch.backends.cudnn.benchmark
+    assert (uses_tf32(), uses_tf32(convolutions=True)) == (newer == "tf32", newer != "ieee")
     with arithmetic(Precision.TF32):
+        assert (uses_tf32(), uses_tf32(convolutions=True)) == (True, True)
         assert torch.get_float32_matmul_precision() == "high"
         assert torch.backends.cudnn.allow_tf32
     with arithmetic(Precision.FP32):
+        assert (uses_tf32(), uses_tf32(convolutions=True)) == (False, False)
         assert torch.get_float32_matmul_precision() == "highest"
         assert not torch.backends.cudnn.allow_tf32
         assert torch.backends.cudnn.benchmark
         assert torch.is_inference_mode_enabled()
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == before
+    assert ([each.fp32_precision for each in products], torch.backends.cudnn.benchmark) == before
+    with pytest.raises(BackendError, match=r"full\. Take a smaller batch"), arithmetic(Precision.FP32):
+        raise torch.OutOfMemoryError("full.")
+    for each, value in zip(products, defaults, strict=True):
+        each.fp32_precision = value
 
 
 def test_a_device_that_cannot_be_used_is_refused() -> None:
