@@ -1,8 +1,7 @@
 """``python -m evidence figures``, ``pictures`` and ``predictions``: what is computed and written into the repository.
 
 The figures that documents quote are computed, stored, and written into the documents; the pictures are those of
-docs/how_it_works.md and docs/joint_search.md; the checked-in table of predictions is recomputed, and what moved is
-printed.
+docs/how_it_works.md; the checked-in table of predictions is recomputed, and what moved is printed.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def figures(section: list[str] | None = None) -> None:
 
 @command
 def draw_pictures() -> None:
-    """Draw the sample network of the IOS thesis on a V100 under the paper's engine, and the gains of joint searches."""
+    """Draw the sample network of the IOS thesis on a V100 under the paper's engine, and store the pictures."""
     from iossim.base.user_files import write_atomically
 
     FOLDER.mkdir(exist_ok=True)
@@ -54,7 +53,6 @@ def draw_pictures() -> None:
 def drawn() -> dict[str, str]:
     """The pictures by file name; the same text each time."""
     from evidence.guide.drawing import ops_to_units, states_and_stages, units_to_blocks
-    from evidence.guide.joint import joint_gains
     from evidence.guide.runs import blocks_on_sms, kernel_sizes, timelines
     from iossim.api import cost_model, optimize
     from iossim.cost.capabilities import DeviceCostModel
@@ -73,7 +71,6 @@ def drawn() -> dict[str, str]:
         "blocks.svg": units_to_blocks(network, load("inception_v3")),
         "states.svg": states_and_stages(problems_of(network, prices)[0], prices),
         "timeline.svg": timelines(network, schedules, prices),
-        "joint.svg": joint_gains(),
         "sms.svg": blocks_on_sms(network, schedules, ("c", "d"), prices.profile),
     }
 

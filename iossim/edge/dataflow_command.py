@@ -167,7 +167,7 @@ def _needed(device: str | None) -> str:
 
 
 def _title(network: Network, where: str) -> str:
-    return f"{network.name} on {where}, batch {network.source.batch}"
+    return f"{network.name} on {where}, batch {network.source.batch}, {network.precision}, simulated"
 
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:

@@ -93,7 +93,7 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
     gain = "" if kernel.gain is None else f", {kernel.gain:.2f} times as fast as undivided"
     return Figure(
         name="front",
-        title=f"{title}: {kernel.name}",
+        title=title,
         finding=f"{kernel.name} runs as {kernel.configuration}{gain}.",
         records=tuple(records),
         panels=(Panel("", spec),),

@@ -30,9 +30,12 @@ def interval_words(bounds_us: Sequence[float]) -> str:
 
 
 def whose(found: SavedSchedule) -> str:
-    """The end of a proof of a network that was rewritten or divided: nothing is proved of other such networks."""
-    changed = not {"rewriting", "micro_batches"}.isdisjoint(found.source.options)
-    return " for the changed network" if changed else ""
+    """The end of a proof of a network whose joins were chosen, or that was rewritten or divided: nothing is proved of
+    other such networks.
+    """
+    if not {"rewriting", "micro_batches"}.isdisjoint(found.source.options):
+        return " for the changed network"
+    return " for these joins" if "joins" in found.source.options else ""
 
 
 def describe(space: StageSpace) -> str:

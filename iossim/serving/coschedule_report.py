@@ -46,7 +46,8 @@ def ways_table(found: Coschedule) -> Table:
         for way in found.ways
     ]
     ends = {f"{label}_ms": {"title": title, "digits": 3} for label, title in titles.items()}
-    return described_table(__package__, "ways", f"{name} on {found.device}, {found.engine} engine", rows, **ends)
+    title = f"{name} on {found.device}, {found.network.precision}, {found.engine} engine, simulated"
+    return described_table(__package__, "ways", title, rows, **ends)
 
 
 def bound_words(found: Coschedule) -> str:
@@ -55,7 +56,7 @@ def bound_words(found: Coschedule) -> str:
     above = f" ({best_us / bound_us - 1:.0%} above)" if bound_us else ""
     bound = "not known" if bound_us is None else f"{bound_us / 1e3:.3f} ms"
     what = "Lower bound of the weighted latency" if found.objective.weights else "Lower bound"
-    per_second = f"; {len(found.labels) * 1e6 / best.makespan_us:.0f} requests a second" if best.makespan_us else ""
+    per_second = f"; {len(found.labels) * 1e6 / best.makespan_us:,.0f} requests a second" if best.makespan_us else ""
     missed = "" if not found.objective.over_us(best.ends_us) else "; no way keeps all limits"
     return (
         f"{what} of all streams of these kernels: {bound}; "

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import iossim
-from benchmarks import dataflow_heuristic, dataflow_sensitivity, large_networks
+from benchmarks import dataflow_heuristic, dataflow_sensitivity, joint_picture, large_networks
 from benchmarks.onnxruntime_streams import COLUMNS, cases, fork_join, row, times_us
 from evidence.profiles.runtime_streams import ROWS
 from iossim.hardware.edge import edge_device
@@ -26,6 +26,10 @@ def test_every_table_that_is_written_is_kept(capsys: pytest.CaptureFixture[str])
     tables = import_module("benchmarks.result_tables")
     tables.main(names=True)
     assert set(capsys.readouterr().out.split()) <= {path.stem for path in tables.TABLES.glob("*.csv")}
+
+
+def test_the_picture_of_joint_searches_is_of_the_kept_table() -> None:
+    assert joint_picture.PICTURE.read_text(encoding="utf-8") == joint_picture.joint_gains()
 
 
 @pytest.mark.torch

@@ -70,6 +70,7 @@ def test_devices_are_held_against_a_limit(tmp_path: Path) -> None:
     within = [device for device, (us, _) in best.items() if us <= 1e3 * limit_ms]
     assert f"Within {limit_ms:g} ms: {', '.join(within)}; the least power is that of " in " ".join(text.split())
     said = {row.split()[0]: row.split() for row in text.splitlines() if row.startswith(("t4", "v100"))}
+    assert all(len(said[device]) == 10 for device in best)  # a line each
     assert "yes" in said[fastest]
     assert "no" in said[slowest]
     if wants_plot(None):

@@ -98,6 +98,7 @@ def test_four_devices_ring_and_mix() -> None:
 
 def test_a_plan_a_device_and_the_messages_between_them(tmp_path: Path) -> None:
     text = printed(f"dataflow optimize squeezenet -d c6678 --devices 2 --out {tmp_path} --no-plot")
+    assert text.startswith("squeezenet on 2 c6678, batch 1, fp32, simulated")
     assert "Every operator divided alike: outC" in text
     found = json.loads((tmp_path / "distribution.json").read_text())
     sent = [each for step in found["steps"] for exchange in step["exchanges"] for each in exchange["messages"]]

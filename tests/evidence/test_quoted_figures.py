@@ -46,8 +46,7 @@ def test_pictures_of_how_it_works_are_those_drawn_and_say_what_the_page_says(
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == kept
     page = FOLDER.with_suffix(".md").read_text(encoding="utf-8")
     home = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
-    joint = (FOLDER.parent / "joint_search.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"how_it_works/(\w+\.svg)\)", page + home + joint)) == kept.keys()
+    assert set(re.findall(r"how_it_works/(\w+\.svg)\)", page + home)) == kept.keys()
     texts = "\n".join(re.findall(r"<text[^>]*>([^<]*)<", "".join(kept.values())))
     quoted = set(re.findall(r"\d+\.\d|\d+ s[a-z]+", page))
     assert len(quoted) >= 10

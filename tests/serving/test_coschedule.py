@@ -288,6 +288,7 @@ def test_an_objective_is_told() -> None:
     told = printed(f"{command} --limit squeezenet=0.01")
     assert "no way keeps all limits" in told
     assert "requests a second" in told
+    assert " on a100-sxm-40gb, fp32, graph engine, simulated" in " ".join(told.split())
 
 
 def test_a_weight_or_limit_of_a_model_is_that_of_its_copies() -> None:

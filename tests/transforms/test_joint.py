@@ -335,6 +335,7 @@ def test_units_that_are_asked_for_are_kept(tmp_path: Path) -> None:
     compared = printed_json(f"compare {path} -d t4 --json")
     assert compared["joins"]["latency_us"].keys() == {"given", "fused", "apart", "chosen"}
     assert [row["way"] for row in compared["joins"]["schedules"]] == ["partly fused"] * 2
+    assert "(general stages) for these joins" in " ".join(printed(f"compare {path} -d t4").split())
     # What measures, and what ends in time, takes the units as they are.
     for options in ("--cost-model random:1", "--seconds 5"):
         assert printed_json(f"compare {path} -d t4 {options} --json")["joins"] is None

@@ -1,14 +1,19 @@
-"""What a joint search gains over its ingredients: a row for each network and device of the stored table."""
+"""What a joint search gains over its ingredients: a row for each network and device of the stored table.
+
+    python -m benchmarks.joint_picture
+
+draws docs/joint_search.svg of what ``python -m benchmarks.result_tables joint-search`` wrote.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
-from pathlib import Path
 
+from benchmarks.kept_runs import ROOT
 from evidence.guide.drawing import Drawing
 
-TABLE = Path(__file__).resolve().parents[1] / "quoted" / "tables" / "joint-search.csv"
+TABLE, PICTURE = ROOT / "evidence" / "quoted" / "tables" / "joint-search.csv", ROOT / "docs" / "joint_search.svg"
 #: Networks whose searches ended by themselves, in the order of the table.
 ENDED = ("squeezenet", "resnet50", "bert_layer", "moe_layer", "alexnet", "resnet18")
 _LEFT, _RIGHT, _TOP, _ROW, _LEAST = 150, 424, 78, 22, 0.3
@@ -59,3 +64,7 @@ def _place(share: float) -> float:
 
 def _mark(picture: Drawing, x: float, y: float, colour: str) -> None:
     picture.box(x - 5, y - 5, 10, 10, colour, rx="5")
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(joint_gains(), encoding="utf-8")
