@@ -246,8 +246,9 @@ class _Far:
         return self._is_same
 
     def _begin(self) -> None:
-        self._differs.copy_((torch.cat(self._blocks) != self._were).any(), non_blocking=True)
-        self._ended.record()
+        with torch.cuda.device_of(self._were):  # an event is of one device, and another may be current
+            self._differs.copy_((torch.cat(self._blocks) != self._were).any(), non_blocking=True)
+            self._ended.record()
 
 
 def _event(device: torch.device) -> Any:
