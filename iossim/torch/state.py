@@ -3,8 +3,8 @@
 It covers what PyTorch's own guards do: parameters, buffers and other tensors, submodules, their classes and modes,
 hooks, attributes and their contents, and names that ``forward`` and its callees read from their class, module or
 closure. Tensors are compared by identity, address, version and layout. Writes through ``.data``, or under
-inference mode, change none of these, so that the first and last values of a tensor are compared,
-too.
+inference mode, change none of these, so that the first and last values of a tensor are compared, too; those on a GPU
+by the GPU, every few milliseconds.
 """
 
 from __future__ import annotations
