@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -203,7 +204,8 @@ def test_values_on_a_device_are_compared_there_and_no_call_waits_for_that(monkey
         def query(self) -> bool:
             return self.come
 
-    event = Event()
+    event, places = Event(), list[Tensor]()
+    monkeypatch.setattr(torch.cuda, "device_of", lambda tensor: nullcontext(places.append(tensor)))
     monkeypatch.setattr("iossim.torch.state._READABLE", set())
     monkeypatch.setattr("iossim.torch.state._PAUSE_S", 0.0)
     module = made()
@@ -226,6 +228,7 @@ def test_values_on_a_device_are_compared_there_and_no_call_waits_for_that(monkey
     event.come = True
     assert state.change() == "a weight"
     assert state.change(waits=True) == ""
+    assert len(places) > 3, "each event is of the weights' own GPU"
 
 
 def test_hooks_of_all_modules_are_noticed() -> None:

@@ -350,7 +350,7 @@ class CupyCudnnBackend:
                 )
             last = self.context_of(network).layout == "nhwc"
             self._weights[network] = Weights(network.graph, self.driver, last, self._options.tf32)
-            finalize(network, self._weights[network].forget_forms)
+            finalize(network, self._weights[network].makers.clear)
         return self._weights[network]
 
     def _across(self, prepared: PreparedPlan, name: str, array: Array, *, into: bool) -> None:

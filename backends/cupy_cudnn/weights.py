@@ -31,7 +31,8 @@ class Weights:
     def __init__(self, graph: Graph, driver: Driver | None, channels_last: bool = False, tf32: bool = False) -> None:
         self._graph, self._driver, self.tf32 = graph, driver, tf32
         self.layout = ImageLayout(graph, channels_last)
-        self._makers: dict[str, tuple[Callable[[], Array], DType]] = {}
+        #: What makes each form: it may keep these weights in a cycle, and so their memory on the device.
+        self.makers: dict[str, tuple[Callable[[], Array], DType]] = {}
         #: The constant that a form is, and the order of its axes in it.
         self._orders: dict[str, tuple[str, tuple[int, ...]]] = {}
         self._uploaded: dict[str, Allocation] = {}
@@ -57,7 +58,7 @@ class Weights:
 
     def padded(self, constant: View, shape: Sequence[int]) -> View:
         """A whole constant, padded with zeros at the end of each axis to a larger shape."""
-        make, _ = self._makers[constant.memory.name]
+        make, _ = self.makers[constant.memory.name]
         zeros = [(0, large - own) for large, own in zip(shape, constant.shape, strict=True)]
         name = f"padded {tuple(shape)}: {constant.memory.name}"
         return self.form(
@@ -66,7 +67,7 @@ class Weights:
 
     def _ordered(self, constant: View, order: Sequence[int]) -> View:
         own = constant.memory.name
-        make, _ = self._makers[own]
+        make, _ = self.makers[own]
         of_type = TensorType(tuple(constant.shape[axis] for axis in order), constant.dtype)
         base, axes = self._orders.get(own, ("", ()))
         if len(axes) == len(order):
@@ -154,7 +155,7 @@ class Weights:
         if name not in self._uploaded and (found := self.at_hand(*self._orders.get(name, ("", ())))) is not None:
             self._uploaded[name] = found
         if name not in self._uploaded:
-            make, dtype = self._makers[name]
+            make, dtype = self.makers[name]
             assert self._driver is not None, "weights without a driver are only named"
             array = make().astype(dtype.numpy, copy=False)
             allocation = self._driver.allocate(array.nbytes)
@@ -169,14 +170,10 @@ class Weights:
 
         ``lies`` names the constant whose elements these are, and the order of its axes in which they are dense.
         """
-        self._makers.setdefault(name, (make, of_type.dtype))
+        self.makers.setdefault(name, (make, of_type.dtype))
         self._orders.setdefault(name, lies)
         return dense(Memory("weight", name), of_type.shape, dtype=of_type.dtype)
 
     def load(self, name: str) -> Array:
         """A constant on the host."""
         return self._graph.constants[name].load()
-
-    def forget_forms(self) -> None:
-        """Make no more forms: what makes them keeps these weights, and so their memory on the device, in cycles."""
-        self._makers.clear()

@@ -97,13 +97,9 @@ class TensorBackend(CupyCudnnBackend):
             return TensorProgram(run, self.driver, dict(views(run.prepared.plan, arena, own.layout)))
 
 
-def tensor_backend(precision: Precision) -> TensorBackend:
-    """The backend of a precision, once in a process. Raises BackendError where it cannot run, with the remedy."""
-    if torch.cuda.current_device():
-        raise BackendError("CuPy runs on the first visible GPU; let CUDA_VISIBLE_DEVICES show this one alone")
-    return _made(precision)
-
-
 @cache
-def _made(precision: Precision) -> TensorBackend:
+def tensor_backend(precision: Precision, gpu: int) -> TensorBackend:
+    """The backend of a precision, once in a process. Raises BackendError where it cannot run, with the remedy."""
+    if gpu:
+        raise BackendError("CuPy runs on the first visible GPU; let CUDA_VISIBLE_DEVICES show this one alone")
     return created(TensorBackend, TensorDriver, precision, Engine.GRAPH, {})

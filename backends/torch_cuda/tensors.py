@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,8 +13,6 @@ from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 from iossim.ir.types import FP8, DType, Precision, TensorType
-
-T = TypeVar("T")
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
@@ -81,6 +77,11 @@ def as_channels_last(
 #: What may multiply in less than fp32. PyTorch's older names for it cannot be read where one of these was set.
 _PRODUCTS, _CONVOLUTIONS = torch.backends.cuda.matmul, (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
 _ON_HOST = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
+#: Those settings, after the ones that change some of them.
+_SETTINGS = (
+    *((torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
+    *((place, "fp32_precision") for place in (_PRODUCTS, *_CONVOLUTIONS, *_ON_HOST)),
+)
 
 
 def uses_tf32(convolutions: bool = False) -> bool:
@@ -96,12 +97,13 @@ def arithmetic(precision: Precision) -> Iterator[None]:
     BackendError where the device's memory is full.
     """
     tf32, cudnn = precision is Precision.TF32, torch.backends.cudnn
-    places = (_PRODUCTS, *_CONVOLUTIONS, *_ON_HOST)
-    names = ("enabled", "benchmark", "deterministic", "allow_tf32")
     with one_thread:
-        own = [each.fp32_precision for each in places]
-        products = _readable(torch.get_float32_matmul_precision, "highest")
-        flags = [_readable(partial(getattr, cudnn, name), True) for name in names]
+        products, kept = "", list[tuple[object, str, object]]()
+        with suppress(RuntimeError):
+            products = torch.get_float32_matmul_precision()
+        for place, name in _SETTINGS:
+            with suppress(RuntimeError):
+                kept.append((place, name, getattr(place, name)))
         try:
             # By the older names, which PyTorch's compiler reads, and by the newer ones, which are heard.
             torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -113,16 +115,7 @@ def arithmetic(precision: Precision) -> Iterator[None]:
         except torch.OutOfMemoryError as error:
             raise BackendError(f"{first_line(error)} Take a smaller batch, or end what else runs on it") from error
         finally:
-            torch.set_float32_matmul_precision(products)
-            for name, flag in zip(names, flags, strict=True):
-                setattr(cudnn, name, flag)
-            for each, value in zip(places, own, strict=True):
-                each.fp32_precision = value
-
-
-def _readable(read: Callable[[], T], otherwise: T) -> T:
-    """A setting by its older name."""
-    try:
-        return read()
-    except RuntimeError:
-        return otherwise
+            if products:
+                torch.set_float32_matmul_precision(products)
+            for setting in kept:
+                setattr(*setting)

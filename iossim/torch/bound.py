@@ -36,7 +36,7 @@ def executor(network: Network, place: str) -> TensorBackend | TorchBackend:
     """Backend that runs plans: cuDNN and kernels if the GPU has them, else PyTorch's operators (with a warning)."""
     if place == "cuda":
         try:
-            return tensor_backend(network.precision)
+            return tensor_backend(network.precision, torch.cuda.current_device())
         except DeviceLostError:
             raise
         except (BackendError, OptionError) as error:

@@ -5,8 +5,8 @@ module's outputs: their structure, their layout, and shared memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -65,7 +65,7 @@ def settings(place: str) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _View:
     """An output in the memory of an argument, by name, or in a new one, by number; ``offset`` values into it."""
 
@@ -86,12 +86,6 @@ class _View:
         if all(self.stride):
             return value
         return value[tuple(slice(None) if stride else slice(1) for stride in self.stride)]
-
-
-class _Made(NamedTuple):
-    """An output in new memory: its number among those that are."""
-
-    number: int
 
 
 class Results:
@@ -115,11 +109,11 @@ class Results:
         own = {*map(_memory, kept)}
         #: The bytes that outputs span in each memory of several, by its address.
         self._sizes: dict[int, int] = {}
-        #: Outputs in order: how to view an argument, which new one it is, or a value that every call returns (no
-        #: tensor, or one of the module's own).
+        #: Outputs in order: a value that every call returns (no tensor, or one of the module's own), or how to view it.
         self._results: list[object] = []
-        #: Views of new memory, each once, and the number of the tensor among outputs that it is a copy of.
+        #: Those in new memory, each once, and the number of the tensor that is copied there.
         self._new: dict[_View, int] = {}
+        known_views: dict[tuple[object, ...], _View] = {}
         tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
         numbers = iter(range(len(tensors)))
         for output in outputs:
@@ -148,30 +142,29 @@ class Results:
                 if len(together) > 1:
                     self._sizes[memory] = size + -size % _ALIGNMENT
                 view = _View(memory or -number, False, *place, (_begin(output) - begin) // output.element_size())
+                view = known_views.setdefault(astuple(view), view)
+                self._results.append(view)
                 self._new.setdefault(view, number)
-                self._results.append(_Made([*self._new].index(view)))
 
     def returned(self, outputs: Sequence[torch.Tensor], given: Mapping[str, object]) -> object:
         """The module's result for these outputs of its graph, in newly allocated memory."""
-        memories = dict[str | int, torch.Tensor]()
-        made: list[torch.Tensor] = []
+        memories: dict[str | int, torch.Tensor] = {}
+        made: dict[_View, torch.Tensor] = {}
         for view, number in self._new.items():
             device, source = outputs[number].device, view.source
             if source not in self._sizes:
-                made.append(torch.empty_strided(view.shape, view.stride, dtype=view.dtype, device=device))
+                made[view] = torch.empty_strided(view.shape, view.stride, dtype=view.dtype, device=device)
                 continue
             if source not in memories:
                 memories[source] = torch.empty(self._sizes[source], dtype=torch.uint8, device=device)
-            made.append(view.of(memories[source].view(view.dtype)))
+            made[view] = view.of(memories[source].view(view.dtype))
         if made:  # in one kernel
-            places = [view.once(each) for view, each in zip(self._new, made, strict=True)]
+            places = [view.once(each) for view, each in made.items()]
             torch._foreach_copy_(places, [view.once(outputs[number]) for view, number in self._new.items()])
-        results = [
-            made[result.number] if isinstance(result, _Made)
-            else result.of(given[result.source]) if isinstance(result, _View) and isinstance(result.source, str)
-            else result
-            for result in self._results
-        ]  # fmt: skip
+        for each in self._results:
+            if isinstance(each, _View) and each not in made:
+                made[each] = each.of(given[str(each.source)])
+        results = [made[each] if isinstance(each, _View) else each for each in self._results]
         return pytree.tree_unflatten(results, self._structure)
 
 

@@ -3,8 +3,8 @@
 It covers what PyTorch's own guards do: parameters, buffers and other tensors, submodules, their classes and modes,
 hooks, attributes and their contents, and names that ``forward`` and its callees read from their class, module or
 closure. Tensors are compared by identity, address, version and layout. Writes through ``.data``, or under
-inference mode, change none of these, so that the first and last values of a tensor are compared,
-too.
+inference mode, change none of these, so that the first and last values of a tensor are compared, too; those on a GPU
+by the GPU, every few milliseconds.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules")
 _QUIET = vars(nn.Module()).keys() - {"training", *_TABLES}
 _CONTAINERS: tuple[type[Any], ...] = (OrderedDict, dict, list, set, deque)
+_END = object()
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -66,6 +67,7 @@ class State:
         self._buffers: list[Any] = []  # of NumPy, whose types are no buffers before Python 3.12
         self._walk(module)
         self.plain = [tensor for tensor in self.tensors if _is_plain(tensor)]
+        self._turnable = [tensor for tensor in self.plain if tensor.dim() > 1]
         self._versioned = [tensor for tensor in self.plain if not tensor.is_inference()]
         blocks: dict[tuple[torch.device, int], list[torch.Tensor]] = {}
         for tensor in self.plain:
@@ -78,17 +80,16 @@ class State:
         self._far = [_Far(device, together) for (device, _), together in blocks.items()]
         self._empty = [each for each in self._sized.values() if not each]
         self._filled = [each for each in self._sized.values() if each]
-        self._objects, self._found, self._reason = self._read(), self._now(), ""
+        self._objects, self._found, self._reason = [*self._read()], self._now(), ""
 
     def change(self, *, waits: bool = False) -> str:
         """The path of a value that was replaced; empty if there is none.
 
         Unless it ``waits``, values on a device are those of the last comparison that the device has come to.
         """
-        objects, found = self._read(), self._now(waits)
-        same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
-        if not same or found != self._found:
-            now, self._objects, self._found = State(self._module), objects, found
+        found = self._now(waits)
+        if not all(map(is_, self._read(), self._objects)) or found != self._found:
+            now, self._objects, self._found = State(self._module), [*self._read()], found
             self._reason = self._difference(now) or ("" if found[-1] else "a weight")
             if not self._reason:  # an equal number may be another object
                 vars(self).update(vars(now))
@@ -111,12 +112,12 @@ class State:
                 if tensor.shape == copy.shape and not torch.equal(tensor, copy):
                     tensor.data.copy_(copy)
 
-    def _read(self) -> list[object]:
-        """Every object that is compared by its identity; none where an attribute is gone."""
+    def _read(self) -> Iterator[object]:
+        """Every object that is compared by its identity, then :data:`_END`; that alone where an attribute is gone."""
         try:
-            return [*chain.from_iterable([read() for read in self._reads])]
+            return chain(*[read() for read in self._reads], (_END,))
         except KeyError:
-            return []
+            return iter((_END,))
 
     def _now(self, waits: bool = True) -> tuple[object, ...]:
         """Every compared value; the last says whether probed values are unchanged."""
@@ -125,9 +126,8 @@ class State:
             any(self._empty),
             [*map(len, self._filled)],
             [*map(torch.Tensor.data_ptr, self.plain)],
-            [*map(torch.Tensor.stride, self.plain)],
-            [*map(torch.Tensor.numel, self.plain)],
-            [*map(attrgetter("dtype"), self.plain)],
+            [*map(attrgetter("nbytes"), self.plain)],
+            [*map(torch.Tensor.stride, self._turnable)],  # no other change leaves address and size as they are
             [*map(attrgetter("_version"), self._versioned)],
             b"".join(self._buffers) == self._probe and all(far),
         )
@@ -246,8 +246,9 @@ class _Far:
         return self._is_same
 
     def _begin(self) -> None:
-        self._differs.copy_((torch.cat(self._blocks) != self._were).any(), non_blocking=True)
-        self._ended.record()
+        with torch.cuda.device_of(self._were):  # an event is of one device, and another may be current
+            self._differs.copy_((torch.cat(self._blocks) != self._were).any(), non_blocking=True)
+            self._ended.record()
 
 
 def _event(device: torch.device) -> torch.cuda.Event | SimpleNamespace:

@@ -85,15 +85,12 @@ def test_what_is_missing_is_said_with_the_remedy(
 def test_a_driver_that_is_too_old_is_no_missing_one(
     status: int, driver: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class CUDARuntimeError(RuntimeError):
-        pass
+    error = type("CUDARuntimeError", (RuntimeError,), {"status": status})
 
     def count() -> int:
-        error = CUDARuntimeError("old and slow")
-        error.status = status  # type: ignore[attr-defined]
-        raise error
+        raise error("old and slow")
 
-    runtime = {"CUDARuntimeError": CUDARuntimeError, "getDeviceCount": count, "driverGetVersion": lambda: driver}
+    runtime = {"CUDARuntimeError": error, "getDeviceCount": count, "driverGetVersion": lambda: driver}
     cuda = SimpleNamespace(runtime=SimpleNamespace(**runtime))
     monkeypatch.setattr(driving, "_imported", lambda: SimpleNamespace(__version__="14.2.0", cuda=cuda))
     with pytest.raises(BackendError, match=says) if says else nullcontext():
