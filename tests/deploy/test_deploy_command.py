@@ -74,7 +74,7 @@ def test_a_model_is_scheduled_written_and_checked(checked: tuple[Any, Path]) -> 
 
 def test_kernels_that_a_schedule_names_for_its_device_are_left_to_the_runtime(tmp_path: Path) -> None:
     chosen = search_options(company=True)
-    found = iossim.optimize("ios_sample", "h200-sxm", cost_model="simulator:backend", options=chosen)
+    found = iossim.optimize("ios_sample", "t4", cost_model="simulator:backend", options=chosen)
     assert any(stage.variants for stage in found.stages)
     found.save(tmp_path / "schedule.json")
     told = printed_json(f"deploy {tmp_path}/schedule.json --device {CPU} --no-check --out {tmp_path}/out --json")
