@@ -44,7 +44,7 @@ from iossim.search.scheduler import schedule
 V100, H200 = "v100-sxm2", "h200-sxm"
 #: Tables of tensor cores that are not among the default ones.
 _MORE = ("graph_kernels/graph_attention_bf16.csv", f"{FOLDER}/operators.csv")
-#: Fewer measurements in a group have no part of their own that is inside.
+#: A group of fewer measurements is not among those that count alike, or that a range is of.
 FEWEST = 10
 #: A schedule that is predicted to be faster by more than this should be so.
 CLEAR = 0.04
