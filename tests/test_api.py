@@ -227,12 +227,12 @@ def test_stages_that_are_no_schedule(change: Callable[[list[list[str]]], Any], m
 def test_what_is_proven() -> None:
     """Exact over the whole space; over a pruned space; not at all where blocks were too wide to be solved as a whole."""
     whole = iossim.optimize("squeezenet", "t4")
-    assert optimality(whole) == "Provably optimal under this cost model (general stages)"
+    assert optimality(whole) == "Provably optimal under this cost model (general stages) for these joins"
     merging = iossim.optimize("squeezenet", "t4", scheduler="ios-merge")
-    assert str(optimality(merging)).endswith("(single units and merged convolutions)")
+    assert str(optimality(merging)).endswith("(single units and merged convolutions) for these joins")
     pruned = iossim.optimize("squeezenet", "t4", scheduler="ios-parallel", options=api.search_options("paper", 3, 2))
     assert str(optimality(pruned)).endswith(
-        "(paper stages, groups of at most 3 units, at most 2 groups, without merging)"
+        "(paper stages, groups of at most 3 units, at most 2 groups, without merging) for these joins"
     )
     limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
     assert any("solved in windows" in note for note in limited.notes)
