@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import RLock
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 from iossim.ir.types import FP8, DType, Precision, TensorType
+
+T = TypeVar("T")
 
 #: torch calls its element types as NumPy does; of others it has few functions.
 DTYPES: dict[DType, torch.dtype] = {
@@ -74,14 +77,9 @@ def as_channels_last(
     return module._apply(laid_out), [*map(laid_out, inputs)]
 
 
-#: What may multiply in less than fp32. PyTorch's older names for it cannot be read where one of these was set.
+#: What may multiply in less than fp32. PyTorch's older names for it are read only where these agree with them.
 _PRODUCTS, _CONVOLUTIONS = torch.backends.cuda.matmul, (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
 _ON_HOST = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
-#: Those settings, after the ones that change some of them.
-_SETTINGS = (
-    *((torch.backends.cudnn, name) for name in ("enabled", "benchmark", "deterministic", "allow_tf32")),
-    *((place, "fp32_precision") for place in (_PRODUCTS, *_CONVOLUTIONS, *_ON_HOST)),
-)
 
 
 def uses_tf32(convolutions: bool = False) -> bool:
@@ -96,14 +94,12 @@ def arithmetic(precision: Precision) -> Iterator[None]:
     The settings are global to torch: they are put back, and are one thread's at a time (``one_thread``). Raises
     BackendError where the device's memory is full.
     """
-    tf32, cudnn = precision is Precision.TF32, torch.backends.cudnn
+    tf32, cudnn, places = precision is Precision.TF32, torch.backends.cudnn, (_PRODUCTS, *_CONVOLUTIONS, *_ON_HOST)
     with one_thread:
-        products, kept = "", list[tuple[object, str, object]]()
-        with suppress(RuntimeError):
-            products = torch.get_float32_matmul_precision()
-        for place, name in _SETTINGS:
-            with suppress(RuntimeError):
-                kept.append((place, name, getattr(place, name)))
+        kept = [(place, "fp32_precision", place.fp32_precision) for place in places]
+        kept += [(cudnn, name, getattr(cudnn, name)) for name in ("enabled", "benchmark", "deterministic")]
+        products = _by_older_name(torch.get_float32_matmul_precision)
+        convolutions = _by_older_name(lambda: cudnn.allow_tf32)
         try:
             # By the older names, which PyTorch's compiler reads, and by the newer ones, which are heard.
             torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -115,7 +111,17 @@ def arithmetic(precision: Precision) -> Iterator[None]:
         except torch.OutOfMemoryError as error:
             raise BackendError(f"{first_line(error)} Take a smaller batch, or end what else runs on it") from error
         finally:
-            if products:
-                torch.set_float32_matmul_precision(products)
-            for setting in kept:
+            torch.set_float32_matmul_precision(products)
+            cudnn.allow_tf32 = convolutions
+            for setting in kept:  # after the older names, which change some of them
                 setattr(*setting)
+
+
+def _by_older_name(read: Callable[[], T]) -> T:
+    """A setting by its older name; where the newer ones disagree, they are changed until they do not."""
+    for value in ("ieee", "tf32"):
+        with suppress(RuntimeError):
+            return read()
+        for place in (_PRODUCTS, *_CONVOLUTIONS, *_ON_HOST[:1]):
+            place.fp32_precision = value
+    return read()

@@ -188,6 +188,7 @@ def test_tf32_only_where_the_precision_says_so_and_settings_are_put_back(newer: 
     """By PyTorch's older names for them and by its newer ones, which no older one is read beside."""
     products = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
     defaults = [each.fp32_precision for each in products]
+    older = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     for each in products:
         each.fp32_precision = newer or each.fp32_precision
     before = [each.fp32_precision for each in products], torch.backends.cudnn.benchmark
@@ -207,6 +208,7 @@ def test_tf32_only_where_the_precision_says_so_and_settings_are_put_back(newer: 
         raise torch.OutOfMemoryError("full.")
     for each, value in zip(products, defaults, strict=True):
         each.fp32_precision = value
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == older
 
 
 def test_a_device_that_cannot_be_used_is_refused() -> None:
