@@ -1,4 +1,4 @@
-"""What a joint search gains over its ingredients: a row for each network and device of the stored table.
+"""Picture of the gains of joint searches over their ingredients: a row for each network and device of the table.
 
     python -m benchmarks.joint_picture
 

@@ -31,7 +31,7 @@ class Weights:
     def __init__(self, graph: Graph, driver: Driver | None, channels_last: bool = False, tf32: bool = False) -> None:
         self._graph, self._driver, self.tf32 = graph, driver, tf32
         self.layout = ImageLayout(graph, channels_last)
-        #: What makes each form: it may keep these weights in a cycle, and so their memory on the device.
+        #: The maker of each form. It may refer back to these weights, a cycle that would keep their device memory.
         self.makers: dict[str, tuple[Callable[[], Array], DType]] = {}
         #: The constant that a form is, and the order of its axes in it.
         self._orders: dict[str, tuple[str, tuple[int, ...]]] = {}

@@ -77,7 +77,7 @@ def as_channels_last(
     return module._apply(laid_out), [*map(laid_out, inputs)]
 
 
-#: What may multiply in less than fp32. PyTorch's older names for it are read only where these agree with them.
+#: Settings by which fp32 is multiplied in fewer bits. PyTorch reads the older names for them only where both agree.
 _PRODUCTS, _CONVOLUTIONS = torch.backends.cuda.matmul, (torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
 _ON_HOST = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
 

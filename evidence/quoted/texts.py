@@ -374,13 +374,18 @@ def _gpu_gains(results: Results) -> Results:
 
 
 def _gpu_errors(results: Results) -> Results:
-    """Mean errors of schedules by precision, and each in TF32, in %."""
+    """Mean errors of schedules by precision, each in TF32, and how much longer than predicted schedules took, in %."""
     errors: dict[str, list[float]] = {}
     for row in results["gpu-networks"]:
         told = [row[name] for name in _GPU_RUNS if len(row.get(name, ())) == 2]
         errors.setdefault(row["dtype"], []).extend(100 * (us / measured_us - 1) for measured_us, us in told)
     each = ", ".join(f"{error:+.0f}" for error in errors["tf32"])
-    return {dtype: fmean(map(abs, own)) for dtype, own in errors.items()} | {"each": each}
+    late = {}
+    for name in ("sequential", "ios-both"):
+        pairs = (row[name] for row in results["gpu-networks"] if len(row.get(name, ())) == 2)
+        own = [100 * (measured_us / us - 1) for measured_us, us in pairs]
+        late[name] = f"{min(own):.0f} to {max(own):.0f}"
+    return {dtype: fmean(map(abs, own)) for dtype, own in errors.items()} | {"each": each} | late
 
 
 def _gpu_example(results: Results) -> Results:

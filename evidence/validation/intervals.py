@@ -103,6 +103,7 @@ def intervals() -> dict[str, Any]:
     known = ratios((each.device, key, each) for key, each in rows)
     foretold = ratios((row.device, row.kind, row.zero_shot) for row in left_out)
     on_hopper = ((one.key, judged_by_bands(one, bands)) for one, bands in by_other_shapes(warm_rows(RECIPES[-1])))
+    wider = unmeasured()
     factors = {
         "new_chip": {"factor": least_factor(partial(chips_left_out, left_out))},
         "stored_otherwise": {"factor": least_factor(partial(stored_otherwise, rows))},
@@ -115,13 +116,9 @@ def intervals() -> dict[str, Any]:
         "bf16 convolutions on the H100 | their network": convolutions(),
         "products on tensor cores | the board": boards_left_out(known["products"]),
         "convolutions on tensor cores | the board": boards_left_out(known["conv"]),
-        "operators in fp32 of a chip without measurements | the chip": chips_left_out(
-            left_out, unmeasured()["new_chip"]
-        ),
+        "operators in fp32 of a chip without measurements | the chip": chips_left_out(left_out, wider["new_chip"]),
         "the same by the bands of others, no wider | the chip": chips_left_out(left_out, 1.0),
-        "operators in 16 bits by bands of fp32 | the precision": stored_otherwise(
-            rows, unmeasured()["stored_otherwise"]
-        ),
+        "operators in 16 bits by bands of fp32 | the precision": stored_otherwise(rows, wider["stored_otherwise"]),
         **{f"gain by concurrency in fp32 on the H200, {name} | none": gains(name) for name in ("stages", "pairs")},
     }
     published, measured = list(published_runs()), list(measured_runs())
@@ -313,8 +310,8 @@ def differences(found: Iterable[Runs]) -> list[Judged]:
 
 
 def order(found: Iterable[Runs]) -> Iterator[str]:
-    """What holds of each of the pairs: its noise tells the two apart or they tie, they differ clearly (by more than
-    :data:`CLEAR`) or not, and the one that is predicted to be faster is so (right).
+    """Classes of each pair: its noise tells the two apart or they tie, and they differ clearly (by more than
+    :data:`CLEAR`) or not; each class once more as right where the schedule that is predicted to be faster is so.
     """
     for predicted, measured, noise in _pairs(found):
         yield "pairs"

@@ -12,8 +12,8 @@
   shapes, of stages and of whole networks; whatever cannot be judged is left out with a note.
 
 The contract: a fit takes a :class:`~iossim.hardware.profile.DeviceProfile` and returns another one, whose provenance
-records what was fitted to which data, the errors on held-out shapes, the bands of predictions and some bootstrapped
-parameter vectors. Predictions read only the profile. Equal data and seeds give equal profiles, and held-out rows move
+records what was fitted to which data, the errors on held-out shapes, the bands of predictions and the spread of
+parameters. Predictions read only the profile. Equal data and seeds give equal profiles, and held-out rows move
 no parameter.
 
 A guest: no other room imports this one.

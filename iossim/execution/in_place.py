@@ -56,7 +56,7 @@ class InPlaceBuffers:
     each unit (index) that launches nothing of its own the copies it must make, with their destinations, in order.
     """
 
-    of: ref[Network]  # which keeps these, and would never end if these kept it
+    of: ref[Network]  # weak: the network keeps its placement, and would otherwise never be freed
     slots: Mapping[str, Slot]
     moves: Mapping[int, tuple[tuple[str, Slot], ...]]
 

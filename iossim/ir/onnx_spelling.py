@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from iossim.base.errors import ModelError
 from iossim.ir.types import DType, TensorType
 
-#: Of any element type, also those of ml_dtypes, which NumPy's types do not know.
+#: An array of any element type: NumPy's types do not know those of ml_dtypes.
 Array = NDArray[Any]
 
 

@@ -68,7 +68,7 @@ def measured_over_predicted(kind: str, precision: Precision, predicted_us: float
 
 @cache
 def unmeasured() -> dict[str, Any]:
-    """What ``bands.yaml`` says of operators without any measurement."""
+    """Contents of ``bands.yaml``: priors and factors for operators without any measurement."""
     found: dict[str, Any] = shipped("iossim.prediction", "bands.yaml")
     return found
 

@@ -120,7 +120,7 @@ def test_tensor_cores_are_fitted_beside_what_a_profile_holds() -> None:
     assert abs(found.profile.parameters.tensor_efficiency - 0.7) < 0.05
     before_fit, after_fit = profile.parameter_values, found.profile.parameter_values
     assert all(after_fit[name] == before_fit[name] for name in GPU_SPACE.names)
-    # What was known of the rest still is, errors too.
+    # The profile keeps its other data sets and their errors.
     provenance, before = found.profile.provenance, profile.provenance
     assert provenance.data_sets[: len(before.data_sets)] == before.data_sets
     assert provenance.data_sets[-1].name == "made"

@@ -169,7 +169,7 @@ def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = printed_json(f"{line} --json")
     (gate,) = (check for check in found["checks"] if check["check"] == "no slower than before")
     assert gate["latency_us"] == gate["baseline_us"] == found["latency_us"]
-    # Of a model that was changed since, but for its name.
+    # The baseline is of a model of the same name that was changed since.
     saved = Path(f"{tmp_path}/best/schedule.json")
     saved.write_text(saved.read_text().replace(Schedule.read(saved).graph_hash, "0" * 64))
     assert "graph hash 000" in refused(line)

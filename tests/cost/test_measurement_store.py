@@ -313,7 +313,7 @@ def profile_again_and_again(network: Network, path: Path, report: Path, chunk: i
 
 @dataclass(frozen=True)
 class KillTest:
-    """What came of it: digests ``reported`` and ``found``, and how often a writer was killed."""
+    """Outcome of a test: digests ``reported`` and ``found``, and how often a writer was killed."""
 
     kills: int
     reported: frozenset[str]

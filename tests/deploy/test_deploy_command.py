@@ -241,7 +241,7 @@ def test_tensorrt_takes_no_schedule(tmp_path: Path) -> None:
     narrow = printed(line.replace("greedy", "sequential"))
     assert "--maxAuxStreams=0 " in narrow
     assert "no concurrent groups" in narrow
-    # What a search left when it was interrupted is deployed whole.
+    # The schedule of an interrupted search is deployed whole.
     iossim.optimize("ios_sample", "v100-sxm2").model_copy(update={"complete": False}).save(tmp_path / "cut.json")
     assert "--maxAuxStreams=" in printed(f"deploy {tmp_path}/cut.json --runtime tensorrt")
 

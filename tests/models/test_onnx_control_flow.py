@@ -284,7 +284,7 @@ def test_a_branch_that_is_not_there(tmp_path: Path) -> None:
         import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [2, 3]}))
 
 
-#: What the sequences and optionals below read: they are written out at import.
+#: Constants that the sequences and optionals below read; import writes these out.
 NUMBERS = {"back": -1, "zero": 0, "one": 1, "four": 4, "nine": 9, "sizes": [1, 5]}
 HELD = {name: np.array(value) for name, value in NUMBERS.items()}
 SPLIT = "s = SplitToSequence <axis=1> (x, four)"

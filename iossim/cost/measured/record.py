@@ -42,7 +42,7 @@ class UnitSubject(TypedDict):
 
 
 class Subject(TypedDict, total=False):
-    """What was measured: in ``words`` for people, by groups of units for exports; of an algorithm, its workspace."""
+    """Subject of a measurement: its ``words`` for people, its groups of units for exports, an algorithm's workspace."""
 
     words: str
     groups: list[list[UnitSubject]]

@@ -76,7 +76,7 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
             current = [one.among(frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes, before = shape.on_lanes, frozenset(Architecture) - SINCE_HOPPER
-    # Of 308 recorded fp32 convolutions on an H200 none ran by Winograd, and three by FFT (bare 5x5 windows).
+    # No recorded fp32 convolution on an H200, of 308, ran by Winograd, and three by FFT (bare 5x5 windows).
     transformed = [one.among(before) for one in (*fused(lanes), *non_fused(lanes), *fft(lanes))]
     return lanes_and_beside([*transformed, *implicit_gemm(lanes)], shape.precision)
 
