@@ -27,7 +27,7 @@ from iossim.base.registry import PluginError
 from iossim.cli.main import build_app
 from iossim.cli.schedules import OUTPUTS
 from iossim.cost.create import cost_model_names
-from iossim.execution.backends import backend_names, create_backend, missing_for, offers_of
+from iossim.execution.backend import backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin

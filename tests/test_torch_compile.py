@@ -27,7 +27,7 @@ from iossim.backends.cupy_cudnn import backend as cupy_cudnn
 from iossim.backends.torch_cuda import program
 from iossim.backends.torch_cuda.tensors import one_thread
 from iossim.base.errors import ModelError, OptionError
-from iossim.execution.backends import missing_for
+from iossim.execution.backend import missing_for
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
 from iossim.ir.types import Precision

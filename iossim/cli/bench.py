@@ -42,8 +42,7 @@ def bench(
     """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds."""
     from iossim import api
     from iossim.base.user_files import check_writable
-    from iossim.execution.backend import context_of
-    from iossim.execution.backends import backend_from
+    from iossim.execution.backend import backend_from, context_of
     from iossim.search.measured import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 

@@ -44,7 +44,7 @@ def profile(
     from iossim.cost.measured.profiling import ProfileOptions, profile_parts
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.execution.backends import backend_from
+    from iossim.execution.backend import backend_from
     from iossim.hardware.host_measuring import ensure_host_cpu
     from iossim.models.passes.blocks import narrow_blocks
 

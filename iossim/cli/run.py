@@ -44,8 +44,7 @@ def run(
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds."""
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
-    from iossim.execution.backend import context_of
-    from iossim.execution.backends import backend_from
+    from iossim.execution.backend import backend_from, context_of
     from iossim.execution.measured_run import plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json

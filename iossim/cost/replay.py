@@ -15,8 +15,7 @@ from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.measured.cost_model import identity_of, price_signatures
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import StageSignatures
-from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
-from iossim.cost.measured.store_file import StoreError
+from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, StoreError, default_store
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Context
 from iossim.execution.engine import AUTO, Engine

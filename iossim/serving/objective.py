@@ -13,7 +13,7 @@ import numpy as np
 
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.cost.facts import StreamPrices
+from iossim.cost.capabilities import StreamPrices
 from iossim.schedule.streams import StreamProblem
 from iossim.search.streams.search import Values, latencies
 from iossim.serving.union import label_of

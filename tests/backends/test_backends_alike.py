@@ -17,8 +17,7 @@ from random_networks import make_stage, one_block, random_inputs, random_network
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
-from iossim.execution.backend import Backend, Choice
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import Backend, Choice, create_backend
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

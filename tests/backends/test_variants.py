@@ -16,12 +16,12 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.structured_error import StructuredError
 from iossim.base.errors import PlanError, ScheduleError
-from iossim.cost.facts import least_of_variants
+from iossim.cost.capabilities import least_of_variants
 from iossim.cost.model import CostModel, price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

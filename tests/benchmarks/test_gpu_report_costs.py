@@ -17,7 +17,7 @@ from host_library import HostLibrary
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 

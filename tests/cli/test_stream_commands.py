@@ -10,7 +10,7 @@ import pytest
 from command_line import printed, printed_json, refused, run
 
 import iossim
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.models.random_graphs import seeded_network
 from iossim.report.figures.schedule_timeline import stream_figure
 from iossim.schedule.schedule import StreamSchedule, read_schedule

@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 
 from iossim import api
 from iossim.base.errors import OptionError
-from iossim.cost import company
-from iossim.cost.capabilities import StreamCostModel, VariantCostModel
-from iossim.cost.company import chosen_for_company
-from iossim.cost.facts import VariantBounds
+from iossim.cost.capabilities import StreamCostModel, VariantBounds, VariantCostModel
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.lower import lower_schedule
 from iossim.ir.builder import GraphBuilder
@@ -27,7 +24,9 @@ from iossim.schedule.fit import with_variants
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import StreamSchedule
+from iossim.search import company
 from iossim.search.assemble import reprice
+from iossim.search.company import chosen_for_company
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any
 from iossim.tasks.task import under_other_engine

@@ -21,7 +21,7 @@ from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.model import WrappedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.execution.backends import backend_names
+from iossim.execution.backend import backend_names
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy
@@ -104,7 +104,7 @@ def test_a_search_knows_the_contract_alone() -> None:
         and node.module
         and node.module.startswith(("iossim.cost", "iossim.backends"))
     }
-    assert modules == {"iossim.cost.capabilities", "iossim.cost.facts", "iossim.cost.model"}
+    assert modules == {"iossim.cost.capabilities", "iossim.cost.model"}
 
 
 TABLE = {

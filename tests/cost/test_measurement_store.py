@@ -23,8 +23,7 @@ from iossim.cost.measured import cost_model as measured
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profiling import ProfileOptions, profile, profile_parts
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
-from iossim.cost.measured.store import Filter, MeasurementStore, default_store
-from iossim.cost.measured.store_file import APPLICATION_ID, MIGRATIONS, StoreError
+from iossim.cost.measured.store import APPLICATION_ID, MIGRATIONS, Filter, MeasurementStore, StoreError, default_store
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.ir.network import Network
 

@@ -16,8 +16,7 @@ import iossim
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
-from iossim.execution.backend import Backend
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import Backend, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

@@ -30,8 +30,7 @@ import iossim
 from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.execution.backend import Choice, Choices
-from iossim.execution.backends import backend_from, create_backend
+from iossim.execution.backend import Choice, Choices, backend_from, create_backend
 from iossim.execution.box import Box
 from iossim.execution.engine import AUTO, UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before

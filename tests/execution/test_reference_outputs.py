@@ -19,8 +19,7 @@ from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.backends.simulator.events import run_plan
 from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model
-from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.execution.backends import backend_from, create_backend, missing_for
+from iossim.execution.backend import BackendError, Samples, Timing, backend_from, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule

@@ -16,7 +16,7 @@ import iossim
 from iossim import api, related
 from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_difference, plan_for

@@ -18,8 +18,7 @@ from random_networks import make_stage, one_block, random_inputs
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
-from iossim.execution.backend import Choice, Choices
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import Choice, Choices, create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory

@@ -42,7 +42,7 @@ from iossim.search.endings import StateGraph, find_endings, summed_bounds
 from iossim.search.ios import STRATEGIES, solve
 from iossim.search.lattice import Lattice, build_lattice, no_merges
 from iossim.search.measured import Budget
-from iossim.search.measured.schedule import schedule_measured
+from iossim.search.measured.search import schedule_measured
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.relaxation import Endings, Labels
 from iossim.search.scheduler import schedule

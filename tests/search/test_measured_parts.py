@@ -23,11 +23,9 @@ from iossim.search.ios import solve
 from iossim.search.lattice import Lattice, build_lattice, no_merges, price_merges
 from iossim.search.measured import Budget
 from iossim.search.measured.correction import Correction, optimistic_us
-from iossim.search.measured.planner import Planner
-from iossim.search.measured.schedule import expected_deviation
-from iossim.search.measured.search import MeasuredSolution, measured_search
+from iossim.search.measured.planner import Planner, Transitions, enumerate_transitions
+from iossim.search.measured.search import MeasuredSolution, expected_deviation, measured_search
 from iossim.search.measured.stage_classes import DENSE, StageClasses, classify, number_units
-from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions, StageSpace
 
 

@@ -25,7 +25,7 @@ from iossim.api import cost_model
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network

@@ -45,10 +45,10 @@ from iossim.execution.backend import (
     OffersVariants,
     Samples,
     Timing,
+    backend_from,
     context_of,
     divided_by,
 )
-from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network

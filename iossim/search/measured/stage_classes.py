@@ -19,7 +19,7 @@ from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
-from iossim.search.measured.transitions import Transitions
+from iossim.search.measured.planner import Transitions
 
 #: Maximum number of units with an error of their own: fitting more takes longer than it gains.
 MOST_UNITS = 150

@@ -23,8 +23,7 @@ from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.measured.stored_measurements import measurement_set
 from iossim.cost.model import problems_of
 from iossim.cost.replay import replay
-from iossim.execution.backend import OffersVariants, Timing
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import OffersVariants, Timing, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import output_difference, plan_for
 from iossim.ir.builder import GraphBuilder

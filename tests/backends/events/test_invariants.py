@@ -22,7 +22,7 @@ from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
 from iossim.backends.simulator.events.program import Instruction, IssuedKernel, IssueKernel, KernelLibrary
 from iossim.backends.simulator.events.run import stage_us
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.measured_run import plan_for

@@ -20,8 +20,7 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, Segment, SessionProgram, Step
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
-from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.execution.backends import backend_names, create_backend, missing_for
+from iossim.execution.backend import BackendError, Samples, Timing, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import plan_for

@@ -19,8 +19,7 @@ from random_networks import random_inputs, random_network, random_schedule, sequ
 from iossim import api
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError
-from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import BackendError, Samples, Timing, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule, lower_stage

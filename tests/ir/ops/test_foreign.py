@@ -137,7 +137,7 @@ def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too(tmp_path: P
 
 def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     from iossim.api import optimize
-    from iossim.execution.backends import create_backend
+    from iossim.execution.backend import create_backend
     from iossim.execution.lower import lower_schedule
 
     network = load(write(tmp_path / "m.onnx"))
