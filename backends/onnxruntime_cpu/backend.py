@@ -15,8 +15,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iossim.backends.onnxruntime_cpu.machine import cpu_model
-from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.backends.onnxruntime_cpu.measuring import cpu_model, time_programs
 from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, BLOCKED, PLAIN, Sessions, bind, make_arena
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.base.errors import OptionError, PlanError, Progress, did_you_mean, ignore

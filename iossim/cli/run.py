@@ -47,7 +47,7 @@ def run(
     from iossim.execution.backend import backend_from, context_of
     from iossim.execution.measured_run import plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
-    from iossim.execution.plan_json import plan_to_json
+    from iossim.execution.plan import plan_to_json
     from iossim.execution.tolerance import SWAPPED, ranked, tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign

@@ -45,7 +45,6 @@ def profile_report(
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.measurements.measurement_set import write_measurements
     from iossim.profiles import profile_report as reports
-    from iossim.profiles.recorded_timeline import recorded_files
 
     times = _recorded(profile, runs)
     saved, network = schedule_or_network(model, None, reading, reading.batch)
@@ -106,7 +105,7 @@ def profile_report(
 
     def files() -> dict[str, Writer]:
         ran = sequential if saved is None else api.simulate(saved, None, network=network, cost_model=prices)
-        return recorded_files(network, prices, ran, report, sentences)
+        return reports.recorded_files(network, prices, ran, report, sentences)
 
     present(document, parts(), as_json, out=out, files=files, complete=best.complete)
 

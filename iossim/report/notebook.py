@@ -23,7 +23,7 @@ from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.ir.shown_names import shown_names
-from iossim.prediction.network_table import NetworkTable
+from iossim.prediction.tables import NetworkTable
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure

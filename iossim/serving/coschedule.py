@@ -4,7 +4,7 @@ The networks form a union (:func:`iossim.serving.union.union`), and each way of 
 priced as a whole plan: *one after another*, each by its own best streams; *time slicing*, as processes share a GPU;
 *one stream a model*, as in an inference server; *partitions*, each on its own SMs; *stages side by side*, the first
 stages of all in one, then the second; and *streams*, searched over all of them from the best of these, for an
-objective (:mod:`iossim.serving.objective`).
+objective (:mod:`iossim.serving.union`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from iossim.search.scheduler import schedule, schedule_any, without_search
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 from iossim.serving.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
-from iossim.serving.objective import Objective
-from iossim.serving.union import BEHIND, label_of, union
+from iossim.serving.union import BEHIND, Objective, label_of, union
 
 ONE_AFTER_ANOTHER, TIME_SLICING, ONE_STREAM_EACH = "one after another", "time slicing", "one stream a model"
 PARTITIONS, STAGES_BESIDE, STREAMS = "partitions", "stages side by side", "streams"

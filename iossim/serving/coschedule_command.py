@@ -15,7 +15,7 @@ from iossim.cli.progress import interruptible, progress_bars
 if TYPE_CHECKING:
     from iossim.serving.arrivals import Served
     from iossim.serving.coschedule import Coschedule
-    from iossim.serving.objective import Objective
+    from iossim.serving.union import Objective
 
 _REQUESTS = 2000
 
@@ -120,7 +120,7 @@ def _labelled(models: list[str], copies: int) -> dict[str, str]:
 
 
 def _objective(name: str, weights: list[str], limits: list[str], labels: Mapping[str, str]) -> Objective:
-    from iossim.serving.objective import Objective
+    from iossim.serving.union import Objective
 
     if name not in ("makespan", "latency"):
         raise OptionError(f"--objective {name!r} is not known; give makespan or latency")

@@ -14,7 +14,7 @@ from synthetic import TRUTH, measured, scaled, true_profile
 import iossim
 from evidence.profiles.chips import chips
 from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table, transferred
-from iossim.calibration import bootstrap
+from iossim.calibration import fit as fitting
 from iossim.calibration.accuracy import device_times, interval
 from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
 from iossim.calibration.fit import fit, tell_calls
@@ -151,7 +151,7 @@ def test_a_resample_moves_to_the_least_squares_of_its_weights() -> None:
     jacobian, residuals, weight = generator.normal(size=(30, 3)), generator.normal(size=30), generator.random(30)
     free = np.full(3, np.inf)
     expected = -np.linalg.lstsq(jacobian * np.sqrt(weight)[:, None], residuals * np.sqrt(weight))[0]
-    np.testing.assert_allclose(bootstrap._step(jacobian, residuals, weight, -free, free), expected, rtol=1e-4)
+    np.testing.assert_allclose(fitting._step(jacobian, residuals, weight, -free, free), expected, rtol=1e-4)
 
 
 def test_networks_are_fitted_beside() -> None:

@@ -10,8 +10,7 @@ import pytest
 from operators import parse_description
 from synthetic import TRUTH, measured, true_profile
 
-from iossim.calibration.bootstrap import Bootstrap, bootstrap
-from iossim.calibration.fit import Fit, fit
+from iossim.calibration.fit import Bootstrap, Fit, bootstrap, fit
 from iossim.calibration.host_fit import DATA_SET, fit_host, sequences, with_gap
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import GPU_SPACE

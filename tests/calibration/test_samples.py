@@ -30,8 +30,7 @@ from iossim.calibration.nuisances import (
     unslowed,
     work_us,
 )
-from iossim.calibration.recorded_table import recorded_pattern
-from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples
+from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, recorded_pattern
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device

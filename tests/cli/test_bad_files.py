@@ -275,7 +275,7 @@ COMMANDS = {
     "iossim/hardware/nvidia_smi.py",
     "iossim/measurements/profilers/kernels.py",
     "iossim/measurements/profilers/layer_times.py",
-    "iossim/measurements/profilers/nsight_compute.py",
+    "iossim/measurements/profilers/nsight.py",
     "iossim/models/load.py",
     "iossim/profiles/profile_report.py",
     "iossim/report/explanation.py",

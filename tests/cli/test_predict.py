@@ -21,8 +21,8 @@ from operators import parse_description
 import iossim
 from iossim.hardware.load import device
 from iossim.measurements.operator_kinds import ALIASES, KINDS
-from iossim.prediction.network_table import COLUMNS
 from iossim.prediction.predict import predict
+from iossim.prediction.tables import COLUMNS
 
 CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,kernels
 7,1,64,64,3,28,1,1,88.0,measured_kernel

@@ -315,7 +315,7 @@ def test_an_empty_report_has_only_notes() -> None:
 
 def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    from iossim.calibration.accuracy_figures import operators_figures
+    from iossim.calibration.accuracy_report import operators_figures
     from iossim.report.figures.pictures import picture_files
 
     names = [f"operators.{DEVICE}"]

@@ -37,8 +37,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_difference
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait, repeat
-from iossim.execution.plan_json import plan_to_json
+from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait, plan_to_json, repeat
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

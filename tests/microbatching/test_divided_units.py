@@ -22,8 +22,7 @@ from iossim.execution.backend import Choice, Choices, create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Command, Copy, Launch, Plan
-from iossim.execution.plan_json import plan_to_json
+from iossim.execution.plan import Command, Copy, Launch, Plan, plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.op import Array

@@ -22,8 +22,7 @@ from iossim.measurements.profilers.kernels import repetitions
 from iossim.measurements.profilers.layer_times import layer_times
 from iossim.measurements.text_files import CsvError
 from iossim.profiles.profile_match import op_class
-from iossim.profiles.profile_report import profile_report
-from iossim.profiles.recorded_timeline import recording
+from iossim.profiles.profile_report import profile_report, recording
 
 NETWORK = iossim.load("squeezenet")
 CPU = str(Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml")

@@ -39,8 +39,7 @@ from iossim.serving.coschedule import (
     coschedule,
     time_sliced,
 )
-from iossim.serving.objective import Objective
-from iossim.serving.union import label_of, union
+from iossim.serving.union import Objective, label_of, union
 
 SEEDS = st.integers(0, 2**20)
 MODELS = {engine: SimulatorCostModel(device("v100-sxm2"), random_network(0).precision, engine) for engine in Engine}

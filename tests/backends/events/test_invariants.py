@@ -26,7 +26,7 @@ from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.measured_run import plan_for
-from iossim.execution.plan_json import plan_to_json
+from iossim.execution.plan import plan_to_json
 from iossim.hardware.compute_capability import MultiprocessorLimits
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values

@@ -1,7 +1,11 @@
-"""CSV of Nsight Compute: a kernel per row (``--page raw``), or a metric per row (``--page details``, or no page).
+"""CSV of Nvidia's two profilers, Nsight Compute and Nsight Systems.
 
-It runs kernels one by one, so that their durations are times alone (with ``--clock-control none``: otherwise it locks
-clocks to their base), and has bytes and arithmetic if their metrics were recorded. Tensor cores are not counted.
+*Compute*: a kernel per row (``--page raw``), or a metric per row (``--page details``, or no page). It runs kernels one
+by one, so that their durations are times alone (with ``--clock-control none``: otherwise it locks clocks to their
+base), and has bytes and arithmetic if their metrics were recorded. Tensor cores are not counted.
+
+*Systems*: ``nsys stats --report cuda_gpu_trace --format csv report.nsys-rep``. It has no bytes and no arithmetic, and
+shared memory in megabytes of three digits unless exported in other units.
 """
 
 from __future__ import annotations
@@ -33,11 +37,11 @@ _INSTRUCTIONS = "smsp__sass_thread_inst_executed_op_{}{}_pred_on.sum"
 _NEEDED = ("Grid Size", "Block Size", "Stream")
 
 
-def is_header(line: str) -> bool:
+def is_compute_header(line: str) -> bool:
     return {"ID", "Kernel Name"} <= {cell.strip().strip('"') for cell in line.split(",")}
 
 
-def profile(text: str) -> Profile:
+def compute_profile(text: str) -> Profile:
     """The kernels of a file; raises CsvError."""
     table, header = _table(text)
     kernels, product = [], ""
@@ -77,7 +81,7 @@ def profile(text: str) -> Profile:
 def _table(text: str) -> tuple[CsvRows, int]:
     """The table after the output of the profiler and the program, and the line of its header."""
     lines = text.splitlines(keepends=True)
-    first = next(number for number, line in enumerate(lines) if is_header(line))
+    first = next(number for number, line in enumerate(lines) if is_compute_header(line))
     # Printed lines before the header, and between rows, become empty lines, so that line numbers are preserved.
     kept = ["\n" if line.startswith("==") else line for line in lines[first:]]
     if not any(line.strip() for line in kept[1:]):
@@ -177,3 +181,66 @@ def _held_and_asked(metrics: _Metrics, faults: dict[str, CsvError]) -> Mapping[s
         # A separate addition counts as a multiply-add, which is two operations.
         found |= {"flops": f"{2 * counts[pipe]:.17g}", "pipe": pipe}
     return found
+
+
+_AXES = "XYZ"
+_BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
+#: A column, and its unit.
+_WITH_UNIT = re.compile(r"(.*\S)\s*\((\w+)\)")
+_COLUMNS = ("Start", "Duration", *(f"{of}{axis}" for of in ("Grd", "Blk") for axis in _AXES), "Strm", "Name")
+
+
+def is_systems_header(line: str) -> bool:
+    columns = (cell.strip().strip('"') for cell in line.split(","))
+    return {_name_and_unit(column)[0] for column in columns} >= {"Duration", "GrdX", "BlkX"}
+
+
+def systems_profile(text: str, header: int) -> Profile:
+    """The kernels of a file whose header is line ``header``, counted from 0; raises CsvError."""
+    lines = text.splitlines(keepends=True)
+    # Output before the header becomes empty lines, so that line numbers are preserved.
+    table = csv_rows("\n" * header + "".join(lines[header:]))
+    units = dict(map(_name_and_unit, table.columns))
+    columns = {_name_and_unit(column)[0]: column for column in table.columns}
+    for name in _COLUMNS:
+        if name not in columns:
+            raise CsvError(f"the column {name!r} is missing", "export the report cuda_gpu_trace", header + 1)
+    start_us, duration_us = (_scale(units, name, MICROSECONDS, "ns", header) for name in ("Start", "Duration"))
+    shared = [name for name in ("StcSMem", "DymSMem") if name in columns]
+    scales = {name: _scale(units, name, _BYTES, "MB", header) for name in shared}
+    kernels: list[ProfiledKernel] = []
+    for row in table.rows:
+        told = {name: str(row.cells[column]).strip() for name, column in columns.items()}
+        if not told["GrdX"]:
+            continue
+        start = number(told["Start"], "Start", row.line) * start_us
+        duration = number(told["Duration"], "Duration", row.line) * duration_us
+        held = [number(told[name], name, row.line) * scales[name] for name in shared if told[name]]
+        cells = {
+            "name": told["Name"],
+            "blocks": "x".join(told[f"Grd{axis}"] for axis in _AXES),
+            "threads": "x".join(told[f"Blk{axis}"] for axis in _AXES),
+            "registers_per_thread": told.get("Reg/Trd", ""),
+            "shared_bytes": str(round(sum(held))) if held else "",
+        }
+        queue = told.get("Ctx", ""), told["Strm"]
+        kernels.append(ProfiledKernel(row.line, start, duration, told.get("Device", ""), queue, cells))
+    notes = []
+    if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(scales.values()) > 1e3:
+        notes.append("Nsight Systems rounds shared memory to three decimals of its unit")
+    # ``NVIDIA A100-SXM4-80GB (0)``, the number last; ``GPU (0)`` names none.
+    product = re.sub(r"\s*\(\d+\)$", "", kernels[0].device) if kernels else ""
+    product = "" if product == "GPU" else product
+    return Profile(tuple(kernels), "", len(table.rows) - len(kernels), tuple(notes), product=product)
+
+
+def _scale(units: Mapping[str, str], name: str, known: Mapping[str, float], default: str, header: int) -> float:
+    unit = units[name] or default
+    if unit not in known:
+        raise CsvError(f"the unit of {name!r} is {unit!r}", f"known: {', '.join(known)}", header + 1)
+    return known[unit]
+
+
+def _name_and_unit(column: str) -> tuple[str, str]:
+    found = _WITH_UNIT.fullmatch(column)
+    return (found[1], found[2]) if found else (column, "")
