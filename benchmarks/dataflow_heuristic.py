@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from benchmarks import markdown
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import DeviceError
 from iossim.edge.capacity import check as check_capacity
 from iossim.edge.optimize import POLICIES, plan

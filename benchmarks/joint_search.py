@@ -26,7 +26,7 @@ from benchmarks.kept_runs import BOARDS
 from benchmarks.large_networks import BUILDS
 from benchmarks.large_networks import network as wide
 from iossim import api
-from iossim.backends.numpy_reference.execute import numpy_outputs
+from iossim.backends.numpy_reference.backend import numpy_outputs
 from iossim.execution.backend import BackendError, create_backend
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import plan_for

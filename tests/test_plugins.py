@@ -21,7 +21,7 @@ from onnx_models import write_onnx
 from random_networks import random_inputs, random_network
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import say_once
 from iossim.base.registry import PluginError
 from iossim.cli.main import build_app

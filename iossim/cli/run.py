@@ -112,7 +112,7 @@ def run(
 
 def _checked(network: Network, saved: AnySchedule, runner: Backend, seed: int, quiet: bool) -> Difference:
     """The difference of the outputs from NumPy's, which a bar awaits op by op."""
-    from iossim.backends.numpy_reference.execute import numpy_outputs
+    from iossim.backends.numpy_reference.backend import numpy_outputs
     from iossim.execution.measured_run import output_difference
 
     with progress_bars(quiet, unit="ops by NumPy") as start:

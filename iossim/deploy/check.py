@@ -15,8 +15,7 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import session_program
 from iossim.base.errors import Progress, ignore
 from iossim.base.threads import usable_cores
-from iossim.deploy.folder import Deployment
-from iossim.deploy.open_model import shapes_of, spelled
+from iossim.deploy.folder import Deployment, shapes_of, spelled
 from iossim.deploy.runtime import open_session, session_options
 from iossim.execution.backend import Timing
 from iossim.execution.made_inputs import made_arrays

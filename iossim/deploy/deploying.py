@@ -26,11 +26,11 @@ from iossim.deploy.folder import (
     PICTURE_FILE,
     TRACE_FILE,
     Deployment,
+    OpenDimensions,
     deployed_files,
     stale_files,
     write_deployment,
 )
-from iossim.deploy.open_model import OpenDimensions
 from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
 from iossim.deploy.tensorrt import tensorrt_advice
 from iossim.execution.engine import Engine

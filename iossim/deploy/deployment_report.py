@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from iossim.base.display import counted
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
-from iossim.deploy.folder import Deployment
-from iossim.deploy.open_model import shapes_of, spelled
+from iossim.deploy.folder import Deployment, shapes_of, spelled
 from iossim.deploy.runtime import WEIGHTS_FILE
 from iossim.deploy.tensorrt import TensorRtAdvice
 from iossim.execution.execution import Span

@@ -3,6 +3,10 @@
 Streams are in a file of ONNX Runtime's own format (``DeviceBasedPartitioner``), which ignores unknown fields: an
 additional one records the model that the streams are for. ONNX Runtime also ignores names of no node, and repeated
 ones, and then runs something else than was meant; the deployed program therefore checks all of this.
+
+Sizes that a model's file leaves open stay open in the deployed model if its graph allows it. A network is bound to
+sizes. It is read again at other sizes; if the deployed graph is the same there, apart from its shapes, the deployed
+model takes any size.
 """
 
 from __future__ import annotations
@@ -10,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 
-from iossim.deploy.open_model import OpenDimensions, OpenModel, Shapes, shapes_of
+from iossim.base.errors import IossimError, ModelError
 from iossim.deploy.runtime import (
     MODEL_FILE,
     OLDEST,
@@ -27,8 +31,124 @@ from iossim.deploy.runtime import (
     streams_of_nodes,
     write_optimised,
 )
-from iossim.ir.network import Network
+from iossim.ir.graph import Graph
+from iossim.ir.network import ModelSource, Network
+from iossim.models.load import source_of
+from iossim.models.onnx.file import read_model
+from iossim.models.onnx.inputs import declared_inputs, dimension_names, dimension_size
+from iossim.models.onnx.open_shapes import Dimension, OpenShapes, open_shapes
+from iossim.models.options import DECLARED
 from iossim.schedule.schedule import StreamSchedule
+from iossim.transforms.replay import network_of_source
+
+#: Name of a leading dimension that the file leaves nameless.
+_BATCH = "batch"
+
+
+#: Dimensions of each input, by its name.
+Shapes = Mapping[str, Sequence[Dimension]]
+
+
+def shapes_of(graph: Graph) -> Shapes:
+    """Bound shapes of a graph's inputs."""
+    return {name: graph.types[name].shape for name in graph.inputs}
+
+
+def spelled(shapes: Shapes) -> str:
+    """Shapes in words: ``x Nx3x224x224``, with a question mark for an open dimension without a name."""
+    return ", ".join(f"{name} {'x'.join(str(size or '?') for size in shape)}" for name, shape in shapes.items())
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """The open shapes that a deployed graph takes, and the network's graph at the other sizes that verify them.
+
+    ``shapes`` is None if it takes only its bound sizes; ``reason`` then says why, if the model's file leaves others
+    open.
+    """
+
+    shapes: OpenShapes | None = None
+    others: tuple[Graph, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class OpenDimensions:
+    """Dimensions of a graph's inputs as declared by its source file: sizes, and names of open ones."""
+
+    graph: Graph
+    source: ModelSource
+    declared: Mapping[str, tuple[Dimension, ...]]
+    _read: dict[tuple[tuple[str, ...], int], Graph] = field(default_factory=dict)
+
+    @staticmethod
+    def of(network: Network) -> OpenDimensions:
+        """Declared dimensions of a network; empty unless it is from an ONNX file."""
+        if source_of(network.source.model) != "onnx_file":
+            return OpenDimensions(network.graph, network.source, {})
+        path, types = Path(network.source.model), network.graph.types
+        declared: dict[str, tuple[Dimension, ...]] = {}
+        for value in declared_inputs(read_model(path).proto.graph, path):
+            if value.name in types:
+                shape = types[value.name].shape if value.dimensions is None else value.dimensions
+                declared[value.name] = tuple(
+                    size if size != "?" else None if axis else _BATCH for axis, size in enumerate(shape)
+                )
+        return OpenDimensions(network.graph, network.source, declared)
+
+    def opened(self, network: Network, graph_of: Callable[[Network], Graph]) -> OpenModel:
+        """The model that ``graph_of`` makes of a network, open in all open dimensions, or else in the batch alone."""
+        if all(isinstance(size, int) for shape in self.declared.values() for size in shape):
+            return OpenModel()
+        leading = tuple(name for name in self._sizes if name in {shape[0] for shape in self.declared.values() if shape})
+        # Windows need two other sizes: they pad even and odd sizes differently, at any depth.
+        ways = [(tuple(self._sizes), (1, 2))] * (len(leading) < len(self._sizes)) + [(leading, (1,))] * bool(leading)
+        reason = "no open dimension has a distinct size"
+        for varied, steps in ways:
+            try:
+                others = tuple(self._at(varied, step) for step in steps)
+                graphs = [graph_of(replace(network, graph=graph)) for graph in (self.graph, *others)]
+                return OpenModel(open_shapes(graphs, self.declared), others)
+            except IossimError as error:
+                reason = str(error)
+        return OpenModel(reason=reason)
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """Bound size of each open name."""
+        return {
+            name: size
+            for value, shape in self.declared.items()
+            for name, size in zip(shape, self.graph.types[value].shape, strict=True)
+            if isinstance(name, str) and dimension_names(name) == {name}
+        }
+
+    def _at(self, varied: tuple[str, ...], step: int) -> Graph:
+        """The graph at other sizes of some names, each increased by a different odd number; read once."""
+        if (varied, step) in self._read:
+            return self._read[varied, step]
+        first = (step - 1) * len(self._sizes)
+        sizes = {
+            name: size + (name in varied) * (2 * (first + number) + 1)
+            for number, (name, size) in enumerate(self._sizes.items())
+        }
+        texts = {**dict(self.source.options), "batch": DECLARED}
+        known = {option: dimension_size(option.partition("dimension.")[2], sizes) for option in texts}
+        texts |= {option: str(size) for option, size in known.items() if size is not None}
+        for value, shape in self.declared.items():
+            own = self.graph.types[value].shape
+            bound = (
+                each if not isinstance(name, str) or (size := dimension_size(name, sizes)) is None else size
+                for name, each in zip(shape, own, strict=True)
+            )
+            texts[f"shape.{value}"] = "x".join(map(str, bound))
+        other = network_of_source(replace(self.source, options=tuple(texts.items()))).graph
+        made, expected = ([(node.name, node.outputs) for node in graph.nodes] for graph in (other, self.graph))
+        if made != expected:
+            raise ModelError("the graph has other nodes at another size")
+        self._read[varied, step] = other
+        return other
+
 
 PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
 PICTURE_FILE = "timeline.svg"

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import numpy as np
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
 from iossim.edge.distribution import DistributedStep, Distribution

@@ -112,9 +112,8 @@ def profile_report(
 
 def _recorded(profile: Path, runs: int | None) -> LayerTimes:
     from iossim.base.user_files import read_text
-    from iossim.measurements.other_exports import binary_export
     from iossim.measurements.profilers.layer_times import layer_times
-    from iossim.measurements.text_files import CsvError
+    from iossim.measurements.text_files import CsvError, binary_export
 
     text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
     try:

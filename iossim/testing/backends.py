@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pytest
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, Timing
 from iossim.execution.lower import lower_schedule

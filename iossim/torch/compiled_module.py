@@ -26,8 +26,7 @@ from iossim.models.options import LoadOptions
 from iossim.models.sources.onnx_file import network_of_model
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
-from iossim.torch.bound import Bound, Chosen, named_tensors
-from iossim.torch.forms import Form, form, leaves, settings, told
+from iossim.torch.bound import Bound, Chosen, Form, form, leaves, named_tensors, settings, told
 from iossim.torch.state import State
 
 #: Version of the files of compiled modules.

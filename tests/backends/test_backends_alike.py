@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from other_plans import boxed
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Backend, Choice, create_backend
 from iossim.execution.engine import UNDIVIDED, Engine

@@ -16,7 +16,7 @@ from random_networks import merged_stages, random_inputs, random_network, random
 
 import iossim
 from iossim.api import search_options
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.user_files import write_atomically
 from iossim.cli.main import main
 from iossim.cli.outputs import wants_plot

@@ -23,8 +23,7 @@ import onnxruntime
 
 import iossim
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
-from iossim.deploy.folder import Deployment, write_deployment
-from iossim.deploy.open_model import OpenDimensions
+from iossim.deploy.folder import Deployment, OpenDimensions, write_deployment
 from iossim.deploy.runtime import (
     DeployedGraph,
     OptimisedNode,

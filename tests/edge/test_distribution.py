@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import DeviceError, OptionError, PlanError
 from iossim.edge import parts
 from iossim.edge.capacity import check

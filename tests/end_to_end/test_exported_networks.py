@@ -21,7 +21,7 @@ from test_compare import check_comparison
 import iossim
 from iossim import api
 from iossim.api import compare, optimize, search_options
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

@@ -13,7 +13,7 @@ from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, create_backend

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule
 
 from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before

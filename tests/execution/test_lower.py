@@ -27,7 +27,7 @@ from random_networks import (
 )
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
+from iossim.backends.numpy_reference.backend import evaluate_graph, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.backend import Choice, Choices, backend_from, create_backend

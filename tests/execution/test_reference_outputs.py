@@ -15,7 +15,7 @@ from random_networks import random_inputs, random_network, random_schedule
 from small_networks import of_op
 
 from benchmarks.gpu_report_references import kept_outputs
-from iossim.backends.numpy_reference.execute import numpy_outputs
+from iossim.backends.numpy_reference.backend import numpy_outputs
 from iossim.backends.simulator.events import run_plan
 from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model

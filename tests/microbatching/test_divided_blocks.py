@@ -21,7 +21,7 @@ from random_networks import random_inputs, random_network
 import iossim
 from benchmarks.scheduled_first import scheduled_first
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.execution.happens_before import check_happens_before

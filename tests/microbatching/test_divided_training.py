@@ -14,7 +14,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
 from iossim import api, related
-from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
+from iossim.backends.numpy_reference.backend import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backend import create_backend
 from iossim.execution.happens_before import check_happens_before

@@ -16,7 +16,7 @@ from other_plans import plan_from_json
 from plan_races import Races, accepted
 from random_networks import make_stage, one_block, random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice, Choices, create_backend
 from iossim.execution.happens_before import check_happens_before

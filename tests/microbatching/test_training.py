@@ -11,7 +11,7 @@ import pytest
 from command_line import printed_json, refused
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant

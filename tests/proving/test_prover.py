@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from place_rules import rule
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType

@@ -20,7 +20,7 @@ from random_networks import (
     sequential_schedule,
 )
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from random_networks import random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.edge.capacity import check
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator.execute import run

@@ -11,7 +11,7 @@ import pytest
 from checked_execution import execute
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.constants import ArrayConstant, Constant

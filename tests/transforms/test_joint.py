@@ -22,7 +22,7 @@ from random_networks import random_inputs
 
 from iossim import api
 from iossim.api import cost_model
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import create_backend

@@ -21,7 +21,7 @@ from iossim.backends.cupy_cudnn.capture import capturable, forks_at_root, orders
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan, Run
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before

@@ -24,7 +24,7 @@ from random_networks import random_inputs, random_network, random_schedule
 from iossim.backends.cupy_cudnn import capture, cudnn_library, driver
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError, DeviceLostError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule

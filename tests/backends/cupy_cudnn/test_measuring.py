@@ -18,8 +18,7 @@ from random_networks import random_network
 from iossim.backends.cupy_cudnn.clock import FLUSH
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS, conditions
-from iossim.cost.measured.record import Kind, MeasurementRecord
-from iossim.cost.measured.stored_measurements import measurement_set
+from iossim.cost.measured.record import Kind, MeasurementRecord, measurement_set
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_stage

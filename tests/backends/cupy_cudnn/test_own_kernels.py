@@ -30,7 +30,7 @@ from iossim.backends.cupy_cudnn.image_kernels import pool
 from iossim.backends.cupy_cudnn.product_kernels import product
 from iossim.backends.cupy_cudnn.reduction_kernels import norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder

@@ -24,7 +24,7 @@ from iossim.backends.cupy_cudnn.convolution import Asked, Convolution
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import copy
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import say_once
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore

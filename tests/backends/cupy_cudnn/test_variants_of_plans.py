@@ -15,12 +15,12 @@ from iossim import api
 from iossim.backends.cupy_cudnn import driver_api
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
-from iossim.backends.numpy_reference.execute import numpy_outputs
+from iossim.backends.numpy_reference.backend import numpy_outputs
 from iossim.base.errors import OptionError, PlanError
 from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.record import measurement_set
 from iossim.cost.measured.store import MeasurementStore
-from iossim.cost.measured.stored_measurements import measurement_set
 from iossim.cost.model import problems_of
 from iossim.cost.replay import replay
 from iossim.execution.backend import OffersVariants, Timing, create_backend

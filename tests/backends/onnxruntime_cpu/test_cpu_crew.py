@@ -17,7 +17,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu.program import (
     ALGORITHMS,

@@ -17,7 +17,7 @@ from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, create_backend
 from iossim.execution.engine import Engine

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnx_models import nodes_of, write_onnx
 from onnx_of_op import import_onnx, run_onnxruntime
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ModelError
 from iossim.hardware.load import device
 from iossim.hardware.lowering.unit import lower_unit
