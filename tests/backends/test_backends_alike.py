@@ -33,7 +33,7 @@ from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision, TensorType
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
-from iossim.testing.backends import BackendConformance
+from iossim.testing.conformance import BackendConformance
 
 REQUIRED = {"onnxruntime_cpu": "onnxruntime", "torch_cuda": "torch"}
 NAMES = ["numpy_reference", "onnxruntime_cpu", pytest.param("torch_cuda", marks=pytest.mark.torch), "cupy_cudnn"]

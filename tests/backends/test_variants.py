@@ -37,7 +37,7 @@ from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Schedule
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
-from iossim.testing.cost_models import least_price_us
+from iossim.testing.conformance import least_price_us
 
 V100 = device("v100-sxm2")
 SEEDS = st.integers(0, 2**20)

@@ -21,7 +21,7 @@ from iossim.base.user_files import write_atomically
 from iossim.cli.main import main
 from iossim.cli.outputs import wants_plot
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
-from iossim.deploy.deployment_report import outputs_sentence, overlap_sentence, verdict
+from iossim.deploy.deploying import outputs_sentence, overlap_sentence, verdict
 from iossim.deploy.runtime import deployed_graph
 from iossim.execution.backend import Samples
 from iossim.execution.execution import Span

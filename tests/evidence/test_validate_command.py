@@ -316,7 +316,7 @@ def test_an_empty_report_has_only_notes() -> None:
 def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     from iossim.calibration.accuracy_report import operators_figures
-    from iossim.report.figures.pictures import picture_files
+    from iossim.report.figures.vega import picture_files
 
     names = [f"operators.{DEVICE}"]
     for attempt in ("first", "second"):

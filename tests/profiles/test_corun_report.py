@@ -27,7 +27,7 @@ from iossim.profiles.corun_report import (
     makespan_words,
     short_name,
 )
-from iossim.report.figures.pictures import picture_files, whole_specification
+from iossim.report.figures.vega import picture_files, whole_specification
 
 LONG_NAME = "void at::native::(anonymous namespace)::elementwise_kernel<4, at::AddFunctor<float> >(int, float*)"
 

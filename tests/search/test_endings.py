@@ -47,7 +47,7 @@ from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.relaxation import Endings, Labels
 from iossim.search.scheduler import schedule
 from iossim.search.unsearched import greedy_stages
-from iossim.testing.cost_models import least_price_us
+from iossim.testing.conformance import least_price_us
 
 
 def random_bounds(units: int, seed: int) -> StageBounds:

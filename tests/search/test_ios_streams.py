@@ -28,7 +28,7 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names
 from iossim.search.streams.bounds import ancestors, cut, stream_bound_us
 from iossim.search.streams.search import Neighbours, draw, list_schedules, search_launches
-from iossim.testing.cost_models import twin_network
+from iossim.testing.conformance import twin_network
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])

@@ -15,7 +15,7 @@ from made_studies import SCHEDULERS, made_run, made_scenario, published, searche
 
 from iossim.base.errors import OptionError
 from iossim.report.figures import vega
-from iossim.report.figures.pictures import MOST_SLICES, picture_files, whole_specification
+from iossim.report.figures.vega import MOST_SLICES, picture_files, whole_specification
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question
 from iossim.study.report.plots import figures
