@@ -40,7 +40,7 @@ from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 if TYPE_CHECKING:
     from iossim.backends.simulator.plan_pricing import PlanPricing
     from iossim.backends.simulator.structured_error import StructuredError
-    from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, VariantBounds
+    from iossim.cost.facts import LaunchWork, StageFacts, StreamPrices, VariantBounds
     from iossim.execution.backend import Divided
     from iossim.execution.execution import Span
     from iossim.execution.plan import Plan

@@ -37,7 +37,7 @@ from iossim.backends.simulator.stage_bounds import kernel_work_us, part_of
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import LaunchWork, StreamPrices
+from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
 from iossim.execution.plan import Command, Copy, Launch, Plan, Record, Synchronize, Wait, forks_and_joins

@@ -28,7 +28,7 @@ from iossim.backends.simulator.kernel_times import (
 )
 from iossim.backends.simulator.stage_runs import StageRun
 from iossim.base.compiled import Floats
-from iossim.cost.capabilities import KernelFacts, Limit, StageFacts
+from iossim.cost.facts import KernelFacts, Limit, StageFacts
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.kernel import Kernel, resident_blocks
 from iossim.ir.network import Network

@@ -12,7 +12,7 @@ from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
-from iossim.cost.capabilities import VariantBounds
+from iossim.cost.facts import VariantBounds
 from iossim.cost.model import Prices
 from iossim.hardware.lowering.unit import StepCandidates
 from iossim.schedule.batch import FASTEST, StageBatch, UnitVariant, Variants

@@ -58,8 +58,8 @@ class StageBounds:
 
     ``serial_us``, ``single_us`` and ``issue_us`` have shape ``[n]``, ``work_us`` shape ``[n, resources]``; all are
     finite and not negative. Without ``issue_us`` issuing costs nothing. Stages are of units that run as fastest alone
-    (:class:`~iossim.cost.capabilities.VariantBounds` are of others). Merged stages are not covered: a search that may
-    merge prices the few merged stages first.
+    (:class:`~iossim.cost.facts.VariantBounds` are of others). Merged stages are not covered: a search that may merge
+    prices the few merged stages first.
     """
 
     serial_us: Floats

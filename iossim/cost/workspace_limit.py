@@ -22,7 +22,8 @@ import numpy as np
 
 from iossim.base.compiled import Integers
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import VariantCostModel, least_of_variants
+from iossim.cost.capabilities import VariantCostModel
+from iossim.cost.facts import least_of_variants
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
-from iossim.cost.capabilities import StageFacts
+from iossim.cost.facts import StageFacts
 from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage

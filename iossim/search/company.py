@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel, VariantBounds, VariantCostModel, least_of_variants
+from iossim.cost.capabilities import StreamCostModel, VariantCostModel
+from iossim.cost.facts import VariantBounds, least_of_variants
 from iossim.cost.model import SAFE, CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing, problems_of
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network

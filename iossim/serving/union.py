@@ -14,7 +14,7 @@ import numpy as np
 
 from iossim.base.compiled import Floats
 from iossim.base.errors import GraphError, OptionError
-from iossim.cost.capabilities import StreamPrices
+from iossim.cost.facts import StreamPrices
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, ModelSource, Network, Unit
 from iossim.schedule.streams import StreamProblem

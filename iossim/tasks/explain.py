@@ -14,7 +14,8 @@ from math import fsum, isfinite
 
 from iossim.base.display import Printed, counted
 from iossim.base.errors import OptionError, Progress, ignore
-from iossim.cost.capabilities import DeviceCostModel, Limit, MeasuredBy, MeasuringCostModel, StageFacts
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.facts import Limit, StageFacts
 from iossim.cost.model import START, CostModel, VariantChoosing, problems_of
 from iossim.ir.network import Network
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors

@@ -22,7 +22,7 @@ from iossim.backends.simulator.events.run import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, time_kernels
-from iossim.cost.capabilities import Limit, StageFacts
+from iossim.cost.facts import Limit, StageFacts
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import in_place_buffers
 from iossim.execution.lower import lower_schedule

@@ -16,7 +16,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.structured_error import StructuredError
 from iossim.base.errors import PlanError, ScheduleError
-from iossim.cost.capabilities import least_of_variants
+from iossim.cost.facts import least_of_variants
 from iossim.cost.model import CostModel, price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel

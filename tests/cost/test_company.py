@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from iossim import api
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel, VariantBounds, VariantCostModel
+from iossim.cost.capabilities import StreamCostModel, VariantCostModel
+from iossim.cost.facts import VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.lower import lower_schedule
 from iossim.ir.builder import GraphBuilder

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import KernelFacts, Limit, StageFacts
+from iossim.cost.facts import KernelFacts, Limit, StageFacts
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span

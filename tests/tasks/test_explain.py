@@ -16,7 +16,7 @@ from random_networks import issued_streams, random_network, random_schedule, ran
 from iossim import api, related
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import Limit
+from iossim.cost.facts import Limit
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
 from iossim.edge.explain import PAIRS, explain_dataflow, explanation_lines, explanation_overview

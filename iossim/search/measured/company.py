@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import Floats, Integers, jit
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import MeasuringCostModel, NamesVariants, VariantBounds, VariantCostModel
+from iossim.cost.capabilities import MeasuringCostModel, NamesVariants, VariantCostModel
+from iossim.cost.facts import VariantBounds
 from iossim.cost.model import CostModel, Prices, StageBounds, WrappedCostModel
 from iossim.schedule.batch import StageBatch, Strategy, UnitVariant, Variants
 from iossim.schedule.masks import count_groups

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from iossim.base.compiled import Floats
-from iossim.cost.capabilities import LaunchWork
+from iossim.cost.facts import LaunchWork
 from iossim.cost.model import SAFE
 from iossim.schedule.problem import bits
 from iossim.schedule.streams import StreamProblem

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from iossim.base.compiled import Floats, Integers, jit
-from iossim.cost.capabilities import LaunchWork, StreamCostModel, StreamPrices
+from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.facts import LaunchWork, StreamPrices
 from iossim.cost.model import problems_of
 from iossim.ir.network import Network
 from iossim.schedule.masks import scramble
