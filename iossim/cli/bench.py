@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, TimingOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, TimingOptions, command
 from iossim.cli.outputs import Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

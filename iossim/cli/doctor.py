@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
-from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, command
 from iossim.cli.outputs import present
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.option_groups import ModelOptions, make_ready
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, command, make_ready
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:

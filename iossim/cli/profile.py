@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.display import counted
-from iossim.cli.option_groups import ModelOptions, TimingOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, TimingOptions, command
 from iossim.cli.outputs import Part, notes, present, table, wrapped
 from iossim.cli.progress import progress_bars
 

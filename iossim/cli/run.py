@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
-from iossim.cli.option_groups import TimingOptions
-from iossim.cli.options import command
+from iossim.cli.options import TimingOptions, command
 from iossim.cli.outputs import Part, notes, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 

@@ -8,8 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions
-from iossim.cli.options import command, whole_number
+from iossim.cli.options import PricingOptions, ReadingOptions, TimingOptions, command, whole_number
 from iossim.cli.outputs import ExitCode, present
 from iossim.cli.schedule_files import schedule_or_network
 

@@ -18,16 +18,19 @@ from iossim.base.display import counted
 from iossim.base.errors import DeviceError, OptionError
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
-from iossim.cli.option_groups import PricingOptions, TimingOptions, make_ready
+from iossim.cli.options import PricingOptions, TimingOptions, make_ready
 from iossim.cli.outputs import ExitCode, Part, notes, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck, check_deployment
-from iossim.deploy.folder import (
+from iossim.deploy.deployment import (
     PAGE_FILE,
     PICTURE_FILE,
+    SEQUENTIAL,
+    STREAMS,
     TRACE_FILE,
     Deployment,
+    DeploymentCheck,
     OpenDimensions,
+    check_deployment,
     deployed_files,
     shapes_of,
     spelled,

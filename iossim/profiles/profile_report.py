@@ -39,7 +39,7 @@ from iossim.models.load import source_of
 from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class
 from iossim.report.figures.schedule_timeline import beside_figure
-from iossim.report.schedule_page.page import Recording, schedule_page
+from iossim.report.schedule_page import Recording, schedule_page
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 from iossim.tasks.explain import Explanation, explain

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.cli.option_groups import ModelOptions, PricingOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, PricingOptions, command
 from iossim.cli.outputs import Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_or_network

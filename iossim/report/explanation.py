@@ -13,8 +13,7 @@ from iossim.cost.facts import StageFacts
 from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
-from iossim.tasks.explain import Choice, Explanation, StageExplanation
-from iossim.tasks.explain_rewriting import ExplainedStep
+from iossim.tasks.explain import Choice, ExplainedStep, Explanation, StageExplanation
 from iossim.transforms.rewriting.scheduled import rewritten_by
 
 #: Smaller parts of a stage's time are not mentioned.

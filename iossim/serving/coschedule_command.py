@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, once
-from iossim.cli.option_groups import ModelOptions, StreamOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, StreamOptions, command
 from iossim.cli.outputs import Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

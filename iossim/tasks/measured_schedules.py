@@ -39,10 +39,7 @@ from iossim.tasks.task import Task
 #: Schedulers whose stages depend on no price.
 PLAIN = ("sequential", "greedy")
 #: Providers of baselines, with the module that measures them; a bare provider's name stands for all of its baselines.
-BASELINES = {
-    "torch": "iossim.backends.torch_cuda.baselines",
-    "onnxruntime": "iossim.backends.onnxruntime_cpu.baselines",
-}
+BASELINES = {"torch": "iossim.backends.torch_cuda.baselines", "onnxruntime": "iossim.backends.onnxruntime_cpu.backend"}
 
 
 def plain_schedule(network: Network, name: str) -> Schedule:

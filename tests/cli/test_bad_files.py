@@ -279,7 +279,7 @@ COMMANDS = {
     "iossim/models/load.py",
     "iossim/profiles/profile_report.py",
     "iossim/report/explanation.py",
-    "iossim/report/schedule_page/page.py",
+    "iossim/report/schedule_page/__init__.py",
     "iossim/report/schemas.py",
     "iossim/study/report/plots/__init__.py",
     "iossim/study/report/plots/chosen_points.py",

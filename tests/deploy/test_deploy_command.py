@@ -20,8 +20,8 @@ from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.user_files import write_atomically
 from iossim.cli.main import main
 from iossim.cli.outputs import wants_plot
-from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.deploying import outputs_sentence, overlap_sentence, verdict
+from iossim.deploy.deployment import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.runtime import deployed_graph
 from iossim.execution.backend import Samples
 from iossim.execution.execution import Span
@@ -220,9 +220,9 @@ def test_outputs_that_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 1, and nothing is written."""
-    from iossim.deploy import check
+    from iossim.deploy import deployment
 
-    monkeypatch.setattr(check, "largest_difference", lambda found, expected: Difference(relative=0.5))
+    monkeypatch.setattr(deployment, "largest_difference", lambda found, expected: Difference(relative=0.5))
     line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out"
     assert main(line.split()) == 1
     assert "Outputs DIFFER" in capsys.readouterr().out

@@ -22,8 +22,15 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 import onnxruntime
 
 import iossim
-from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
-from iossim.deploy.folder import Deployment, OpenDimensions, write_deployment
+from iossim.deploy.deployment import (
+    DEFAULT,
+    SEQUENTIAL,
+    STREAMS,
+    Deployment,
+    OpenDimensions,
+    check_deployment,
+    write_deployment,
+)
 from iossim.deploy.runtime import (
     DeployedGraph,
     OptimisedNode,

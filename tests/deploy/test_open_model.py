@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 import onnxruntime
 
 import iossim
-from iossim.deploy.folder import Deployment, OpenDimensions, write_deployment
+from iossim.deploy.deployment import Deployment, OpenDimensions, write_deployment
 from iossim.deploy.runtime import open_session, provider_of, session_options
 from iossim.execution.made_inputs import made_arrays
 from iossim.schedule.streams import as_streams

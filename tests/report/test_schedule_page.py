@@ -13,7 +13,7 @@ import pytest
 import iossim
 from iossim.ir.builder import GraphBuilder
 from iossim.report.figures.graph import graph_svg, unit_names
-from iossim.report.schedule_page.page import schedule_page
+from iossim.report.schedule_page import schedule_page
 from iossim.report.schedule_tables import repeats, schedule_table, summary
 from iossim.report.search_words import comparison_lines
 from iossim.schedule.batch import Strategy

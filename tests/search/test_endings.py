@@ -38,13 +38,12 @@ from iossim.search.block_parts import Part
 from iossim.search.block_search import solve_block
 from iossim.search.clusters import cluster_states, cluster_transitions
 from iossim.search.counting import width
-from iossim.search.endings import StateGraph, find_endings, summed_bounds
+from iossim.search.endings import Endings, Labels, StateGraph, find_endings, summed_bounds
 from iossim.search.ios import STRATEGIES, solve
 from iossim.search.lattice import Lattice, build_lattice, no_merges
 from iossim.search.measured import Budget
 from iossim.search.measured.search import schedule_measured
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.search.relaxation import Endings, Labels
 from iossim.search.scheduler import schedule
 from iossim.search.unsearched import greedy_stages
 from iossim.testing.conformance import least_price_us

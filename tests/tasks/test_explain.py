@@ -35,8 +35,7 @@ from iossim.report.traces import stream_trace
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.streams import as_streams
 from iossim.search.scheduler import schedule
-from iossim.tasks.explain import Choice, Explanation, explain
-from iossim.tasks.explain_rewriting import explain_rewriting
+from iossim.tasks.explain import Choice, Explanation, explain, explain_rewriting
 from iossim.tasks.stream_explain import Cause, StreamExplanation, explain_streams
 
 FACTS = {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0}

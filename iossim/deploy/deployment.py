@@ -1,4 +1,5 @@
-"""A deployment as a folder: the optimised model, the streams of its nodes, a program that runs it, and a page.
+"""A deployment: a folder of the optimised model, the streams of its nodes, a program that runs it, and a page; and its
+check beside ONNX Runtime's defaults: whether the outputs are equal, and which way is fastest.
 
 Streams are in a file of ONNX Runtime's own format (``DeviceBasedPartitioner``), which ignores unknown fields: an
 additional one records the model that the streams are for. ONNX Runtime also ignores names of no node, and repeated
@@ -7,19 +8,27 @@ ones, and then runs something else than was meant; the deployed program therefor
 Sizes that a model's file leaves open stay open in the deployed model if its graph allows it. A network is bound to
 sizes. It is read again at other sizes; if the deployed graph is the same there, apart from its shapes, the deployed
 model takes any size.
+
+All sessions of a check exist at once, and rounds are interleaved, so that a slowdown of the machine affects all of
+them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from iossim.base.errors import IossimError, ModelError
+from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.backends.onnxruntime_cpu.program import session_program
+from iossim.base.errors import IossimError, ModelError, Progress, ignore
+from iossim.base.threads import usable_cores
 from iossim.deploy.runtime import (
     MODEL_FILE,
     OLDEST,
@@ -27,19 +36,32 @@ from iossim.deploy.runtime import (
     Provider,
     deployed_graph,
     input_shapes,
+    open_session,
     optimised_nodes,
+    session_options,
     streams_of_nodes,
     write_optimised,
 )
+from iossim.execution.backend import Timing
+from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import MeasuredRow, measured_rows, ratio_of
+from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
+from iossim.ir.op import Array
+from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.load import source_of
+from iossim.models.onnx.export import write_onnx
 from iossim.models.onnx.file import read_model
 from iossim.models.onnx.inputs import declared_inputs, dimension_names, dimension_size
 from iossim.models.onnx.open_shapes import Dimension, OpenShapes, open_shapes
 from iossim.models.options import DECLARED
 from iossim.schedule.schedule import StreamSchedule
 from iossim.transforms.replay import network_of_source
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, SessionOptions
+
 
 #: Name of a leading dimension that the file leaves nameless.
 _BATCH = "batch"
@@ -235,3 +257,116 @@ def _copy(source: Path, target: Path) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+#: Names of the ways that are timed.
+DEFAULT = "model, default"
+PARALLEL = "model, ORT_PARALLEL"
+THREADS = "deployed, intra-op threads"
+SEQUENTIAL = "deployed, one thread"
+STREAMS = "deployed, streams"
+#: Number of runs under the runtime's profiler; the last is shown.
+_PROFILED_RUNS = 3
+
+
+@dataclass(frozen=True)
+class DeploymentCheck:
+    """Ways side by side, speed-ups over the first, and the errors of outputs against the model's own.
+
+    ``errors`` are the largest differences over the largest value, by way; for open sizes the last is at other sizes.
+    ``cores`` are those available. ``profile`` is the runtime's own for a run in streams, None if the schedule has only
+    one.
+    """
+
+    rows: tuple[MeasuredRow, ...]
+    cores: int
+    errors: Mapping[str, float]
+    tolerance: float
+    profile: LayerTimes | None = None
+
+    @property
+    def equal(self) -> bool:
+        return all(error <= self.tolerance for error in self.errors.values())
+
+    @property
+    def best(self) -> MeasuredRow:
+        return min(self.rows, key=lambda row: row.samples.median_us)
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Ways that may be as fast as the best: the interval of their ratio contains 1."""
+        best = self.best
+        others = (row for row in self.rows if row is not best)
+        return tuple(row.name for row in others if ratio_of(row.samples, best.samples).low <= 1)
+
+
+def check_deployment(
+    deployed: Deployment,
+    network: Network,
+    timing: Timing,
+    predicted_us: Mapping[str, float],
+    progress: Progress = ignore,
+) -> DeploymentCheck:
+    """Run and time the folder's model and the network that it was made from, on inputs made from the timing's seed.
+
+    Raises BackendError if ONNX Runtime refuses one of them.
+    """
+    cores, graph = usable_cores(), network.graph
+    width = len(deployed.streams)
+    inputs = made_arrays(graph.inputs, graph.types, timing.seed)
+    with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
+        original = Path(folder) / "given.onnx"
+        write_onnx(graph, original)
+        ways: dict[str, tuple[Path, SessionOptions]] = {
+            DEFAULT: (original, session_options(threads=len(cores))),
+            PARALLEL: (original, session_options(max(2, width))),
+            THREADS: (deployed.model, session_options(threads=len(cores))),
+            SEQUENTIAL: (deployed.model, session_options()),
+        }
+        if width > 1:
+            ways[STREAMS] = (deployed.model, session_options(width, partition=deployed.partition))
+        sessions = {
+            name: open_session(model, options, deployed.provider, optimised=model == deployed.model)
+            for name, (model, options) in ways.items()
+        }
+        outputs = {name: _outputs(session, inputs) for name, session in sessions.items()}
+        programs = [session_program(session, inputs) for session in sessions.values()]
+        samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
+        profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
+        expected = outputs.pop(DEFAULT)
+        errors = {name: largest_difference(found, expected).relative for name, found in outputs.items()}
+        if deployed.opened.others:
+            way, other = list(sessions)[-1], deployed.opened.others[0]
+            errors[f"{way}, {spelled(shapes_of(other))}"] = _error_at(other, sessions[way], deployed, timing.seed)
+    return DeploymentCheck(
+        measured_rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
+        len(cores),
+        errors,
+        tolerance(network),
+        profile,
+    )
+
+
+def _error_at(graph: Graph, session: InferenceSession, deployed: Deployment, seed: int) -> float:
+    """Largest error of the deployed model's session against the given model, at other sizes."""
+    inputs = made_arrays(graph.inputs, graph.types, seed)
+    with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
+        path = Path(folder) / "given.onnx"
+        write_onnx(graph, path)
+        expected = _outputs(open_session(path, session_options(), deployed.provider), inputs)
+    return largest_difference(_outputs(session, inputs), expected).relative
+
+
+def _outputs(session: InferenceSession, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) -> LayerTimes:
+    """ONNX Runtime's profile of a few runs in streams: the nodes of the last, and when each ran."""
+    options = session_options(len(deployed.streams), partition=deployed.partition)
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    session = open_session(deployed.model, options, deployed.provider, optimised=True)
+    for _ in range(_PROFILED_RUNS):
+        _outputs(session, inputs)
+    return layer_times(Path(session.end_profiling()).read_text(encoding="utf-8"))
