@@ -174,10 +174,11 @@ _KEPT = 32
 
 @dataclass(frozen=True)
 class LatencyInterval:
-    """Interval of nine in ten measurements of a schedule, microseconds."""
+    """Interval of nine in ten measurements, microseconds; ``remark`` says where most of it was not measured."""
 
     low_us: float
     high_us: float
+    remark: str = ""
 
 
 class PlacedSteps:
@@ -268,12 +269,25 @@ class ScheduleErrors:
             shares[self._part_of_unit[unit.name]] += own_us / (total_us or 1.0)
         return self._around(total_us, shares, self._width)
 
+    def interval_of_steps(self, timed: Sequence[tuple[Step, float, int]]) -> LatencyInterval:
+        """Interval of the sum of steps one after another: each with its time alone, us, and how often it runs."""
+        total_us = fsum(own_us * count for _, own_us, count in timed)
+        shares: dict[Part, float] = defaultdict(float)
+        for step, own_us, count in timed:
+            self._units[step, own_us] = self._unit_error([step], iter([own_us]))
+            shares[step, own_us] += own_us * count / (total_us or 1.0)
+        return self._around(total_us, shares, 1.0)
+
     def _around(self, latency_us: float, shares: Mapping[Part, float], width: float) -> LatencyInterval:
         below, above = (
             hypot(width * NINE_OF_TEN * self._deviation(shares, side), REPEAT_NOISE / sqrt(2))
             for side in (_BELOW, _ABOVE)
         )
-        return LatencyInterval(latency_us * exp(-below), latency_us * exp(above))
+        remark = ""
+        if fsum(share * self._units[part].unmeasured for part, share in shares.items() if part in self._units) > 0.5:
+            where = f"on {self._profile.name} in {self._network.precision}"
+            remark = f"Most of this was not measured {where}: the interval is as wide as errors on other devices"
+        return LatencyInterval(latency_us * exp(-below), latency_us * exp(above), remark)
 
     def noise(self, first: AnySchedule, second: AnySchedule) -> float:
         """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
@@ -304,12 +318,8 @@ class ScheduleErrors:
         """
         interval = self.interval(one)
         ties = [name for name, other in rivals if self.is_tie(one, other)]
-        shares = self._shares(one).items()
-        remarks = dict.fromkeys(one.remarks)
-        if fsum(share * self._units[part].unmeasured for part, share in shares if part in self._units) > 0.5:
-            where = f"on {self._profile.name} in {self._network.precision}"
-            remarks[f"Most of this was not measured {where}: the interval is as wide as errors on other devices"] = None
-        found = {"interval_us": [interval.low_us, interval.high_us], "ties": ties, "remarks": list(remarks)}
+        remarks = list(dict.fromkeys(filter(None, (*one.remarks, interval.remark))))
+        found = {"interval_us": [interval.low_us, interval.high_us], "ties": ties, "remarks": remarks}
         return one.model_copy(update=found)
 
     def include(self, network: Network, schedules: Iterable[Schedule]) -> None:
