@@ -175,9 +175,10 @@ class MicroBatching(Division[KernelName], Printed):
 
     def to_json(self) -> dict[str, object]:
         names = (
-            "policy workspace_limit_bytes total_workspace_limit_bytes time_us undivided_us interval_us lower_bound_us "
-            "proved workspace_bytes memory_limit_bytes arena_bytes remarks"
-        ).split()
+            *("policy", "workspace_limit_bytes", "total_workspace_limit_bytes", "time_us", "undivided_us"),
+            *("interval_us", "lower_bound_us", "proved", "workspace_bytes"),
+            *("memory_limit_bytes", "arena_bytes", "remarks"),
+        )
         return {name: getattr(self, name) for name in names} | {"kernels": [one.to_json() for one in self.kernels]}
 
 
