@@ -1,7 +1,5 @@
 """``iossim.testing``: what iossim ships is held to its contracts, and a project that uses it runs a pytest of its own."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

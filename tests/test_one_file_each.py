@@ -1,7 +1,5 @@
 """An op kind, a device kind and a cost model of another package, a file each (``one_file_each``), in the same commands."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,18 +75,15 @@ def test_commands_take_them_all(model: str, device: str, cost_model: str) -> Non
         printed(f"optimize {priced} --scheduler {name} --out {name} --plot")
     best = Path("ios-both")
     assert {"schedule.json", "graph.svg", "trace.json", "index.html"} <= {path.name for path in best.iterdir()}
-
     explained = printed_json(f"explain {best}/schedule.json --json")
     assert explained["latency_us"] == latencies["ios-both"] == pytest.approx(sum(explained["limits_us"].values()))
     assert explained["could_save_us"] == 0
     assert explained["unknown"] == []
     assert explained == printed_json(f"explain {best}/schedule.json --cost-model {cost_model} --json")
-
     found = printed_json(f"diff sequential/schedule.json {best}/schedule.json --json")
     assert (found["same_prices"], found["unknown"]) == (True, [])
     simulated = printed_json(f"simulate {best}/schedule.json --json")
     assert simulated["device"] == device
-
     saved = Schedule.read(best / "schedule.json")
     prices = own_prices(saved)
     assert isinstance(prices, DeviceCostModel)

@@ -1,7 +1,5 @@
 """A package of someone else's, installed as a user installs one: what works is found, what is broken is one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

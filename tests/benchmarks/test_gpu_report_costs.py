@@ -1,7 +1,5 @@
 """Single costs by ``gpu_report``: each has the value that the double of CUDA gives it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from importlib import import_module

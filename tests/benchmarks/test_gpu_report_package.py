@@ -1,7 +1,5 @@
 """``gpu_report`` finds iossim as an installed wheel would have it, its files import each other in one direction."""
 
-from __future__ import annotations
-
 import ast
 import runpy
 import subprocess

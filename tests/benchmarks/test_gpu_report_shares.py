@@ -1,7 +1,5 @@
 """What ``gpu_report`` gives its time to inside a section: baselines in one call, the graph engine first and most."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """GPU tests under ``gpu_report``: a record each as it ends, whatever ends the process; and none that ran is no success."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

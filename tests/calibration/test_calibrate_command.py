@@ -1,7 +1,5 @@
 """``iossim calibrate``: measurements in, a profile out; bad files leave the old one as it was."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Calibration and transfer recover what the data tells, say what it does not, and how far they are off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

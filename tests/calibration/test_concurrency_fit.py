@@ -1,7 +1,5 @@
 """Parameters of concurrency, fitted to stages made up by the simulator; and measured stages, whose known errors are found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The gap between kernels by published sequential figures, and one step of Gauss-Newton instead of a fit of resampled rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

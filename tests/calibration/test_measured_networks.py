@@ -1,7 +1,5 @@
 """Networks measured as a whole against predictions: made files whose errors are known."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 board that lowers its clock while it is recorded: what shows it, and what a fit makes of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

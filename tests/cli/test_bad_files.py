@@ -1,7 +1,5 @@
 """A user's mistake, a file that is not what it should be, a full disk: exit code 2, one line that names it as the command line does, nothing written."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import json

@@ -1,7 +1,5 @@
 """``iossim compare`` with several devices, and ``iossim check``: exit code 0 where all holds, 1 where something does not."""
 
-from __future__ import annotations
-
 import csv
 import json
 from io import StringIO

@@ -1,7 +1,5 @@
 """``iossim dataflow optimize``: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

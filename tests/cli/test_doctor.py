@@ -1,7 +1,5 @@
 """``iossim doctor``: what is there, what is missing, and the remedy."""
 
-from __future__ import annotations
-
 import os
 import platform
 from importlib import metadata

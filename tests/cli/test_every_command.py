@@ -1,7 +1,5 @@
 """A small run of every command: JSON that its schema names whole, and a bar where it may take over a second, gone before its words."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

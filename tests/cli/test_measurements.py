@@ -1,7 +1,5 @@
 """``iossim measurements``: list, export, import, prune."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``iossim predict``: tables of operators in, the same tables with predictions out; and the operators of models, one by one."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The command line as a process: what it imports, what it prints where, and that runs repeat."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``iossim run`` on the backends of every machine, and ``iossim schedules``: what the IOS engine saved, priced and written."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import median
@@ -119,7 +117,6 @@ def test_published_schedules_are_priced_beside_what_was_published(
     text = printed(["schedules", "import", str(path), "--batch", str(batch)])
     published_ms = {1: "4.03", 32: "27.00"}[batch]
     assert f"Published of IOS at batch {batch}: {published_ms} ms" in text
-
     folder, back = tmp_path / "found", tmp_path / "back.json"
     arguments = ["schedules", "import", str(path), "--batch", str(batch), "--no-plot", "--no-trace"]
     priced = printed_json([*arguments, "--out", str(folder), "--json"])

@@ -1,7 +1,5 @@
 """``ios-streams`` on the command line: optimize, compare, explain and run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

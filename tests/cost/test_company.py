@@ -1,7 +1,5 @@
 """Kernels chosen for what runs beside them: against every choice, on made-up and simulated prices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product

@@ -1,7 +1,5 @@
 """Cost models by name, what they can do besides pricing, and those of a table and of random prices."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

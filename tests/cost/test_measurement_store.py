@@ -1,7 +1,5 @@
 """The measurement store: what goes in comes out, from whatever process, and stays in whatever happens."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

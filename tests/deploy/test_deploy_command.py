@@ -1,7 +1,5 @@
 """``iossim deploy``: what is written, printed and refused, and said of what was measured."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ONNX Runtime makes of a graph is told apart by units and streams, and what is deployed runs as it says."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import subprocess

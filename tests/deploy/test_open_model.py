@@ -1,7 +1,5 @@
 """What a file leaves open is open in what is deployed, and computes what the file does there, or is refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

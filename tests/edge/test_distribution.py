@@ -1,7 +1,5 @@
 """Networks divided among devices, and branches among units: what they compute and send, and that no other choice is faster; and collectives, by closed forms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

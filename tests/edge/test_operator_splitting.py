@@ -1,7 +1,5 @@
 """Every partition gives out every element once; the search for splits is exact by its bound, limited, and ends by an interrupt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

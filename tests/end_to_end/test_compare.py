@@ -1,7 +1,5 @@
 """``iossim compare``: the table, the JSON, and the files."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

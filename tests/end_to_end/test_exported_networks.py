@@ -1,7 +1,5 @@
 """Exported networks and the light models of the onnx wheel: imported, rewritten, scheduled, executed, on devices of all generations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import cycle

@@ -1,7 +1,5 @@
 """The four networks of the IOS paper on a V100, and plans that run side by side: relations that must hold, proofs, executions."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from importlib.util import find_spec

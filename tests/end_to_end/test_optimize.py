@@ -1,7 +1,5 @@
 """``iossim optimize`` and ``iossim simulate``: a schedule, its evidence, and its price elsewhere."""
 
-from __future__ import annotations
-
 import json
 import xml.etree.ElementTree
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs of a framework, kernels of networks and of CUDA graphs, and TensorRT's layers, as small tables."""
 
-from __future__ import annotations
-
 import csv
 import json
 from functools import cache

@@ -4,8 +4,6 @@ Machine times are not found again: the search's column of the first example, the
 searches, which take a quarter of an hour, SqueezeNet's are made.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path

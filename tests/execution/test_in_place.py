@@ -1,7 +1,5 @@
 """Which units move nothing, and where values lie for that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

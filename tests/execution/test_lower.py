@@ -1,7 +1,5 @@
 """Commands of each engine between stages, where merged outputs lie; and schedules of streams as plans."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path

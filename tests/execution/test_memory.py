@@ -1,7 +1,5 @@
 """Memory planning: launches that may run at once never share bytes, by the checker and an independent one, and little is wasted."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext

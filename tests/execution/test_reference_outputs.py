@@ -1,7 +1,5 @@
 """Reference outputs, what outputs may differ by, and schedules on the backends that are on every machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import Mock

@@ -1,7 +1,5 @@
 """Devices with facts, costs and parameters replaced, and parameters of a device without measurements."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 and says which; facts that no device has are refused wherever they come from.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

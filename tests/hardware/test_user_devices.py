@@ -1,7 +1,5 @@
 """Profiles of the user's folder, edge devices' profiles, and GPUs as nvidia-smi prints them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -80,7 +78,6 @@ def test_a_template_is_a_profile_once_it_is_filled_in(
     assert "FILL_IN" in text
     assert "mine.yaml is there already" in refused("devices new mine")
     assert Path("mine.yaml").read_text() == text
-
     unfilled = main_fails(capsys, "devices validate mine.yaml")
     assert "sm_count.value': Input should be a valid integer, not 'FILL_IN' (other mistakes: " in unfilled
     for name, fact in device("t4").model_dump()["datasheet"].items():

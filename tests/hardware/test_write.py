@@ -1,7 +1,5 @@
 """What is written is what was meant, and reads like what people write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

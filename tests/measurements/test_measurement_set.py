@@ -1,7 +1,5 @@
 """Measurement sets as files, tables without a header, and sets of the wrong unit or device: what is wrong is one line, or dropped."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

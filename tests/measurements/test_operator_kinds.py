@@ -1,7 +1,5 @@
 """Columns of tables, to operators and back; recordings, which device they are of, and files that no reader takes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Blocks in micro-batches: the same outputs bit for bit, plans that are proved, an optimum that the order of copies leaves as it is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Networks and training graphs in micro-batches compute what they do undivided, in plans that are proved; and what a limit makes of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A kernel in micro-batches computes what it does undivided, bit for bit; and what a plan of them may not do is caught."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

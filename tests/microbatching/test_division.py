@@ -1,7 +1,5 @@
 """One limit for many kernels, one for activations and workspaces, and fronts of one kernel: each against every choice."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """``iossim microbatch``, and rows of a kernel: by cuDNN's plans on the host's double of a GPU, and from the simulator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -212,7 +210,6 @@ def test_every_plan_is_a_row_and_is_measured_once(tmp_path: Path) -> None:
         assert named[batch, "fused:gemm"].workspace_bytes == 0
         assert named[batch, "fused:gemm"].time_us > named[batch, "fused:fft"].time_us
     assert "4x1 fused:fft" in map(str, front(rows, 4))
-
     again, library = measuring(tmp_path / "store.sqlite")
     assert [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), again)] == rows
     assert not library.asked

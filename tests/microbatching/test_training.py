@@ -1,7 +1,5 @@
 """Training graphs: gradients against finite differences in float64, op kind by op kind and network by network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

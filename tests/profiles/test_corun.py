@@ -1,7 +1,5 @@
 """Kernels side by side: who slows whom through what, and the command."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

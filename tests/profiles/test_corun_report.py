@@ -1,7 +1,5 @@
 """Concurrent kernels as text, CSV, trace and picture."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace

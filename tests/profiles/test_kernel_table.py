@@ -1,7 +1,5 @@
 """Tables of kernels and recordings of profilers: every column is read, and what is wrong is named by its line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

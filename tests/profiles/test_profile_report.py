@@ -1,7 +1,5 @@
 """Profiles of runtimes beside predictions: formats, repetitions, what a profile states, and the command."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proofs: what follows is proved with the axioms it takes, wrong rules never are; and each axiom holds where it is tried."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Shapes and attributes are drawn as a rule takes them; one difference refutes, and can be found again; evaluation over the prime field."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

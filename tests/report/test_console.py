@@ -1,7 +1,5 @@
 """Tables at the width of a terminal, without colour."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from io import StringIO
 

@@ -1,7 +1,5 @@
 """What a notebook shows of networks, schedules, comparisons and studies: every row, every unit, and one line where it cannot."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

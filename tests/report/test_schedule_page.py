@@ -1,7 +1,5 @@
 """The page of a schedule: all that it says is of the schedule, and a unit that is chosen is lit everywhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Scheduling problems: masks, groups, keys, runs of a block; and what a schedule may be for a network, error by error."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Schedules of streams: what is valid, in which order they are issued, and files of both kinds."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Counts of the search space: against brute force, and against the figures that are known for the paper's networks."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The endings that the search looks at and their bounds, and blocks of more units than compiled code takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

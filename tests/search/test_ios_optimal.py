@@ -1,7 +1,5 @@
 """The search against brute force over all schedules, and the bounded search against the plain one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Streams: the best on small networks, never worse than the stages, and no bound above any schedule."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

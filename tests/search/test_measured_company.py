@@ -1,7 +1,5 @@
 """A measured search that chooses kernels, and schedules at measured prices through the API, a store and the command line."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The parts of the measured search, and what a budget buys: mean regret against the optimum when all is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The measured search against brute force and the exact search; what it may measure, and what it has at any moment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Several models on one device: ways of running them, requests over time, and the command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Points of a study: grids and lists against brute force; keys that depend on all that results depend on, and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Questions, constraints and claims: their keys, what is refused, and answers against rows whose answers are known."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Rewriting, edge devices and workspaces as axes of a study."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of scenarios: what is read back, and every mistake as one line with file, line, field and remedy."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

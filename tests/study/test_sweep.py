@@ -1,7 +1,5 @@
 """A study run: its rows are what the schedulers say, the same whoever did the work and in whatever order; on Dask, too."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -144,7 +142,6 @@ class _Backwards:
 def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = small_study(crossed=["device", "batch"])
     run_study(scenario, tmp_path / "forwards", workers=1)
-
     monkeypatch.setattr(sweep, "workers_for", lambda count: _Backwards())
     run_study(scenario, tmp_path / "backwards")
     assert files_of(tmp_path / "backwards") == files_of(tmp_path / "forwards")

@@ -1,7 +1,5 @@
 """Every schedule of a small block, by definition: the oracle of the search."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

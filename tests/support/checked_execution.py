@@ -1,7 +1,5 @@
 """Plans run with NumPy as a device might run them, and watched: queues in any order, memory without a live value NaN."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence

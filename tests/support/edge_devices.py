@@ -1,7 +1,5 @@
 """Edge devices of any size, and plans for them that are run, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 A case is a file and a part of its one-line error; one without imports after all, and takes no more than others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

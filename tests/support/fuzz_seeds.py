@@ -1,7 +1,5 @@
 """The models that a fuzz of the importer starts from: real ones, of every kind that the importer meets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The backend on the device of the host, with its driver and library at hand; and its outputs held to NumPy's."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

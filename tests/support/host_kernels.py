@@ -4,8 +4,6 @@ A header of a few lines stands for CUDA: blocks run one after another, and the t
 synchronises them; then each is a thread of the host.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Measurement sets whose errors are known, because they are made from predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Studies for tests: small enough to run, or made up for reports: rows of any number of points, without a search."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import permutations, product
 from pathlib import Path

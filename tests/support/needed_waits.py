@@ -1,7 +1,5 @@
 """Which waits of a plan nothing needs: neither memory, nor the capture of a graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend

@@ -1,7 +1,5 @@
 """Plans that no schedule is lowered to: read back from their JSON, and with values in boxes of larger storages."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

@@ -5,8 +5,6 @@ kept as bits of whole numbers. Commands that only order others have no accesses,
 are found once, and each mutation of a plan only asks for paths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

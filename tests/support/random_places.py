@@ -1,7 +1,5 @@
 """Random graphs in which rules apply: the source of a rule at random shapes, with ops around it, and what it makes read elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """Random scheduling problems, spaces of stages and boundaries, to be drawn by hypothesis or from a generator."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Parts of graphs as exporters write them, and graphs compared by what they compute."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from iossim.backends.numpy_reference.backend import evaluate_graph

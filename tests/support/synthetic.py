@@ -1,7 +1,5 @@
 """Measurements made by the model itself: parameters that are known, and noise."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

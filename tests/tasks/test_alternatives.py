@@ -1,7 +1,5 @@
 """What else a stage could have been: against brute force with the stage forbidden, and by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations

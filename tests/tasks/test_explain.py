@@ -1,7 +1,5 @@
 """Explanations of schedules, of streams, of plans of edge devices, and of what rewriting was worth."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

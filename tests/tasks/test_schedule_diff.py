@@ -1,7 +1,5 @@
 """Two schedules of one network, by stages and as plans: what was merged, split, joined and moved, and what that is worth."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The joint search, and joins fused or apart by price: never above any ingredient, saved and found again, the same outputs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Attention by one call of cuDNN or by its ops; and views, which say where elements lie, against NumPy's own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

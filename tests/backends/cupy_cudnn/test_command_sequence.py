@@ -1,7 +1,5 @@
 """The device's commands, their order and streams; and outputs, which are judged by the run that counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial

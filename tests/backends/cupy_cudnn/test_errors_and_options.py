@@ -1,7 +1,5 @@
 """Errors of the backend where it cannot run, its options, parts of a device; and its tests are found with little more than pytest."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Plans run on the host's device compute what the network does, whatever order the device takes; so do units of transformers alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

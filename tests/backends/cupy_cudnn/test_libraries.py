@@ -1,7 +1,5 @@
 """Which cuDNN is used, of libraries made with the host's compiler; and what the driver that runs on a GPU asks a double of CuPy for."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """How plans are timed: rounds, order, warm and cold, by the virtual time of the host's device; and which of NVML's devices is read."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from itertools import count

@@ -1,7 +1,5 @@
 """On a GPU: outputs equal NumPy's, both engines, the same bits from run to run; and times that make sense."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kernels of ours: CUDA's compiler takes every one, and they compute what NumPy does wherever their operands lie, 16 bytes at once."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """fp16, bf16, int8 and weights of few bits on the host's device: outputs are NumPy's of the same storage, within the tolerance stated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kernels beside the fastest: which plans are offered as variants, that their names hold, and that schedules run by them."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever runs: work is conserved, no SM is over its limits, kernels share what there is; and the engine agrees with a reference that simulates every block by itself."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 

@@ -1,7 +1,5 @@
 """Whatever the plan, the CPU computes what NumPy does; what fails in any thread is told to the host, nothing waits for ever, and no thread is left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Which rounds are kept, on machines of which the noise is known; and that only running is timed."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Operators without a class of their own: carried whole, computed by ONNX, priced as traffic, exported as themselves."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

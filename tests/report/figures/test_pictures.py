@@ -1,7 +1,5 @@
 """The figures of a schedule and of a comparison: all kernels drawn, labels only where they fit, the same bytes each time."""
 
-from __future__ import annotations
-
 import builtins
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The figures of a report as data: which there are, what they draw, that no row is lost, and that colours can be told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

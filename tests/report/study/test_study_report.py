@@ -1,7 +1,5 @@
 """The page of a study, its pictures and its tables: complete, self-contained, the same each time, and small."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import re

@@ -1,7 +1,5 @@
 """Places where the sources of rules are found, and layouts that the search chooses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files of rules, and sets of them by name or by path: what is written is read; and those that ship compute the same on both sides."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
