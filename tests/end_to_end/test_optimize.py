@@ -334,7 +334,7 @@ def test_graphs(shared: Path) -> None:
     assert given["blocks"] != drawn["blocks"]
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files_of_a_comparison(tmp_path: Path) -> None:
     out = tmp_path / "out"
     comparison = printed_json(["compare", "squeezenet", "-d", "t4", "--json", "--out", str(out)])
     names = {path.name for path in out.iterdir()}
