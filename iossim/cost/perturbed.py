@@ -21,8 +21,8 @@ from iossim.cost.capabilities import MeasuredBy, NamesVariants
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModelIdentity, Prices, WrappedCostModel
 from iossim.schedule.batch import StageBatch, UnitVariant
+from iossim.schedule.masks import stage_hashes, unit_keys
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile

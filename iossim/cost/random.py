@@ -22,9 +22,8 @@ from iossim.base.compiled import Floats, jit
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import find_groups, lowest_bit
+from iossim.schedule.masks import find_groups, lowest_bit, stage_hashes, unit_keys
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile

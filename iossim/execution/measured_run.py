@@ -9,10 +9,9 @@ import numpy as np
 
 from iossim.base.errors import Progress, ignore
 from iossim.execution.backend import Backend, Choice, Choices, Samples, divided_by
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Plan
 from iossim.execution.tolerance import Difference, largest_difference
 from iossim.ir.network import Network
