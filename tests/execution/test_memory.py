@@ -21,7 +21,6 @@ from random_networks import random_inputs, random_network, random_schedule, sequ
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
-from iossim.execution.box import Box
 from iossim.execution.in_place import starting
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import (
@@ -32,7 +31,19 @@ from iossim.execution.memory import (
     needed_bytes,
     plan_memory,
 )
-from iossim.execution.plan import ALIGNMENT_BYTES, Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import (
+    ALIGNMENT_BYTES,
+    Box,
+    Buffer,
+    Command,
+    Copy,
+    Launch,
+    Plan,
+    Queue,
+    Record,
+    Synchronize,
+    Wait,
+)
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.op import Array
