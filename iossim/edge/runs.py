@@ -27,8 +27,8 @@ from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import execute
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import check_inputs, made_arrays
+from iossim.execution.measured_run import largest_difference
 from iossim.execution.plan import Box
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
 
