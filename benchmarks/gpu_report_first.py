@@ -122,8 +122,8 @@ def _run(
 ) -> None:
     from iossim.execution.backend import context_of
     from iossim.execution.lower import lower_stage
+    from iossim.execution.measured_run import largest_difference, tolerance
     from iossim.execution.memory import plan_memory
-    from iossim.execution.tolerance import largest_difference, tolerance
     from iossim.schedule.batch import Strategy
 
     engine = backend.context.engine

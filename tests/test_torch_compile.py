@@ -28,7 +28,7 @@ from iossim.backends.torch_cuda import program
 from iossim.backends.torch_cuda.tensors import one_thread
 from iossim.base.errors import ModelError, OptionError
 from iossim.execution.backend import missing_for
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.memory import check_happens_before
 from iossim.execution.plan import Launch, Wait
 from iossim.ir.types import Precision
 from iossim.torch import bound as binding

@@ -1,7 +1,7 @@
 """From measurements to a profile, and how good it is: data -> fit -> judge.
 
-- *Data.* ``iossim.measurements`` reads files into measurement sets. ``doubts`` refuses or notes rows of other devices,
-  ``recording`` lowers each operator once and splits shapes by their hash into those that fits see and those held out,
+- *Data.* ``iossim.measurements`` reads files into measurement sets. ``recording`` refuses or notes rows of other
+  devices, lowers each operator once and splits shapes by their hash into those that fits see and those held out,
   ``samples`` lays them out to be priced with any parameters, beside the ``nuisances`` of a recording: the host's
   overhead, and a board that slows down.
 - *Fit.* ``fit`` is one robust least-squares fit of a set of parameters, and its bootstrap estimates how far the data

@@ -19,11 +19,10 @@ import numpy as np
 from iossim.base.errors import StartProgress, silent
 from iossim.calibration.accuracy import Mask, Residuals, bands_by_kind, device_times, joined, residuals_by_kind
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
-from iossim.calibration.doubts import borrowed_intervals, few_rows, poorly_explained, usable
 from iossim.calibration.fit import RESAMPLES, Bootstrap, Fit, bootstrap, fit, rounded
 from iossim.calibration.host_fit import fit_host, published_models, sequences
 from iossim.calibration.nuisances import facts_of, neutral
-from iossim.calibration.recording import Recording, weighted
+from iossim.calibration.recording import Recording, borrowed_intervals, few_rows, poorly_explained, usable, weighted
 from iossim.calibration.samples import Samples, SequenceSamples
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE, ParameterSpace
 from iossim.hardware.lowering.kernel import Issue

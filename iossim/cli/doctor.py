@@ -13,6 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
 from iossim.cli.options import ModelOptions, command
@@ -32,8 +33,6 @@ _CAUSE = itemgetter("kind", "reason")
 @command
 def doctor(reading: ModelOptions, model: str | None = None, as_json: bool = False) -> None:
     """Report this machine's hardware and backends; of a model, the ops that a GPU's backend computes on the host."""
-    from iossim._version import __version__
-
     if model is None and reading != ModelOptions():
         raise OptionError("options of reading a model need a MODEL; name one, or leave them out")
 

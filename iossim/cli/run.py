@@ -16,8 +16,7 @@ from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
-    from iossim.execution.measured_run import MeasuredRow
-    from iossim.execution.tolerance import Difference
+    from iossim.execution.measured_run import Difference, MeasuredRow
     from iossim.ir.network import Network
     from iossim.report.time_tables import StageRow
     from iossim.schedule.schedule import AnySchedule, Schedule
@@ -44,10 +43,9 @@ def run(
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from, context_of
-    from iossim.execution.measured_run import plan_for
+    from iossim.execution.measured_run import SWAPPED, plan_for, ranked, tolerance
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan import plan_to_json
-    from iossim.execution.tolerance import SWAPPED, ranked, tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
     from iossim.report.time_tables import median_stage_error_percent

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.measured.cost_model import identity_of, price_signatures
@@ -19,12 +18,10 @@ from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, 
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Context
 from iossim.execution.engine import AUTO, Engine
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-
-if TYPE_CHECKING:
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.types import Precision
 
 #: Maximum number of contexts in an error message.
 _SHOWN = 8

@@ -1,5 +1,9 @@
 """A deployment as ``iossim deploy`` makes it: found or read, written, checked, and told: the ways beside each other,
 the best of them, and the page in its folder.
+
+TensorRT takes no schedule, only the number of auxiliary streams that it may use: its builder decides which layers run
+concurrently. There a schedule becomes a limit for ``trtexec``, and a list of the layers that its profile should show
+concurrently if it decides alike.
 """
 
 from __future__ import annotations
@@ -38,7 +42,6 @@ from iossim.deploy.deployment import (
     write_deployment,
 )
 from iossim.deploy.runtime import MODEL_FILE, WEIGHTS_FILE, as_optimised, provider_of
-from iossim.deploy.tensorrt import TensorRtAdvice, tensorrt_advice
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution, Span
 from iossim.hardware.load import device as load_device
@@ -46,8 +49,10 @@ from iossim.hardware.names import HOST_CPU
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.profilers.layer_times import LayerTimes, overlap
+from iossim.models.load import source_of
 from iossim.models.onnx.export import check_exportable
 from iossim.models.passes.unit_fusion import MODEL
+from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.report.figures.schedule_timeline import beside_figure
 from iossim.report.figures.vega import svg_picture
 from iossim.report.search_words import INTERRUPTED
@@ -358,6 +363,41 @@ def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, 
             complete(span.unit, category, track_of[span.stream], span.start_us, span.end_us, {}) for span in spans
         ]
     return trace_text(title, tracks, events, {"provider": provider})
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtAdvice:
+    """Streams beside the main one for which a schedule has work, and the nodes that a stage, by its number, runs
+    concurrently: the names of each group, in order.
+    """
+
+    aux_streams: int
+    stages: Mapping[int, list[list[str]]]
+
+    def command(self, model: str) -> str:
+        """Command that builds an engine of ``model``, and writes the profile of its layers."""
+        return (
+            f"trtexec --onnx={model} --maxAuxStreams={self.aux_streams} --profilingVerbosity=detailed "
+            "--exportLayerInfo=layers.json --exportProfile=profile.json"
+        )
+
+
+def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
+    """The advice for a schedule that fits ``network``; an engine names layers after nodes of the model's file."""
+    file = network.source.model if network.source else ""
+    values_of = values_of_nodes(file) if source_of(file) == "onnx_file" else {}
+    in_file = {value: name for name, made in values_of.items() for value in made}
+    stages = {
+        number: [_names(network, group, in_file) for group in stage.groups]
+        for number, stage in enumerate(schedule.stages)
+        if stage.concurrent
+    }
+    return TensorRtAdvice(max(0, schedule.streams - 1), stages)
+
+
+def _names(network: Network, group: Sequence[str], in_file: Mapping[str, str]) -> list[str]:
+    units = (network.unit(name) for name in group)
+    return [in_file.get(node.outputs[0], node.name) for unit in units for node in network.unit_nodes(unit)]
 
 
 def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:

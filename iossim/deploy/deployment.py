@@ -44,8 +44,7 @@ from iossim.deploy.runtime import (
 )
 from iossim.execution.backend import Timing
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import MeasuredRow, measured_rows, ratio_of
-from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.execution.measured_run import MeasuredRow, largest_difference, measured_rows, ratio_of, tolerance
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.op import Array

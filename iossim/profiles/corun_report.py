@@ -11,7 +11,7 @@ from itertools import chain
 
 from rich.table import Table
 
-from iossim.base.picture import Picture
+from iossim.base.display import Picture
 from iossim.base.tables import Cell, csv_text, described_table
 from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on

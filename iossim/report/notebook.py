@@ -15,9 +15,8 @@ from io import StringIO
 from rich.console import Console
 from rich.table import Table
 
-from iossim.base.display import counted
+from iossim.base.display import Picture, counted
 from iossim.base.errors import IossimError, OptionError
-from iossim.base.picture import Picture
 from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind

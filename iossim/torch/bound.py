@@ -25,8 +25,7 @@ from iossim.backends.torch_cuda.tensors import arithmetic, one_thread, to_array,
 from iossim.base.errors import GraphError, ModelError, OptionError
 from iossim.execution.backend import BackendError, Choice, DeviceLostError
 from iossim.execution.engine import Engine
-from iossim.execution.measured_run import plan_for
-from iossim.execution.tolerance import SWAPPED, largest_difference, ranked, tolerance
+from iossim.execution.measured_run import SWAPPED, largest_difference, plan_for, ranked, tolerance
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
 from iossim.schedule.schedule import StreamSchedule

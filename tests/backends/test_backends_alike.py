@@ -19,9 +19,8 @@ from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Backend, Choice, create_backend
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merge_keys

@@ -15,7 +15,6 @@ from synthetic import measured, true_profile
 from iossim.calibration import nuisances
 from iossim.calibration.accuracy import Accuracy, buckets, device_times, rank_correlation
 from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
-from iossim.calibration.doubts import check_label
 from iossim.calibration.fit import fit
 from iossim.calibration.nuisances import (
     NOT_TOLD,
@@ -28,6 +27,7 @@ from iossim.calibration.nuisances import (
     unslowed,
     work_us,
 )
+from iossim.calibration.recording import check_label
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, recorded_pattern
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE

@@ -267,7 +267,7 @@ def test_output_folder_that_cannot_be_made(command: str, option: str) -> None:
 
 #: Files whose texts hold whole commands for somebody to type, or flags of another program.
 COMMANDS = {
-    "iossim/deploy/tensorrt.py",
+    "iossim/deploy/deploying.py",
     "iossim/hardware/names.py",
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",

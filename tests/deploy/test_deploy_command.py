@@ -23,8 +23,7 @@ from iossim.deploy.deployment import DEFAULT, SEQUENTIAL, STREAMS, DeploymentChe
 from iossim.deploy.runtime import deployed_graph
 from iossim.execution.backend import Samples
 from iossim.execution.execution import Span
-from iossim.execution.measured_run import MeasuredRow, ratio_of
-from iossim.execution.tolerance import Difference
+from iossim.execution.measured_run import Difference, MeasuredRow, ratio_of
 from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
 from iossim.schedule.streams import as_streams
 

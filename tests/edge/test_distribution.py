@@ -27,7 +27,7 @@ from iossim.edge.parts import PartsCostModel, dealt, in_parts
 from iossim.edge.plan import EdgePlan, Lane, one_by_one
 from iossim.edge.runs import run_devices
 from iossim.edge.simulator.events import Timed, simulate
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import Link, edge_device
 from iossim.hardware.profile import Fact
 from iossim.ir.network import Network

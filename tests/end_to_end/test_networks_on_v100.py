@@ -16,11 +16,10 @@ from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
+from iossim.execution.measured_run import largest_difference
+from iossim.execution.memory import check_happens_before, memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.constants import SeededConstant
 from iossim.ir.network import Network
 from iossim.ir.op import Array

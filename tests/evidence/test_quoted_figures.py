@@ -23,7 +23,7 @@ from evidence.quoted.texts import TEXTS
 from evidence.validation.report import ValidationReport, validate
 from iossim.cli.main import main
 from iossim.prediction.bands import unmeasured
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
+from iossim.schedule.masks import stage_hashes, unit_keys
 from iossim.search.measured.space import build_space
 from iossim.search.scheduler import scheduler_names
 

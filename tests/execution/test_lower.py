@@ -29,13 +29,11 @@ from iossim.backends.numpy_reference.backend import evaluate_graph, numpy_output
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.backend import Choice, Choices, backend_from, create_backend
-from iossim.execution.box import Box
 from iossim.execution.engine import AUTO, UNDIVIDED, Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_difference
-from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait, plan_to_json, repeat
+from iossim.execution.memory import check_happens_before, plan_memory
+from iossim.execution.plan import Box, Launch, Plan, Record, Region, Synchronize, Wait, plan_to_json, repeat
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

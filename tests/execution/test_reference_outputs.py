@@ -22,9 +22,16 @@ from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
-from iossim.execution.measured_run import output_difference, plan_for, ratio_of
+from iossim.execution.measured_run import (
+    LEAST,
+    Difference,
+    largest_difference,
+    output_difference,
+    plan_for,
+    ratio_of,
+    tolerance,
+)
 from iossim.execution.plan import Copy
-from iossim.execution.tolerance import LEAST, Difference, largest_difference, tolerance
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -22,7 +22,7 @@ from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, OptionError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
 from iossim.microbatching.divided_blocks import divide_blocks, divided_units, part_name

@@ -15,12 +15,10 @@ from iossim import api, related
 from iossim.backends.numpy_reference.backend import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backend import create_backend
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.measured_run import output_difference, plan_for
-from iossim.execution.memory import plan_memory
+from iossim.execution.measured_run import largest_difference, output_difference, plan_for
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter

@@ -17,9 +17,8 @@ from random_networks import make_stage, one_block, random_inputs
 from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice, Choices, create_backend
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Command, Copy, Launch, Plan, plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network

@@ -19,11 +19,10 @@ from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.masks import count_groups, find_groups
+from iossim.schedule.masks import count_groups, find_groups, stage_hashes, unit_keys
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 
 @given(problems(10), st.integers(0, 1 << 10))

@@ -20,9 +20,8 @@ from random_networks import (
 
 from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.memory import check_happens_before, with_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add

@@ -15,8 +15,8 @@ import iossim
 from iossim.base.errors import OptionError, PlanError
 from iossim.cost.model import StageBounds, price_path
 from iossim.cost.random import RandomCostModel
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import check_happens_before
 from iossim.ir.network import Network
 from iossim.models.load import load_source
 from iossim.models.passes.blocks import cut_blocks

@@ -17,9 +17,8 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.memory import check_happens_before, with_memory
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.models.load import load

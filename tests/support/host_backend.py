@@ -17,8 +17,8 @@ from iossim.execution.backend import Choice, Choices
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import largest_difference, tolerance
 from iossim.execution.plan import Plan
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from iossim.base.errors import ScheduleError
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.memory import check_happens_before
 from iossim.execution.plan import Plan, Queue, Record, Synchronize, Wait, accesses
 
 Ranges = list[tuple[int, int]]

@@ -24,8 +24,8 @@ from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import create_backend
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import check_happens_before
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu

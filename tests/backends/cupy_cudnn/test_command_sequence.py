@@ -22,11 +22,10 @@ from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory, with_memory
+from iossim.execution.measured_run import largest_difference
+from iossim.execution.memory import check_happens_before, plan_memory, with_memory
 from iossim.execution.plan import MAIN, Command, Plan, Queue, Queued, Record, Synchronize, Wait, segments
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 

@@ -19,9 +19,8 @@ from iossim.execution.backend import BackendError, Choice, Choices, Timing, crea
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import plan_for
+from iossim.execution.measured_run import largest_difference, plan_for, tolerance
 from iossim.execution.plan import Plan, repeat
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -31,8 +31,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.layouts import suits_channels_last
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import plan_for
-from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.execution.measured_run import largest_difference, plan_for, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.pool import MaxPool

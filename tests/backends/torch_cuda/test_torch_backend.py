@@ -24,9 +24,9 @@ from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import launch_graph, made_arrays
+from iossim.execution.measured_run import largest_difference, tolerance
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Copy, Launch, repeat
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
