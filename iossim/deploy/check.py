@@ -25,7 +25,6 @@ from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.onnx.export import write_onnx
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ PARALLEL = "model, ORT_PARALLEL"
 THREADS = "deployed, intra-op threads"
 SEQUENTIAL = "deployed, one thread"
 STREAMS = "deployed, streams"
-#: Number of runs under the runtime's profiler; the last is shown.
-_PROFILED_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -46,15 +43,13 @@ class DeploymentCheck:
     """Ways side by side, speed-ups over the first, and the errors of outputs against the model's own.
 
     ``errors`` are the largest differences over the largest value, by way; for open sizes the last is at other sizes.
-    ``cores`` are those available. ``profile`` is the runtime's own for a run in streams, None if the schedule has only
-    one.
+    ``cores`` are those available.
     """
 
     rows: tuple[MeasuredRow, ...]
     cores: int
     errors: Mapping[str, float]
     tolerance: float
-    profile: LayerTimes | None = None
 
     @property
     def equal(self) -> bool:
@@ -104,7 +99,6 @@ def check_deployment(
         outputs = {name: _outputs(session, inputs) for name, session in sessions.items()}
         programs = [session_program(session, inputs) for session in sessions.values()]
         samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
-        profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
         expected = outputs.pop(DEFAULT)
         errors = {name: largest_difference(found, expected).relative for name, found in outputs.items()}
         if deployed.opened.others:
@@ -115,7 +109,6 @@ def check_deployment(
         len(cores),
         errors,
         tolerance(network),
-        profile,
     )
 
 
@@ -132,13 +125,3 @@ def _error_at(graph: Graph, session: InferenceSession, deployed: Deployment, see
 def _outputs(session: InferenceSession, inputs: Mapping[str, Array]) -> dict[str, Array]:
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
-def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) -> LayerTimes:
-    """ONNX Runtime's profile of a few runs in streams: the nodes of the last, and when each ran."""
-    options = session_options(len(deployed.streams), partition=deployed.partition)
-    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
-    session = open_session(deployed.model, options, deployed.provider, optimised=True)
-    for _ in range(_PROFILED_RUNS):
-        _outputs(session, inputs)
-    return layer_times(Path(session.end_profiling()).read_text(encoding="utf-8"))

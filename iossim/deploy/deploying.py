@@ -17,32 +17,21 @@ from iossim.base.errors import DeviceError, OptionError
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
 from iossim.cli.option_groups import PricingOptions, TimingOptions, make_ready
-from iossim.cli.outputs import ExitCode, Part, notes, wants_plot, wrapped, write_files
+from iossim.cli.outputs import ExitCode, Part, notes, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.deploy import deployment_report as told
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck, check_deployment
-from iossim.deploy.folder import (
-    PAGE_FILE,
-    PICTURE_FILE,
-    TRACE_FILE,
-    Deployment,
-    deployed_files,
-    stale_files,
-    write_deployment,
-)
+from iossim.deploy.folder import PAGE_FILE, Deployment, deployed_files, stale_files, write_deployment
 from iossim.deploy.open_model import OpenDimensions
 from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
 from iossim.deploy.tensorrt import tensorrt_advice
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Execution, Span
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import HOST_CPU
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.onnx.export import check_exportable
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.schedule_timeline import beside_figure
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
 from iossim.schedule.fit import with_variants
@@ -61,7 +50,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Deploying:
-    """The options of a deployment, the same for every batch."""
+    """The options of a deployment."""
 
     device: str | None
     units: str | None
@@ -102,13 +91,11 @@ class Deploying:
             # The runtime chooses the kernels.
             streams = as_streams(with_variants(saved), network, self._most_streams(profile))
             read = write_deployment(folder, provider, network, streams, dimensions)
-            runs = _predictions(network, streams, profile)
-            latencies = {name: run.latency_us for name, run in runs.items()}
-            predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
+            latencies = _predictions_us(network, streams, profile)
             found: DeploymentCheck | None = None
             if self.check or (self.check is None and profile.kind == "cpu"):
-                title = f"{saved.network} on {profile.name} and {provider.name}"
-                found = self._checked(read, network, latencies, predicted, title)
+                with progress_bars(quiet=self.as_json, unit="rounds") as start:
+                    found = check_deployment(read, network, self.timed.timing(), latencies, start(network.name))
             write_atomically(folder / PAGE_FILE, told.page(saved, read, network, found, latencies))
             document: dict[str, object] = {
                 "model": saved.network,
@@ -125,7 +112,7 @@ class Deploying:
                 "check": None if found is None else told.check_json(found),
                 "remarks": list(network.remarks),
             }
-            parts = [*_told(saved, read, network, found, latencies, predicted)]
+            parts = [*_told(saved, read, network, found, latencies)]
             if not complete:
                 parts.append(wrapped(INTERRUPTED))
             differs = found is not None and not found.equal
@@ -138,21 +125,6 @@ class Deploying:
         """Limit of the number of streams; on a CPU the runtime's calling thread spins on one core, but two get two."""
         cores = len(usable_cores())
         return cores - (cores > 2) if self.streams is None and profile.kind == "cpu" else self.streams
-
-    def _checked(
-        self, read: Deployment, network: Network, latencies: Mapping[str, float], predicted: Sequence[Span], title: str
-    ) -> DeploymentCheck:
-        """Run a deployment beside the runtime's defaults; a trace and a picture of its streams go into its folder."""
-        with progress_bars(quiet=self.as_json, unit="rounds") as start:
-            found = check_deployment(read, network, self.timed.timing(), latencies, start(network.name))
-        if found.profile is not None:
-            beside = predicted, told.profiled_spans(read, found.profile)
-            write_atomically(read.folder / TRACE_FILE, told.deployment_trace(*beside, title, read.provider.name))
-            if wants_plot(None):
-                runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
-                figure = beside_figure(network, title, told.overlap_sentence(found.profile, predicted), runs_drawn)
-                write_atomically(read.folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
-        return found
 
     def tensorrt(self, network: Network, schedule: Schedule, model: str, is_saved: bool) -> Made:
         """The settings of TensorRT for a schedule; nothing is written."""
@@ -185,7 +157,6 @@ def _told(
     network: Network,
     found: DeploymentCheck | None,
     latencies: Mapping[str, float],
-    predicted: Sequence[Span],
 ) -> Iterator[Part]:
     """Text printed about a deployed folder."""
     counts = " and ".join(str(len(names)) for names in read.streams)
@@ -197,9 +168,6 @@ def _told(
         yield measured_table(found.rows)
         said = (disturbance(found.rows), told.outputs_sentence(found), told.verdict(found, len(read.streams)))
         yield from map(wrapped, filter(None, said))
-        if found.profile is not None:
-            drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if (read.folder / name).exists())
-            yield wrapped(f"{told.overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
     yield from notes((*network.remarks, *told.sizes_sentences(read, network)))
 
 
@@ -213,10 +181,10 @@ def _replace(out: Path, files: Mapping[str, Callable[[Path], None]]) -> None:
         typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
 
 
-def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:
-    """Event-driven simulation of one stream and, if there are more, of all, as in a session of the runtime."""
+def _predictions_us(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, float]:
+    """Event-driven time of one stream and, if there are more, of all, as in a session of the runtime."""
     tell_unknown(Engine.ONNXRUNTIME, profile)
     of = {SEQUENTIAL: as_streams(streams, network, 1)}
     if len(streams.streams) > 1:
         of[STREAMS] = streams
-    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME) for name, each in of.items()}
+    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME).latency_us for name, each in of.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from iossim.base.display import counted
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
@@ -10,11 +10,8 @@ from iossim.deploy.folder import Deployment
 from iossim.deploy.open_model import shapes_of, spelled
 from iossim.deploy.runtime import WEIGHTS_FILE
 from iossim.deploy.tensorrt import TensorRtAdvice
-from iossim.execution.execution import Span
 from iossim.ir.network import Network
-from iossim.measurements.profilers.layer_times import LayerTimes, overlap
 from iossim.report.time_tables import disturbance
-from iossim.report.traces import complete, trace_text
 from iossim.schedule.schedule import AnySchedule, Schedule
 
 
@@ -74,7 +71,6 @@ def check_json(check: DeploymentCheck) -> dict[str, object]:
         "equal": check.equal,
         "best": check.best.name,
         "ties": list(check.ties),
-        "overlap": None if check.profile is None else check.profile.overlap,
     }
 
 
@@ -83,7 +79,7 @@ def sizes_sentences(deployed: Deployment, network: Network) -> list[str]:
     taken, reason = spelled(deployed.shapes), deployed.opened.reason
     if deployed.opened.shapes is not None:
         return [f"The deployed model takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]
-    said = f"The deployed model takes {taken} alone: {reason}. Deploy once per batch (--batch 1,4,8) to take others."
+    said = f"The deployed model takes {taken} alone: {reason}. Deploy it again for others (--batch 4)."
     return [said] if reason else []
 
 
@@ -117,35 +113,6 @@ def page(
         busy = disturbance(check.rows)
         lines += [outputs_sentence(check), verdict(check, width), *([f"Note: {busy}."] if busy else [])]
     return "\n".join(lines) + "\n"
-
-
-def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
-    """Number of nodes that run concurrently in the runtime's profile, beside the predicted number of kernels."""
-    measured = f"{profile.overlap or 0:.2f} concurrent nodes"
-    expected = overlap([(span.start_us, span.end_us) for span in predicted])
-    return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f}."
-
-
-def profiled_spans(deployed: Deployment, profile: LayerTimes) -> list[Span]:
-    """Spans of each node in its stream by the runtime's own profile, from 0; nodes are the units."""
-    stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
-    ran = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
-    begin = min((start for start, _ in ran.values()), default=0.0)
-    return [Span(name, name, 0, stream_of[name], start - begin, end - begin) for name, (start, end) in ran.items()]
-
-
-def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, provider: str) -> str:
-    """The trace as JSON text: the streams as predicted and, below them, as profiled by the runtime."""
-    tracks: dict[int, str] = {}
-    events = []
-    for words, category, spans in (("predicted", "predicted", expected), ("ONNX Runtime", "measured", ran)):
-        first = 1 + len(tracks)
-        track_of = {stream: first + place for place, stream in enumerate(sorted({span.stream for span in spans}))}
-        tracks |= {track: f"{words}, stream {stream}" for stream, track in track_of.items()}
-        events += [
-            complete(span.unit, category, track_of[span.stream], span.start_us, span.end_us, {}) for span in spans
-        ]
-    return trace_text(title, tracks, events, {"provider": provider})
 
 
 def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:

@@ -30,10 +30,9 @@ from iossim.deploy.runtime import (
 from iossim.ir.network import Network
 from iossim.schedule.schedule import StreamSchedule
 
-PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
-PICTURE_FILE = "timeline.svg"
+PARTITION_FILE, PROGRAM_FILE, PAGE_FILE = "partition.json", "run.py", "README.md"
 #: All files that may be written, the model last.
-_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, PICTURE_FILE, MODEL_FILE)
+_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, MODEL_FILE)
 #: Files that the runtime loads; the second exists if the model has large weights.
 _RUN_FILES = (MODEL_FILE, WEIGHTS_FILE)
 _PARTITIONER = "DeviceBasedPartitioner"
