@@ -2,8 +2,8 @@
 
     python -m benchmarks.deployed_streams
 
-draws the run of ``hw_profiles/measurements/epyc-2-cores/moe_layer_streams.csv``, recorded on 2026-11-26, as
-``iossim deploy moe_layer --device examples/cpu.yaml --engine paper --out deployed`` draws one of its own.
+draws the run of ``hw_profiles/measurements/epyc-2-cores/moe_layer_streams.csv``, recorded on 2026-11-26, of what
+``iossim deploy moe_layer --device examples/cpu.yaml --engine paper --out deployed`` wrote.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import pytest
 from command_line import printed, printed_json, refused
 from onnx_models import write_onnx
 
-import iossim
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.ir.op import Op
@@ -103,20 +102,6 @@ def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(model: st
     assert crossed["first_at_second_us"] == fast.latency_us
     elsewhere = printed_json("explain at0.5/schedule.json -d t4 --json")
     assert (elsewhere["cost_model"]["name"], elsewhere["cost_model"]["device"]) == ("roofline", "t4")
-
-
-@pytest.mark.slow
-def test_a_study_draws_points_that_a_cost_model_of_others_prices(model: str) -> None:
-    """Those of devices with warps alone: a device kind says whether its devices have any."""
-    from iossim.study.report.plots.chosen_points import chosen_points
-
-    for device, drawn in (("t4", 1), ("array-8", 0)):
-        Path(f"{device}.yaml").write_text(
-            f"name: {device}\ntitle: one\nmodels: [{Path(model).resolve()}]\ndevices: [{device}]\nbatch_sizes: [8]\n"
-            "schedulers: [sequential, ios-both]\ncost_models: [roofline]\n"
-        )
-        run = iossim.run_study(Path(f"{device}.yaml"), f"out-{device}", workers=1)
-        assert len(chosen_points(run)) == drawn
 
 
 def test_a_device_kind_that_does_not_work_is_one_line() -> None:

@@ -23,14 +23,12 @@ from iossim.base.errors import DeviceError, OptionError
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
 from iossim.cli.options import PricingOptions, TimingOptions, make_ready
-from iossim.cli.outputs import ExitCode, Part, notes, wants_plot, wrapped, write_files
+from iossim.cli.outputs import ExitCode, Part, notes, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.deploy.deployment import (
     PAGE_FILE,
-    PICTURE_FILE,
     SEQUENTIAL,
     STREAMS,
-    TRACE_FILE,
     Deployment,
     DeploymentCheck,
     OpenDimensions,
@@ -43,21 +41,16 @@ from iossim.deploy.deployment import (
 )
 from iossim.deploy.runtime import MODEL_FILE, WEIGHTS_FILE, as_optimised, provider_of
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Execution, Span
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import HOST_CPU
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.measurements.profilers.layer_times import LayerTimes, overlap
 from iossim.models.load import source_of
 from iossim.models.onnx.export import check_exportable
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.models.sources.onnx_file import values_of_nodes
-from iossim.report.figures.schedule_timeline import beside_figure
-from iossim.report.figures.vega import svg_picture
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
-from iossim.report.traces import complete, trace_text
 from iossim.schedule.fit import with_variants
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.streams import as_streams
@@ -74,7 +67,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Deploying:
-    """The options of a deployment, the same for every batch."""
+    """The options of a deployment."""
 
     device: str | None
     units: str | None
@@ -115,13 +108,11 @@ class Deploying:
             # The runtime chooses the kernels.
             streams = as_streams(with_variants(saved), network, self._most_streams(profile))
             read = write_deployment(folder, provider, network, streams, dimensions)
-            runs = _predictions(network, streams, profile)
-            latencies = {name: run.latency_us for name, run in runs.items()}
-            predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
+            latencies = _predictions_us(network, streams, profile)
             found: DeploymentCheck | None = None
             if self.check or (self.check is None and profile.kind == "cpu"):
-                title = f"{saved.network} on {profile.name} and {provider.name}"
-                found = self._checked(read, network, latencies, predicted, title)
+                with progress_bars(quiet=self.as_json, unit="rounds") as start:
+                    found = check_deployment(read, network, self.timed.timing(), latencies, start(network.name))
             write_atomically(folder / PAGE_FILE, page(saved, read, network, found, latencies))
             document: dict[str, object] = {
                 "model": saved.network,
@@ -138,7 +129,7 @@ class Deploying:
                 "check": None if found is None else check_json(found),
                 "remarks": list(network.remarks),
             }
-            parts = [*_told(saved, read, network, found, latencies, predicted)]
+            parts = [*_told(saved, read, network, found, latencies)]
             if not complete:
                 parts.append(wrapped(INTERRUPTED))
             differs = found is not None and not found.equal
@@ -151,21 +142,6 @@ class Deploying:
         """Limit of the number of streams; on a CPU the runtime's calling thread spins on one core, but two get two."""
         cores = len(usable_cores())
         return cores - (cores > 2) if self.streams is None and profile.kind == "cpu" else self.streams
-
-    def _checked(
-        self, read: Deployment, network: Network, latencies: Mapping[str, float], predicted: Sequence[Span], title: str
-    ) -> DeploymentCheck:
-        """Run a deployment beside the runtime's defaults; a trace and a picture of its streams go into its folder."""
-        with progress_bars(quiet=self.as_json, unit="rounds") as start:
-            found = check_deployment(read, network, self.timed.timing(), latencies, start(network.name))
-        if found.profile is not None:
-            beside = predicted, profiled_spans(read, found.profile)
-            write_atomically(read.folder / TRACE_FILE, deployment_trace(*beside, title, read.provider.name))
-            if wants_plot(None):
-                runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
-                figure = beside_figure(network, title, overlap_sentence(found.profile, predicted), runs_drawn)
-                write_atomically(read.folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
-        return found
 
     def tensorrt(self, network: Network, schedule: Schedule, model: str, is_saved: bool) -> Made:
         """The settings of TensorRT for a schedule; nothing is written."""
@@ -198,7 +174,6 @@ def _told(
     network: Network,
     found: DeploymentCheck | None,
     latencies: Mapping[str, float],
-    predicted: Sequence[Span],
 ) -> Iterator[Part]:
     """Text printed about a deployed folder."""
     counts = " and ".join(str(len(names)) for names in read.streams)
@@ -210,9 +185,6 @@ def _told(
         yield measured_table(found.rows)
         said = (disturbance(found.rows), outputs_sentence(found), verdict(found, len(read.streams)))
         yield from map(wrapped, filter(None, said))
-        if found.profile is not None:
-            drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if (read.folder / name).exists())
-            yield wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
     yield from notes((*network.remarks, *sizes_sentences(read, network)))
 
 
@@ -226,13 +198,13 @@ def _replace(out: Path, files: Mapping[str, Callable[[Path], None]]) -> None:
         typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
 
 
-def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:
-    """Event-driven simulation of one stream and, if there are more, of all, as in a session of the runtime."""
+def _predictions_us(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, float]:
+    """Event-driven time of one stream and, if there are more, of all, as in a session of the runtime."""
     tell_unknown(Engine.ONNXRUNTIME, profile)
     of = {SEQUENTIAL: as_streams(streams, network, 1)}
     if len(streams.streams) > 1:
         of[STREAMS] = streams
-    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME) for name, each in of.items()}
+    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME).latency_us for name, each in of.items()}
 
 
 def outputs_sentence(check: DeploymentCheck) -> str:
@@ -291,7 +263,6 @@ def check_json(check: DeploymentCheck) -> dict[str, object]:
         "equal": check.equal,
         "best": check.best.name,
         "ties": list(check.ties),
-        "overlap": None if check.profile is None else check.profile.overlap,
     }
 
 
@@ -300,7 +271,7 @@ def sizes_sentences(deployed: Deployment, network: Network) -> list[str]:
     taken, reason = spelled(deployed.shapes), deployed.opened.reason
     if deployed.opened.shapes is not None:
         return [f"The deployed model takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]
-    said = f"The deployed model takes {taken} alone: {reason}. Deploy once per batch (--batch 1,4,8) to take others."
+    said = f"The deployed model takes {taken} alone: {reason}. Deploy it again for others (--batch 4)."
     return [said] if reason else []
 
 
@@ -334,35 +305,6 @@ def page(
         busy = disturbance(check.rows)
         lines += [outputs_sentence(check), verdict(check, width), *([f"Note: {busy}."] if busy else [])]
     return "\n".join(lines) + "\n"
-
-
-def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
-    """Number of nodes that run concurrently in the runtime's profile, beside the predicted number of kernels."""
-    measured = f"{profile.overlap or 0:.2f} concurrent nodes"
-    expected = overlap([(span.start_us, span.end_us) for span in predicted])
-    return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f}."
-
-
-def profiled_spans(deployed: Deployment, profile: LayerTimes) -> list[Span]:
-    """Spans of each node in its stream by the runtime's own profile, from 0; nodes are the units."""
-    stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
-    ran = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
-    begin = min((start for start, _ in ran.values()), default=0.0)
-    return [Span(name, name, 0, stream_of[name], start - begin, end - begin) for name, (start, end) in ran.items()]
-
-
-def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, provider: str) -> str:
-    """The trace as JSON text: the streams as predicted and, below them, as profiled by the runtime."""
-    tracks: dict[int, str] = {}
-    events = []
-    for words, category, spans in (("predicted", "predicted", expected), ("ONNX Runtime", "measured", ran)):
-        first = 1 + len(tracks)
-        track_of = {stream: first + place for place, stream in enumerate(sorted({span.stream for span in spans}))}
-        tracks |= {track: f"{words}, stream {stream}" for stream, track in track_of.items()}
-        events += [
-            complete(span.unit, category, track_of[span.stream], span.start_us, span.end_us, {}) for span in spans
-        ]
-    return trace_text(title, tracks, events, {"provider": provider})
 
 
 @dataclass(frozen=True, slots=True)

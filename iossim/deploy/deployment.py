@@ -48,7 +48,6 @@ from iossim.execution.measured_run import MeasuredRow, largest_difference, measu
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.op import Array
-from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.load import source_of
 from iossim.models.onnx.export import write_onnx
 from iossim.models.onnx.file import read_model
@@ -171,10 +170,9 @@ class OpenDimensions:
         return other
 
 
-PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
-PICTURE_FILE = "timeline.svg"
+PARTITION_FILE, PROGRAM_FILE, PAGE_FILE = "partition.json", "run.py", "README.md"
 #: All files that may be written, the model last.
-_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, PICTURE_FILE, MODEL_FILE)
+_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, MODEL_FILE)
 #: Files that the runtime loads; the second exists if the model has large weights.
 _RUN_FILES = (MODEL_FILE, WEIGHTS_FILE)
 _PARTITIONER = "DeviceBasedPartitioner"
@@ -264,8 +262,6 @@ PARALLEL = "model, ORT_PARALLEL"
 THREADS = "deployed, intra-op threads"
 SEQUENTIAL = "deployed, one thread"
 STREAMS = "deployed, streams"
-#: Number of runs under the runtime's profiler; the last is shown.
-_PROFILED_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -273,15 +269,13 @@ class DeploymentCheck:
     """Ways side by side, speed-ups over the first, and the errors of outputs against the model's own.
 
     ``errors`` are the largest differences over the largest value, by way; for open sizes the last is at other sizes.
-    ``cores`` are those available. ``profile`` is the runtime's own for a run in streams, None if the schedule has only
-    one.
+    ``cores`` are those available.
     """
 
     rows: tuple[MeasuredRow, ...]
     cores: int
     errors: Mapping[str, float]
     tolerance: float
-    profile: LayerTimes | None = None
 
     @property
     def equal(self) -> bool:
@@ -331,7 +325,6 @@ def check_deployment(
         outputs = {name: _outputs(session, inputs) for name, session in sessions.items()}
         programs = [session_program(session, inputs) for session in sessions.values()]
         samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
-        profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
         expected = outputs.pop(DEFAULT)
         errors = {name: largest_difference(found, expected).relative for name, found in outputs.items()}
         if deployed.opened.others:
@@ -342,7 +335,6 @@ def check_deployment(
         len(cores),
         errors,
         tolerance(network),
-        profile,
     )
 
 
@@ -359,13 +351,3 @@ def _error_at(graph: Graph, session: InferenceSession, deployed: Deployment, see
 def _outputs(session: InferenceSession, inputs: Mapping[str, Array]) -> dict[str, Array]:
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
-def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) -> LayerTimes:
-    """ONNX Runtime's profile of a few runs in streams: the nodes of the last, and when each ran."""
-    options = session_options(len(deployed.streams), partition=deployed.partition)
-    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
-    session = open_session(deployed.model, options, deployed.provider, optimised=True)
-    for _ in range(_PROFILED_RUNS):
-        _outputs(session, inputs)
-    return layer_times(Path(session.end_profiling()).read_text(encoding="utf-8"))

@@ -280,7 +280,6 @@ COMMANDS = {
     "iossim/report/schedule_page/__init__.py",
     "iossim/report/schemas.py",
     "iossim/study/report/plots/__init__.py",
-    "iossim/study/report/plots/chosen_points.py",
     "iossim/study/run_directory.py",
 }
 

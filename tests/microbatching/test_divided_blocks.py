@@ -20,7 +20,6 @@ import iossim
 from iossim import api
 from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, OptionError
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.ir.network import BATCH_VIEW

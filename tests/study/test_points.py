@@ -202,7 +202,7 @@ def test_keys_go_by_the_contents_of_files(tmp_path: Path, monkeypatch: pytest.Mo
 #: The fields of a point and a row that are neither an axis nor a metric.
 _BESIDE = {"index", "seed", "key"}
 _NO_FIGURES = {
-    "point", "status", "reason", "ties", "in_sample", "remark", "blocks", "time_by_kind_us", "rules", "schedule",
+    "point", "status", "reason", "ties", "in_sample", "remark", "time_by_kind_us", "rules", "schedule",
 }  # fmt: skip
 
 

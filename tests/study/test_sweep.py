@@ -76,8 +76,6 @@ def test_rows_are_what_compare_says(run: StudyRun) -> None:
 
 def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:
     for row in run.results.rows:
-        assert sum(block.latency_us for block in row.blocks) == pytest.approx(1e3 * (row.latency_ms or 0))
-        assert sum(block.stages for block in row.blocks) == row.stages
         assert sum(row.time_by_kind_us.values()) == pytest.approx(1e3 * (row.latency_ms or 0))
         assert {"conv", "boundaries"} <= set(row.time_by_kind_us)
 
