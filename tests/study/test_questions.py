@@ -3,11 +3,11 @@
 import math
 import re
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from case_files import cases
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -21,7 +21,7 @@ from iossim.study.scenario_checks import faults_of
 from iossim.study.study_run import Answer, CrossPrice, Row
 from iossim.study.table import meets
 
-CASES = yaml.safe_load(Path(__file__).with_name("questions.yaml").read_text(encoding="utf-8"))
+CASES = cases(__file__, "questions.yaml")
 DEVICES = {"p4": (5.4, 75.0), "t4": (8.1, 70.0), "v100-sxm2": (15.7, 300.0)}
 SCHEDULERS = ("sequential", "ios-parallel", "ios-both")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from case_files import cases
 
 from iossim.base.errors import IossimError, ScenarioError
 from iossim.base.located_yaml import LocatedYamlError, read_located
@@ -14,7 +15,7 @@ from iossim.study.scenario_file import MODELINE, parse_scenario, read_scenario, 
 
 FOLDER = Path(__file__).parent
 VALID = (FOLDER / "whole.yaml").read_text(encoding="utf-8")
-MISTAKES = yaml.safe_load((FOLDER / "mistakes.yaml").read_text(encoding="utf-8"))
+MISTAKES = cases(__file__, "mistakes.yaml")
 
 
 def changed(changes: dict[str, str]) -> str:
