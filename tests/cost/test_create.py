@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from brute_force import problems
 from case_files import cases
 from hypothesis import given
 from hypothesis import strategies as st
-from random_problems import problems
 
 import iossim
 import iossim.search

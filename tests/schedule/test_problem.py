@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from brute_force import connected_components
+from brute_force import connected_components, problems
 from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_network, random_schedule
-from random_problems import problems
 
 import iossim
 from iossim.base.errors import GraphError, ScheduleError

@@ -8,11 +8,10 @@ from math import inf
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, Unbounded, cheapest, stages_of
+from brute_force import ScrambledTable, Unbounded, cheapest, problems, spaces, stages_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
-from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, PlanError
