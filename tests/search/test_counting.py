@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from brute_force import stages_of
+from brute_force import problems, spaces, stages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from brute_force import Unbounded, stages_of
+from brute_force import Unbounded, problems, spaces, stages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
-from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, PlanError

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, Unbounded, cheapest
+from brute_force import ScrambledTable, Unbounded, boundaries, cheapest, layered, problems, spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_problems import boundaries, layered, problems, spaces
 
 from iossim.cost.model import START, CostModel, Prices, StageBounds, WrappedCostModel, price_path
 from iossim.cost.random import RandomCostModel

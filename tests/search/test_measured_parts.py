@@ -7,9 +7,9 @@ from statistics import mean
 
 import numpy as np
 import pytest
+from brute_force import layered, problems, spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_problems import layered, problems, spaces
 
 import iossim
 from iossim.cost.capabilities import MeasuringCostModel

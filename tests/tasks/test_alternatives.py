@@ -6,10 +6,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, cheapest
+from brute_force import ScrambledTable, cheapest, problems, spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_problems import problems, spaces
 
 from iossim import api
 from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, problem_of
