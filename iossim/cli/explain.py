@@ -58,7 +58,7 @@ def explain(
     from iossim.report.search_words import INTERRUPTED
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import explain as explain_schedule
-    from iossim.tasks.explain import explain_rewriting
+    from iossim.tasks.explain_rewriting import explain_rewriting
 
     outputs = TimelineOutputs(out=out)
     outputs.check_files()

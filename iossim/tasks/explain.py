@@ -3,14 +3,11 @@
 The limits of a stage come from the simulator (:mod:`iossim.backends.simulator.stage_facts`); its alternatives from
 :mod:`iossim.tasks.alternatives`, at the prices by which the schedule is explained. ``unknown`` lists what cannot be
 determined: prices that predict no device have no noise, and without prices there are no alternatives.
-
-The steps of a rewritten network are replayed in order, and the network is priced after each as the schedule's own
-scheduler would: that is each substitution's gain. A step with a cost makes room for a later one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import fsum, isfinite
@@ -20,23 +17,14 @@ from iossim.base.errors import OptionError, Progress, ignore
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.facts import Limit, StageFacts
 from iossim.cost.model import START, CostModel, VariantChoosing, problems_of
-from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.models.load import load_source
 from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
 from iossim.search.assemble import price_blocks
-from iossim.search.ios import STRATEGIES, options_of
-from iossim.search.options import SearchOptions
 from iossim.search.scheduler import within_workspace
 from iossim.search.unsearched import sequential_stages
 from iossim.tasks.alternatives import Alternatives, BlockContext, Plan, block_contexts, is_small, one_by_one, space_of
-from iossim.transforms.choices import GraphCost
-from iossim.transforms.replay import split_source
-from iossim.transforms.rewriting.application import applications
-from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
-from iossim.transforms.rewriting.rewritten import OPTION, rewritten_network, rules_and_steps
 
 #: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
 FEW_TRANSITIONS = 60_000
@@ -344,83 +332,3 @@ def _facts_json(facts: StageFacts) -> dict[str, object]:
         "dram_of_peak": facts.dram,
         "kernels": [asdict(kernel) for kernel in facts.kernels],
     }
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some ops of a graph, in its order."""
-
-    graph: Graph
-    nodes: tuple[Node, ...]
-
-    @property
-    def lines(self) -> list[str]:
-        """One line per op: ``y: conv(x, fp32[8x4x3x3]) -> fp32[1x8x6x6]``; constants are shown by their types."""
-        types, constants = self.graph.types, self.graph.constants
-        told = []
-        for node in self.nodes:
-            read = ", ".join(str(types[value]) if value in constants else value for value in node.inputs)
-            made = ", ".join(str(types[value]) for value in node.outputs)
-            told.append(f"{node.name}: {node.op.kind}({read}) -> {made}")
-        return told
-
-
-@dataclass(frozen=True)
-class ExplainedStep:
-    """An applied rule: ops and latency (None without prices) of the network before and after it."""
-
-    rule: str
-    origin: str
-    before: Part
-    after: Part
-    before_us: float | None
-    after_us: float | None
-
-    @property
-    def saves_us(self) -> float | None:
-        """Saving, us; negative for a step with a cost."""
-        return None if self.before_us is None or self.after_us is None else self.before_us - self.after_us
-
-    def to_json(self) -> dict[str, object]:
-        return {**vars(self), "before": self.before.lines, "after": self.after.lines}
-
-
-def explain_rewriting(
-    schedule: SavedSchedule, prices: CostModel | None, model: str | None = None
-) -> tuple[ExplainedStep, ...]:
-    """Substitutions that led to a schedule's network, in order; none if it was not rewritten.
-
-    Without ``prices``, or with ones that would have to measure, costs are unknown. ``model`` is the current path of the
-    model, if its file has moved. Raises ReplayError for steps that cannot be replayed.
-    """
-    source, texts = split_source(schedule.source.to_source(model))
-    if OPTION not in texts:
-        return ()
-    network = load_source(source)
-    rules, steps = rules_and_steps(texts[OPTION])
-    named = {rule.name: rule for rule in rules}
-    cost = _cost(schedule, prices)
-    graph, cost_us = network.graph, None if cost is None else cost.us(network)
-    told = []
-    for applied in applications(graph, steps, named):
-        after_us = None if cost is None else cost.us(rewritten_network(network, applied.graph))
-        rule = named[applied.step.rule]
-        before = _part(graph, {*applied.step.nodes, *applied.gone, *applied.made})
-        told.append(
-            ExplainedStep(rule.name, rule.origin, before, _part(applied.graph, applied.made), cost_us, after_us)
-        )
-        graph, cost_us = applied.graph, after_us
-    return tuple(told)
-
-
-def _part(graph: Graph, names: Set[str]) -> Part:
-    return Part(graph, tuple(node for node in graph.nodes if node.name in names))
-
-
-def _cost(schedule: SavedSchedule, prices: CostModel | None) -> GraphCost | None:
-    """Cost that the network was rewritten for: the schedule of a scheduler that searches, or the sum of operators."""
-    if prices is None or (isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE):
-        return None
-    if schedule.scheduler not in STRATEGIES:
-        return SumOfOperators(prices)
-    return OptimalSchedule(prices, options_of(schedule.scheduler, SearchOptions(space_of(schedule))))
