@@ -10,35 +10,19 @@ from iossim.ir.network import ModelSource
 from iossim.ir.types import Precision
 from iossim.models.options import DECLARED, LoadOptions
 
-
-def _plain(_: str, text: str) -> str:
-    return text
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ModelError(f"option {name!r} is {text!r}, which is not a whole number") from None
-
-
-#: Options kept in a source, and the function from name (for errors) and text to the value.
-_READ: dict[str, Callable[[str, str], object]] = {
-    "dtype": lambda _, text: Precision.named(text),
-    "graphs": _plain,
-    "units": _plain,
-    "max_block": _integer,
-    "seed": _integer,
-    "passes": lambda _, text: tuple(filter(None, text.split(","))),
-    "batch": lambda name, text: None if text == DECLARED else _integer(name, text),
-    "training": lambda _, text: text == "True",
-    "static_part": lambda _, text: text == "True",
-    "block": _plain,
+#: Options kept in a source, and the function from the text to the value, which raises ValueError.
+_READ: dict[str, Callable[[str], object]] = {
+    "dtype": Precision.named,
+    **dict.fromkeys(("graphs", "units", "block"), str),
+    **dict.fromkeys(("max_block", "seed"), int),
+    "passes": lambda text: tuple(filter(None, text.split(","))),
+    "batch": lambda text: None if text == DECLARED else int(text),
+    **dict.fromkeys(("training", "static_part"), "True".__eq__),
 }
 #: Options that are mappings, each item an option ``KEY.NAME`` of a source: by key the field, and the function.
-_READ_ITEMS: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "shape": ("shapes", lambda name, text: tuple(_integer(name, size) for size in text.split("x"))),
-    "dimension": ("dimensions", _integer),
+_READ_ITEMS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "shape": ("shapes", lambda text: tuple(map(int, text.split("x")))),
+    "dimension": ("dimensions", int),
 }
 
 
@@ -47,12 +31,15 @@ def options_of(source: ModelSource) -> LoadOptions:
     given: dict[str, Any] = {"batch": source.batch, "dtype": Precision.FP32}
     for option, text in source.options:
         key, _, item = option.partition(".")
-        if option in _READ:
-            given[option] = _READ[option](option, text)
-        elif item and key in _READ_ITEMS:
-            name, read = _READ_ITEMS[key]
-            given.setdefault(name, {})[item] = read(option, text)
-        else:
+        if option not in _READ and not (item and key in _READ_ITEMS):
             known = {*_READ, *_READ_ITEMS}
             raise ModelError(f"model {source.model!r}: unknown option {option!r}; {did_you_mean(option, known)}")
+        try:
+            if option in _READ:
+                given[option] = _READ[option](text)
+            else:
+                name, read = _READ_ITEMS[key]
+                given.setdefault(name, {})[item] = read(text)
+        except ValueError:
+            raise ModelError(f"option {option!r} is {text!r}, which is not of whole numbers") from None
     return LoadOptions(**given)

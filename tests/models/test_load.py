@@ -123,7 +123,7 @@ def test_mistakes_are_one_line_that_names_them(options: dict[str, Any], message:
     [
         *((name, "1", f"unknown option '{name}'") for name in ("shape", "seed.x", "colour", "strict")),
         ("seed", "one", "'seed' is 'one'"),
-        ("shape.image", "1x3xwide", "'shape.image' is 'wide'"),
+        ("shape.image", "1x3xwide", "'shape.image' is '1x3xwide'"),
         ("dtype", "fp23", "unknown dtype 'fp23'"),
     ],
 )

@@ -23,7 +23,7 @@ from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, UnpackedConstant, node_view
 
 #: The operator set of bodies: the installed onnx checks them by it.
-OPSET = min(24, onnx.defs.onnx_opset_version())
+OPSET = 24
 
 
 @dataclass(frozen=True)

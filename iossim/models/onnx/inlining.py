@@ -7,7 +7,7 @@ are fixed by now, so that its condition is known at import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnx.inliner
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
+from onnx.compose import add_prefix_graph
 
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import graphs_in, nodes_within
@@ -25,6 +26,10 @@ from iossim.models.onnx.grouped_products import is_own
 
 #: Limits on the nodes and bytes (names, and tensors in attributes) that functions may add to a model.
 MOST_NODES, MOST_BYTES = 1 << 18, 1 << 28
+
+#: What a renaming of nodes, and of given values, leaves out.
+_KEPT = ("edges", "inputs", "outputs", "initializers", "value_infos")
+_NODES_ALONE = {f"rename_{what}": False for what in _KEPT}
 
 _Key = tuple[str, str, str]
 
@@ -72,8 +77,8 @@ def _called(nodes: Sequence[NodeProto], bodies: dict[_Key, onnx.FunctionProto]) 
 
 
 def _key(domain: str, name: str, of: onnx.FunctionProto | NodeProto) -> _Key:
-    """Identity of a function; the oldest supported onnx has no overloads."""
-    return "" if domain == "ai.onnx" else domain, name, getattr(of, "overload", "")
+    """Identity of a function."""
+    return "" if domain == "ai.onnx" else domain, name, of.overload
 
 
 def runs_graphs(node: NodeProto) -> bool:
@@ -116,46 +121,23 @@ def unrolled(
         raise ModelError(f"{where} has a body that does not take its inputs; the file is damaged")
     names = {value: prefix + value for node in body.node for value in node.output if value}
     names |= {value.name: outside for value, outside in zip(body.input, given, strict=True)}
-    nodes = [_renamed(node, names, prefix) for node in body.node]
-    return nodes, tuple(names.get(value.name, value.name) for value in body.output)
+    named = add_prefix_graph(body, prefix, **_NODES_ALONE, name_map=names)
+    return list(named.node), tuple(value.name for value in named.output)
 
 
 def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
     """The node with the weights of its subgraphs extracted: tensors named ``prefix``, their number, and name."""
-    kept = deepcopy(node)
-    weights: list[TensorProto] = []
+    kept, weights = deepcopy(node), list[TensorProto]()
     for graph in graphs_in(kept):
-        names: dict[str, str] = {}
-        for tensor in graph.initializer:
-            weights.append(deepcopy(tensor))
-            weights[-1].name = names[tensor.name] = f"{prefix}{len(weights)}.{tensor.name}"
         if graph.sparse_initializer:
             raise ModelError(f"{where} runs a graph with sparse weights; store them as dense tensors")
+        numbered = enumerate(graph.initializer, len(weights) + 1)
+        names = {tensor.name: f"{prefix}{number}.{tensor.name}" for number, tensor in numbered}
+        add_prefix_graph(graph, "", **_NODES_ALONE, name_map=names, inplace=True)
+        weights += map(deepcopy, graph.initializer)
         del graph.initializer[:]
-        for place, inner in enumerate(graph.node):
+        for inner in graph.node:
             outside, more = with_weights_outside(inner, f"{prefix}{len(weights)}.", where)
+            inner.CopyFrom(outside)
             weights += more
-            graph.node[place].CopyFrom(_renamed(outside, names, ""))
-        for value in graph.output:
-            value.name = names.get(value.name, value.name)
     return kept, weights
-
-
-def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
-    """The node with other value names, including those that its subgraphs capture."""
-    kept = deepcopy(node)
-    for operands in (kept.input, kept.output):
-        renamed = [names.get(value, value) for value in operands]
-        del operands[:]
-        operands.extend(renamed)
-    kept.name = prefix + node.name if node.name else ""
-    for graph in graphs_in(kept):
-        inner = {value.name for value in (*graph.input, *graph.initializer)}
-        inner |= {value for each in graph.node for value in each.output}
-        outer = {name: new for name, new in names.items() if name not in inner}
-        nodes = [_renamed(each, outer, "") for each in graph.node]
-        del graph.node[:]
-        graph.node.extend(nodes)
-        for value in graph.output:
-            value.name = outer.get(value.name, value.name)
-    return kept

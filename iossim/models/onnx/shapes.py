@@ -1,21 +1,21 @@
 """ONNX's shape inference for a node, from the types of its inputs and the values of known ones; unrolled loops.
 
-ONNX leaves the types of a loop's outputs open if each iteration reads the one before. A state that has the same type
-after an iteration as before keeps it throughout. The number of iterations is the length of a ``Scan``'s inputs, or the
-trip count of a ``Loop`` whose condition is always true. Such a loop is unrolled if its body has matrix products, so
-that they are priced and scheduled like any others.
+ONNX leaves the types of a Loop's outputs open if each iteration reads the one before, but those of a Scan, whose states
+keep their types. The number of a Loop's iterations is its trip count, if its condition is always true. Such a loop is
+unrolled if its body has matrix products, so that they are priced and scheduled like any others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from copy import deepcopy
 
 import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, last_line
-from iossim.ir.onnx_node import captured_values, is_product, nodes_within
+from iossim.ir.onnx_node import captured_values, graphs_in, is_product, nodes_within
 from iossim.ir.onnx_spelling import dtype_of_onnx, onnx_code
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, attributes_of, constant_node
@@ -37,26 +37,13 @@ def inferred_outputs(node: NodeProto, versions: Versions, known: Known, ir_versi
     Raises ModelError with ONNX's reason for invalid operands.
     """
     inputs = list(dict.fromkeys(name for name in (*node.input, *captured_values(node)) if name))
-    outputs = [name for name in node.output if name]
-    return inferred_types([node], inputs, outputs, versions, known, ir_version)
-
-
-def inferred_types(
-    nodes: Sequence[NodeProto],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    versions: Versions,
-    known: Known,
-    ir_version: int = 8,
-) -> dict[str, TypeProto]:
-    """The types of the outputs of several nodes that read ``inputs``; otherwise as :func:`inferred_outputs`."""
     values = [
         numpy_helper.from_array(known.constants[name].load(), name)
         for name in inputs
         if known.has_values(name) and known.types[name].elements <= LARGEST_KNOWN
     ]
     # A single operator has its shape after its data; in a body any value may become a shape.
-    is_single = len(nodes) == 1 and not runs_graphs(nodes[0])
+    is_single = not runs_graphs(node)
     told = {
         name: _given_shape(known.types[name], not is_single or (place > 0 and known.types[name].dtype is DType.INT64))
         for place, name in enumerate(inputs)
@@ -66,10 +53,10 @@ def inferred_types(
         len(known.types[name].shape) != 1 or known.types[name].elements <= LARGEST_KNOWN for name in inputs
     )
     graph = helper.make_graph(
-        nodes,
+        [_with_constants_inside(node, known)],
         "nodes",
         [helper.make_tensor_value_info(name, onnx_code(known.types[name].dtype), told[name]) for name in inputs],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
         values,
     )
     imports = [helper.make_opsetid(name, version) for name, version in versions.items()]
@@ -80,6 +67,17 @@ def inferred_types(
         # The last line of ONNX's message has the reason.
         raise ModelError(last_line(error).split(") ", 1)[-1].strip()) from None
     return {value.name: value.type for value in found.graph.output}
+
+
+def _with_constants_inside(node: NodeProto, known: Known) -> NodeProto:
+    """The node with the known values that its subgraphs capture in them, too, since inference does not look outside."""
+    kept, held = deepcopy(node), [name for name in captured_values(node) if known.has_values(name)]
+    few = [name for name in held if known.types[name].elements <= LARGEST_KNOWN]
+    inside = [constant_node(name, known.constants[name].load()) for name in few]
+    for graph in graphs_in(kept):
+        for made in reversed(inside):
+            graph.node.insert(0, made)
+    return kept
 
 
 def _given_shape(value: TensorType, is_open: bool) -> list[int | None]:
@@ -147,48 +145,29 @@ def written_out(node: NodeProto, known: Known, written: int, name: str, where: s
 
 
 def repeated_types(node: NodeProto, versions: Versions, known: Known, ir_version: int) -> dict[str, TensorType]:
-    """The known types of a loop's outputs by name; empty for any other node."""
-    attributes = attributes_of(node)
-    body = attributes.get("body")
-    # Below operator set 9 a Scan read whole batches.
-    is_scan = node.op_type == "Scan" and versions[""] >= 9
-    if not (is_scan or node.op_type == "Loop") or not isinstance(body, GraphProto):
+    """The known types of a Loop's outputs by name; empty for any other node.
+
+    They are those of a Scan over the numbers of its iterations, which ONNX infers.
+    """
+    body = attributes_of(node).get("body")
+    if node.op_type != "Loop" or not isinstance(body, GraphProto) or len(body.input) != len(node.input):
         return {}
-    states = node.input[: len(node.input) - attributes["num_scan_inputs"]] if is_scan else node.input[2:]
-    given, made = known.types_of(states), body.output[not is_scan :]
-    if is_scan:
-        runs, slices = _slices(known.types_of(node.input[len(states) :]), attributes.get("scan_input_axes"))
-        given += slices
-    else:
-        runs, given = _runs(node, body, known), [TensorType((), DType.INT64), TensorType((), DType.BOOL), *given]
-    if len(given) != len(body.input):
-        return {}
-    inside = dict(zip((value.name for value in body.input), given, strict=True))
-    outside = [name for name in captured_values(node) if name not in inside]
+    runs, (number, *states) = _runs(node, body, known), (value.name for value in body.input)
+    once = GraphProto(name=body.name, node=body.node, output=body.output)
+    for name in (*states, number):
+        once.input.add(name=name)
+    numbers, going = f"{node.name}.numbers", f"{node.name}.going"
+    types = {going: TensorType((), DType.BOOL), numbers: TensorType((1 if runs is None else runs,), DType.INT64)}
+    made = [going, *node.output]
+    scan = helper.make_node("Scan", [going, *node.input[2:], numbers], made, body=once, num_scan_inputs=1)
+    of_scan = {**versions, "": max(versions[""], 9)}  # before that one reads whole batches
     try:
-        found = inferred_types(
-            body.node,
-            [*inside, *outside],
-            [value.name for value in body.output],
-            versions,
-            Known({**known.types, **inside}, {k: v for k, v in known.constants.items() if k in outside}),
-            ir_version,
-        )
+        found = inferred_outputs(scan, of_scan, Known({**known.types, **types}, known.constants), ir_version)
     except ModelError:
-        return {}  # inference of the whole node reports errors in the body
-    after = [_type(found.get(value.name)) for value in made]
-    if any(known.types[name] != value for name, value in zip(states, after, strict=False)):
-        return {}
-    outputs: dict[str, TensorType] = {}
-    axes = [0] * len(states) + list(attributes.get("scan_output_axes", [0] * len(node.output)))
-    for place, (name, value, axis) in enumerate(zip(node.output, after, axes, strict=False)):
-        if name and value is not None and place < len(states):
-            outputs[name] = value
-        elif name and value is not None and runs is not None:
-            shape = list(value.shape)
-            shape.insert(axis % (len(shape) + 1), runs)
-            outputs[name] = TensorType(tuple(shape), value.dtype)
-    return outputs
+        return {}  # inference of the Loop itself reports errors in the body
+    fixed = made[1 : None if runs is not None else len(states)]
+    of_each = {name: _type(found.get(name)) for name in fixed if name}
+    return {name: value for name, value in of_each.items() if value is not None}
 
 
 def _runs(node: NodeProto, body: GraphProto, known: Known) -> int | None:
@@ -197,21 +176,6 @@ def _runs(node: NodeProto, body: GraphProto, known: Known) -> int | None:
     is_true = not condition or (condition in known.constants and bool(known.parameter(condition).all()))
     is_known = trips in known.constants and is_true and stays_true(body)
     return max(0, int(known.parameter(trips).item())) if is_known else None
-
-
-def _slices(scanned: Sequence[TensorType], axes: Sequence[int] | None) -> tuple[int | None, list[TensorType]]:
-    """Number of iterations of a Scan over these inputs, if known, and the types of their slices; none without axes."""
-    places = [0] * len(scanned) if axes is None else axes
-    if len(places) != len(scanned) or any(
-        not -len(x.shape) <= axis < len(x.shape) for x, axis in zip(scanned, places, strict=True)
-    ):
-        return None, []
-    lengths = {value.shape[axis] for value, axis in zip(scanned, places, strict=True)}
-    slices = [
-        TensorType(tuple(np.delete(value.shape, axis).tolist()), value.dtype)
-        for value, axis in zip(scanned, places, strict=True)
-    ]
-    return lengths.pop() if len(lengths) == 1 else None, slices
 
 
 def stays_true(body: GraphProto) -> bool:
