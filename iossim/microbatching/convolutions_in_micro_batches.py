@@ -2,14 +2,13 @@
 
 The result for a network is a schedule that runs: its units one after another, the convolutions in their
 micro-batches. Kernels are benchmarked algorithm by algorithm at each batch size, as cuDNN's own benchmark does: by a
-model of the device, on the device (kept in the store), or by a JSON table of the user's own.
+model of the device, or by a JSON table of the user's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +18,9 @@ from iossim.base.errors import OptionError, Progress, ignore
 from iossim.base.user_files import read_text
 from iossim.base.values import first_problem
 from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
-from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.cost.measured.record import Kind, MeasurementRecord, Subject
 from iossim.cost.model import CostModel, problems_of
-from iossim.execution.backend import Samples, TimesAlgorithms, context_of
 from iossim.hardware.lowering.target import step_algorithms
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.conv import Conv
 from iossim.microbatching.divided_blocks import part_names
 from iossim.microbatching.divisible import unit_divisible
 from iossim.microbatching.division import BenchmarkRow, micro_batch_sizes
@@ -76,50 +70,6 @@ def read_table(path: Path) -> dict[str, tuple[BenchmarkRow, ...]]:
                 f"benchmarks {path}: kernel {kernel!r} has no rows; add one for each batch size and algorithm"
             )
     return {kernel: tuple(rows) for kernel, rows in found.items()}
-
-
-def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[BenchmarkRow]:
-    """Rows of all algorithms that the backend offers; raises OptionError where it cannot tell them apart."""
-    backend = model.backend
-    if not isinstance(backend, TimesAlgorithms):
-        raise OptionError(
-            f"`cost_model` {model.context.backend} does not time the algorithms of a convolution one by one; use the "
-            "simulator or cupy_cudnn, or give a table"
-        )
-    network = _alone(kernel)
-    # This is not the signature of a stage, so that look-ups of stages find no algorithms.
-    signature = f"algorithms of {network.signatures[0]}"
-    context = context_of(backend, network)
-    records = [] if model.again else model.store.of_kind(context, Kind.ALGORITHM)
-    # Only the latest of the measurements of a kernel counts; its algorithms share a date.
-    kept = [record for record in records if record.signature == signature]
-    kept = [record for record in kept if record.date == kept[-1].date]
-    if not kept:
-        found = backend.algorithms(network, "kernel")
-        alike = partial(MeasurementRecord, context, Kind.ALGORITHM, signature, 1, 0)
-        words = f"{kernel.op.kind}, batch {kernel.batch}"
-        subjects: list[Subject] = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
-        pairs = zip(found, subjects, strict=True)
-        kept = [alike(Samples((one.alone_us,)), one.name, subject=subject) for one, subject in pairs]
-        kept = [replace(record, date=kept[0].date) for record in kept]
-        model.store.add(kept)
-    return [
-        BenchmarkRow(kernel.batch, record.algorithm, record.samples.median_us, int(record.subject["workspace_bytes"]))
-        for record in kept
-    ]
-
-
-def _alone(kernel: ConvKernel) -> Network:
-    """The kernel alone, without a bias; raises OptionError for a gradient, which no backend offers algorithms of."""
-    op = kernel.op
-    if not isinstance(op, Conv):
-        raise OptionError("algorithms of gradients are not measured; use the simulator, or give a table")
-    x, weight = kernel.inputs
-    builder = GraphBuilder("kernel", kernel.precision)
-    value = builder.input("x", x.shape)
-    with builder.unit("kernel", "Conv"):
-        value = builder.add(op, value, builder.constant("w", weight.shape), name="kernel")
-    return builder.network([value])
 
 
 def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostModel) -> Schedule:
@@ -177,25 +127,19 @@ def benchmarks(
     kernels = convolution_kernels(network, training)
     if not kernels:
         raise OptionError(f"{network.name!r} has no convolution whose batch could be divided; give another model")
+    if not isinstance(cost_model, DeviceCostModel):
+        raise OptionError(
+            f"`cost_model` {cost_model.identity.name!r} does not time the algorithms of a convolution one by one; "
+            "use the simulator, or give a table of what was measured"
+        )
     known: dict[ConvKernel, list[BenchmarkRow]] = {kernel: [] for kernel in kernels.values()}
     wanted = [(kernel, size) for kernel in known for size in micro_batch_sizes(policy, kernel.batch)]
     progress(0, len(wanted))
     for done, (kernel, size) in enumerate(wanted, 1):
-        known[kernel] += _rows(kernel.of_batch(size), cost_model)
+        known[kernel] += simulated_rows(kernel.of_batch(size), cost_model)
         progress(done, len(wanted))
     return Benchmarks(
         {name: kernel.batch for name, kernel in kernels.items()},
         {name: tuple(known[kernel]) for name, kernel in kernels.items()},
         policy,
-    )
-
-
-def _rows(kernel: ConvKernel, cost_model: CostModel) -> list[BenchmarkRow]:
-    if isinstance(cost_model, DeviceCostModel):
-        return simulated_rows(kernel, cost_model)
-    if isinstance(cost_model, MeasuredCostModel):
-        return measured_rows(kernel, cost_model)
-    raise OptionError(
-        f"`cost_model` {cost_model.identity.name!r} does not time the algorithms of a convolution one by one; "
-        "use the simulator, or give a table"
     )

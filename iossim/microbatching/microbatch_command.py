@@ -19,7 +19,6 @@ def microbatch(
     dtype: str | None = None,
     engine: str = "auto",
     cost_model: str = "simulator",
-    store: Path | None = None,
     table: Path | None = None,
     workspace: str | None = None,
     total_workspace: str | None = None,
@@ -53,7 +52,6 @@ def microbatch(
         given = {
             "--device": device is not None,
             "--dtype": dtype is not None,
-            "--store": store is not None,
             "--memory-limit": memory_limit is not None,
             "--engine": engine != "auto",
             "--cost-model": cost_model != "simulator",
@@ -72,7 +70,7 @@ def microbatch(
         # A schedule to be written needs gradients as separate ops; their kernels are known without.
         training = out is not None and direction == "training"
         network = load(model, batch=batch, dtype=dtype, training=training)
-        prices = api.cost_model(cost_model, device, network.precision, engine, store)
+        prices = api.cost_model(cost_model, device, network.precision, engine)
         with progress_bars(quiet=as_json, unit="sizes", tells_rest=True) as bars:
             found = microbatch_api.microbatch(
                 network,

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     UNIT = "unit"  #: one unit alone
     STAGE = "stage"  #: several units: concurrent groups, or one sequential group
     MERGE = "merge"  #: several units as one stacked convolution
-    ALGORITHM = "algorithm"  #: one unit alone by a given algorithm
+    ALGORITHM = "algorithm"  #: one unit alone by a given algorithm, in older stores
     BOUNDARY = "boundary"  #: a unit with and without a synchronise after each copy
 
 
