@@ -35,7 +35,7 @@ TRIED = (2, 4)
 #: ``auto`` leaves a block whole if its micro-batches have more than about this many transitions (which take seconds).
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
-MOST_LIMITED_TRANSITIONS = 2_100
+MOST_LIMITED_TRANSITIONS = 20_000
 #: Under such a limit, neighbouring blocks are joined up to this many transitions.
 JOINED_LIMITED = 1_000
 #: Factor by which views of other blocks may raise the transitions of a block.
@@ -167,7 +167,7 @@ def _chosen(network: Network, setting: Setting) -> MicroBatched:
     bar, has_limit = setting.progress("micro-batches (ways)"), setting.options.workspace_limit_bytes is not None
     setting = setting.limited(network)
     cost = BySchedule(setting.prices, setting.scheduler, setting.options, SearchMemo(setting.prices))
-    choices = DivisionChoices(cost, cost, has_limit, lambda seen: bar(seen, seen))
+    choices = DivisionChoices(cost, setting.scheduler, has_limit, lambda seen: bar(seen, seen))
     choices.way_us(network, choices.given(network))
     try:
         choices.search(network)
@@ -208,28 +208,17 @@ class _Blocks:
 
 
 class DivisionChoices(Choices[int]):
-    """Cost of a network with the best number of micro-batches for each block. The search begins undivided, with as many
-    as possible, and with the best ones for units one after another.
+    """Cost of a network with the best number of micro-batches for each block, by a scheduler. The search begins
+    undivided, and with as many as possible.
     """
 
     def __init__(
-        self,
-        inner: GraphCost,
-        by_schedule: BySchedule,
-        limited: bool = False,
-        tell: Callable[[int], None] = ignore,
-        guide: bool = True,
+        self, inner: GraphCost, scheduler: str, limited: bool = False, tell: Callable[[int], None] = ignore
     ) -> None:
         super().__init__(inner, tell)
-        self.by_schedule, self.limited = by_schedule, limited
         self.most_transitions = MOST_LIMITED_TRANSITIONS if limited else MOST_TRANSITIONS
         self.joined = JOINED_LIMITED if limited else JOINED
-        self.searches = by_schedule.scheduler != "sequential"
-        self._guided: DivisionChoices | None = None
-        if guide and self.searches:
-            cost = replace(by_schedule, scheduler="sequential")
-            self._guided = DivisionChoices(cost, cost, limited, guide=False)
-            self._guided.blocks = self.blocks  # type: ignore[method-assign]
+        self.searches = scheduler != "sequential"
         self._blocks: dict[Network, _Blocks] = {}
         #: By key of a problem, whether it is searched; and about how many transitions it has in so many micro-batches.
         self._searchable: dict[str, bool] = {}
@@ -276,9 +265,6 @@ class DivisionChoices(Choices[int]):
     def starts(self, network: Network) -> Iterator[Counts]:
         blocks = self.blocks(network)
         yield from (blocks.most(count) for count in TRIED)
-        if self._guided is not None:
-            self._guided.search(network)
-            yield self._guided.best(network)
 
     def moved(self, way: Counts, like: Network, network: Network) -> Counts:
         counts = {name: count for nodes, count in zip(self.keys(like), way, strict=True) for name in nodes}

@@ -110,7 +110,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     rules = rules if len(graphs) > 1 else ()
     best_us = min(EveryWay(prices).us(rewritten_network(network, graph)) for graph in graphs)
     own = BySchedule(prices, "ios-both", SearchOptions(), SearchMemo(prices))
-    divisions = DivisionChoices(own, own)
+    divisions = DivisionChoices(own, own.scheduler)
     joins = JoinChoices(divisions, own)
     divisions.exhausts = joins.exhausts = True
     found = search_in_parts(network, rules, joins, alpha=inf)
