@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import TRUTH, measured, scaled, true_profile
+from made_sets import TRUTH, measured, true_profile, with_latencies
 
 import iossim
 from evidence.profiles.chips import chips
@@ -124,7 +124,7 @@ def test_outliers_are_noted_and_count_little() -> None:
 
 
 def test_a_set_that_disagrees_is_noted() -> None:
-    other = scaled(measured(true_profile(), 60, seed=5, name="slow host"), 1.6)
+    other = with_latencies(measured(true_profile(), 60, seed=5, name="slow host"), lambda row: 1.6)
     found = run(DeviceData(device("v100-sxm2"), (replace(SET, path=Path("good.csv")), other)), trusts_labels=True)
     assert any("'slow host'" in note and "above" in note for note in found.notes)
     assert not any("good.csv" in note and "above" in note for note in found.notes)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_sets import TRUTH, measured, true_profile
 from operators import parse_description
-from synthetic import TRUTH, measured, true_profile
 
 from iossim.calibration.fit import Bootstrap, Fit, bootstrap, fit
 from iossim.calibration.host_fit import DATA_SET, fit_host, sequences, with_gap

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from made_sets import measured, true_profile
 from operators import parse_description
-from synthetic import measured, true_profile
 
 from iossim.calibration import nuisances
 from iossim.calibration.accuracy import Accuracy, buckets, device_times, rank_correlation

@@ -92,7 +92,7 @@ def test_a_search_knows_the_contract_alone() -> None:
         and node.module
         and node.module.startswith(("iossim.cost", "iossim.backends"))
     }
-    assert modules == {"iossim.cost.capabilities", "iossim.cost.model"}
+    assert modules == {"iossim.cost.capabilities", "iossim.cost.facts", "iossim.cost.model"}
 
 
 TABLE = {

@@ -46,7 +46,8 @@ def entry(name: str, signature: Signature, declare: Callable[[Type], str], is_us
     def take(kind: Type, given: str, place: str) -> None:
         nonlocal arrays
         if isinstance(kind, Number):
-            lines.append(f"{place} = take_{_letter(kind)}({given}, &taken);")
+            letter = "t" if kind == TRUTH else kind.code
+            lines.append(f"{place} = take_{letter}({given}, &taken);")
         elif isinstance(kind, Record):
             for index, (field, own) in enumerate(kind.fields):
                 if not isinstance(own, Array) or is_used(own):
@@ -117,10 +118,6 @@ PyObject *find(const char *name) {{
     return Py_BuildValue("");
 }}
 """
-
-
-def _letter(kind: Number) -> str:
-    return "t" if kind == TRUTH else kind.code
 
 
 def _made(kind: Number, value: str) -> str:
