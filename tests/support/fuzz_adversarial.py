@@ -112,13 +112,8 @@ def weight(dims: Sequence[int], data_type: int = FLOAT, raw: str | None = None, 
 
 def looped_list(size: int) -> bytes:
     """A loop in whose body a list is made and cast: inference that followed its values would write down each of them."""
-    inner = [
-        node("Expand", ["one", "s"], ["list"]),
-        node("Cast", ["list"], ["cast"], to=INT64),
-        node("ReduceMax", ["cast"], ["most"], keepdims=0),
-        node("Cast", ["most"], ["number"], to=FLOAT),
-        node("Add", ["v", "number"], ["w"]),
-    ]
+    cast = "list = Expand(one, s); cast = Cast <to=7> (list); most = ReduceMax <keepdims=0> (cast)"
+    inner = nodes_of(f"{cast}; number = Cast <to=1> (most); w = Add(v, number)")
     given = {"i": (INT64, ()), "c": (TensorProto.BOOL, ()), "v": (FLOAT, IMAGE)}
     values = [helper.make_tensor_value_info(name, code, shape) for name, (code, shape) in given.items()]
     body = helper.make_graph(inner, "body", values, [values[1], helper.make_empty_tensor_value_info("w")])
