@@ -6,11 +6,14 @@ from statistics import median
 from typing import Any
 
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from other_plans import plan_from_json
 
 import iossim
 from iossim.schedule.schedule import Schedule
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +96,7 @@ def test_the_table(saved: Path) -> None:
     assert "Activations take" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--backend", "numpy"], "--backend 'numpy' is not known; did you mean 'numpy_reference'?"),
-        (["--backend", "numpy_reference", "--rounds", "0"], "--rounds 0 is too few; give 1 or more"),
-        (["--backend", "numpy_reference", "--compare", "sequental"], "--compare 'sequental' is not known; did you mean 'sequential'?"),
-        (["--backend", "simulator", "--device", "v100-sxm2"], "backend simulator computes no values"),
-        (["--backend", "simulator"], "backend simulator needs a device; give --device NAME"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "reason"), CASES["run"])
 def test_mistakes(saved: Path, arguments: list[str], reason: str) -> None:
     assert reason in refused(["run", str(saved), *arguments])
 

@@ -24,21 +24,7 @@ from iossim.models.load import load
 
 CASES = cases(__file__, "mistakes.yaml")
 
-FACTS = """
-name: mine
-title: A device of mine
-sources: {web: somewhere}
-datasheet:
-  compute_capability: {value: "7.5", source: web}
-  sm_count: {value: 30, source: web}
-  fp32_lanes_per_sm: {value: 64, source: web}
-  boost_clock_ghz: {value: 1.5, source: web}
-  dram_bandwidth_gbps: {value: 300, source: web}
-  dram_bytes: {value: 6442450944, source: web}
-  l2_bytes: {value: 3145728, source: web}
-  board_power_w: {value: 160, source: web}
-  fp32_tflops: {value: 5.8, source: web}
-"""
+FACTS = Path(__file__).with_name("mine.yaml").read_text(encoding="utf-8")
 
 
 def write(tmp_path: Path, text: str) -> str:

@@ -6,7 +6,6 @@ from typing import Any
 import yaml
 
 
-def cases(test_file: str, name: str) -> dict[str, Any]:
-    """The lists of the file ``name`` beside a test file, or mappings from the names of cases, by what they are of."""
-    found: dict[str, Any] = yaml.safe_load(Path(test_file).with_name(name).read_text(encoding="utf-8"))
-    return found
+def cases(test_file: str, name: str) -> Any:
+    """What the file ``name`` beside a test file holds: lists of cases, or cases by name, mostly by what they are of."""
+    return yaml.safe_load(Path(test_file).with_name(name).read_text(encoding="utf-8"))

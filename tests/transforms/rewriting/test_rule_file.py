@@ -21,28 +21,7 @@ from iossim.transforms.transform import Setting
 
 CASES = cases(__file__, "mistakes.yaml")
 
-MERGE = """
-rule: merge
-origin: >-
-  two lines
-  become one
-source:
-  - y1 = conv(x, w1, b1?, strides=s, groups=1)
-  - y2 = conv(x, w2, b2?, strides=s, groups=1)
-  - z = concat(*before, y1, y2, *after, axis=1)
-filled:
-  - zeros = filled(shape=(w1.shape[0], 2), value=-0.5)
-  - unit = filled(shape=(4, 4), identity=True)
-target:
-  - w = concat(w1, w2, axis=0)
-  - b = concat(b1?, b2?, axis=0)
-  - y = conv(x, w, b?, strides=(s[0], s[1]), groups=1)
-  - z1 = concat(*before, y, *after, axis=1)
-outputs: {z: z1}
-conditions:
-  - w1.shape[2:] == w2.shape[2:]
-  - s == (1, 1) or is_constant(w1)
-"""
+MERGE = "\n" + Path(__file__).with_name("merge.yaml").read_text(encoding="utf-8")
 NOTHING = """
 rule: nothing
 source:
