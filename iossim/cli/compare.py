@@ -85,8 +85,7 @@ def compare(
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 
-            title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-            made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
+            made |= pictures(comparison_figure(comparison.title, {comparison.network.name: comparison.rows}))
         return made
 
     parts, complete = _parts(comparison, said), comparison.complete
