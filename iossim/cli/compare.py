@@ -14,6 +14,7 @@ from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, kept_sc
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
     from iossim.tasks.comparison import Comparison
 
 
@@ -62,6 +63,8 @@ def compare(
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
+    if not as_json and reading.dtype is None and pricing.workspace_limit is None:
+        said += _on_tensor_cores(comparison, prices, pricing, devices)
 
     @cache
     def document() -> dict[str, object]:
@@ -81,13 +84,37 @@ def compare(
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 
-            title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-            made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
+            made |= pictures(comparison_figure(comparison.title, {comparison.network.name: comparison.rows}))
         return made
 
     parts, complete = _parts(comparison, said), comparison.complete
     kept = kept_schedule(best) if complete else None
     present(document, parts, as_json, out=outputs.out, files=files, kept=kept, complete=complete)
+
+
+def _on_tensor_cores(
+    found: Comparison, prices: CostModel, pricing: PricingOptions, devices: Sequence[str]
+) -> Iterator[str]:
+    """What fp32, which nobody chose, costs on a device with tensor cores: its units one by one beside those in 16 bits.
+
+    The units are those of fp32, which for every network of the zoo are also those of 16 bits.
+    """
+    from iossim.cost.capabilities import DeviceCostModel
+    from iossim.hardware.compute_capability import TENSOR_CORES
+    from iossim.ir.types import Precision
+    from iossim.models.partition import retype
+    from iossim.search.scheduler import schedule
+
+    network = found.network
+    if not (isinstance(prices, DeviceCostModel) and network.precision is Precision.FP32) or found.plans_us:
+        return
+    known = (Precision.BF16, Precision.FP16)
+    for precision in [one for one in known if prices.profile.architecture in TENSOR_CORES[one]][:1]:
+        typed = replace(network, graph=retype(network.graph, precision.storage), precision=precision)
+        there_us = schedule(typed, pricing.prices(typed, next(iter(devices), None)), "sequential").latency_us
+        if found.baseline.scheduler == "sequential" and there_us < found.baseline_us:
+            took = f"{there_us / 1e3:.3f} ms, in fp32 (the default) {found.baseline_us / 1e3:.3f} ms"
+            yield f"With --dtype {precision} sequential takes {took}"
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

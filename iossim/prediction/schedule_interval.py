@@ -8,8 +8,8 @@ them); *concurrent stages* (:func:`stage_error`); *boundaries* (:data:`BOUNDARY_
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
 measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals contain nine in ten cases, assuming normal
-logarithms with a deviation of their own on each side; where networks of the device were measured, the interval of a
-network is as narrow as they justify (:attr:`~iossim.hardware.provenance.Provenance.network_width`): errors of parts
+logarithms with a deviation of their own on each side; where networks of the device were measured, in fp32, the interval
+of one is as narrow as they justify (:attr:`~iossim.hardware.provenance.Provenance.network_width`): errors of parts
 cancel in a sum that was fitted. The noise of differences is not narrowed: of 34 pairs of published ones 31 are in it.
 
 A slope is found by pricing a schedule's stages with a changed parameter, without choosing kernels anew. On streams the
@@ -43,6 +43,7 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import copy_step, merged_step, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.prediction.bands import kind_of, measured_over_predicted
 from iossim.prediction.candidate_table import CandidateTable
 from iossim.schedule.batch import StageBatch, Strategy
@@ -246,7 +247,8 @@ class ScheduleErrors:
         if isinstance(model, SimulatorCostModel):
             self._in_place, self._libraries = model.in_place, model.units.whole.libraries
         self._steps, self._issue = PlacedSteps(network, self._in_place), engine.issue
-        self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
+        narrows = engine is Engine.PAPER and network.precision is Precision.FP32  # as the published networks ran
+        self._width = profile.provenance.network_width if narrows else 1.0
         self._units: dict[Part, _UnitError] = {}
         names = [name for name in COSTS if name in profile.spread]
         self._spread: dict[Part, float] = {("parameter", name): profile.spread[name] for name in names}
