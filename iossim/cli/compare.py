@@ -63,8 +63,8 @@ def compare(
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
-    if not as_json and reading.dtype is None and pricing.workspace_limit is None:
-        said += _on_tensor_cores(comparison, prices, pricing, devices)
+    if not as_json and reading.dtype is None:
+        said += _on_tensor_cores(comparison, prices)
 
     @cache
     def document() -> dict[str, object]:
@@ -92,29 +92,17 @@ def compare(
     present(document, parts, as_json, out=outputs.out, files=files, kept=kept, complete=complete)
 
 
-def _on_tensor_cores(
-    found: Comparison, prices: CostModel, pricing: PricingOptions, devices: Sequence[str]
-) -> Iterator[str]:
-    """What fp32, which nobody chose, costs on a device with tensor cores: its units one by one beside those in 16 bits.
-
-    The units are those of fp32, which for every network of the zoo are also those of 16 bits.
-    """
+def _on_tensor_cores(found: Comparison, prices: CostModel) -> Iterator[str]:
+    """A line on the precision of the device's tensor cores, where fp32, which nobody chose, leaves these idle."""
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.hardware.compute_capability import TENSOR_CORES
     from iossim.ir.types import Precision
-    from iossim.models.partition import retype
-    from iossim.search.scheduler import schedule
 
-    network = found.network
-    if not (isinstance(prices, DeviceCostModel) and network.precision is Precision.FP32) or found.plans_us:
-        return
-    known = (Precision.BF16, Precision.FP16)
-    for precision in [one for one in known if prices.profile.architecture in TENSOR_CORES[one]][:1]:
-        typed = replace(network, graph=retype(network.graph, precision.storage), precision=precision)
-        there_us = schedule(typed, pricing.prices(typed, next(iter(devices), None)), "sequential").latency_us
-        if found.baseline.scheduler == "sequential" and there_us < found.baseline_us:
-            took = f"{there_us / 1e3:.3f} ms, in fp32 (the default) {found.baseline_us / 1e3:.3f} ms"
-            yield f"With --dtype {precision} sequential takes {took}"
+    if isinstance(prices, DeviceCostModel) and found.network.precision is Precision.FP32 and not found.plans_us:
+        for precision in (Precision.BF16, Precision.FP16):
+            if prices.profile.architecture in TENSOR_CORES[precision]:
+                yield f"In fp32, the default; --dtype {precision} computes on the tensor cores"
+                return
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

@@ -278,10 +278,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"Best: ios-merge, {rows[2][1]} ms, speed-up {rows[2][2]}x over sequential" in lines
     assert lines[-3] == "Provably optimal under this cost model (general stages)"
     assert lines[-2].startswith("With --engine graph it takes ")
-    # What --dtype fp16 prints is what fp32, which nobody asked for, is compared with.
-    shown = printed("compare squeezenet -d v100-sxm2 --dtype fp16 --schedulers sequential")
-    row, *_ = (line.split() for line in shown.splitlines() if line.startswith("sequential"))
-    assert lines[-1] == f"With --dtype fp16 sequential takes {row[1]} ms, in fp32 (the default) {rows[0][1]} ms"
+    assert lines[-1] == "In fp32, the default; --dtype fp16 computes on the tensor cores"
     # Beside the simulator's figures stand the published ones.
     assert "published" in text
     assert "0.98" in rows[1]
@@ -289,8 +286,8 @@ def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("asked", ["-d p100-sxm2", "-d v100-sxm2 --dtype fp32", "-d v100-sxm2 --json"])
 def test_without_tensor_cores_or_by_choice_fp32_is_not_remarked(asked: str) -> None:
-    assert "(the default)" not in printed(f"compare ios_sample {asked}")
-    assert "With --dtype bf16" in printed("compare ios_sample -d a100-sxm-40gb")
+    assert "the default" not in printed(f"compare ios_sample {asked}")
+    assert "In fp32, the default; --dtype bf16" in printed("compare ios_sample -d a100-sxm-40gb")
 
 
 @pytest.mark.parametrize(
