@@ -23,9 +23,8 @@ from typing import Annotated
 import typer
 
 from iossim.base.errors import ScheduleError
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Plan, Record, Wait
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

@@ -17,14 +17,14 @@ import numpy as np
 import typer
 
 from benchmarks import markdown
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import DeviceError
 from iossim.edge.capacity import check as check_capacity
 from iossim.edge.optimize import POLICIES, plan
 from iossim.edge.plan import Variant, step_load
 from iossim.edge.simulator.execute import run
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.tolerance import largest_difference
+from iossim.execution.measured_run import largest_difference
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

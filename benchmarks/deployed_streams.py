@@ -2,8 +2,8 @@
 
     python -m benchmarks.deployed_streams
 
-draws the run of ``hw_profiles/measurements/epyc-2-cores/moe_layer_streams.csv``, recorded on 2026-11-26, as
-``iossim deploy moe_layer --device examples/cpu.yaml --engine paper --out deployed`` draws one of its own.
+draws the run of ``hw_profiles/measurements/epyc-2-cores/moe_layer_streams.csv``, recorded on 2026-11-26, of what
+``iossim deploy moe_layer --device examples/cpu.yaml --engine paper --out deployed`` wrote.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections import defaultdict
 import iossim
 from benchmarks.kept_runs import ROOT
 from iossim.execution.execution import Span
-from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import beside_figure
+from iossim.report.figures.vega import svg_picture
 
 RECORDED = ROOT / "hw_profiles" / "measurements" / "epyc-2-cores" / "moe_layer_streams.csv"
 PICTURE = ROOT / "docs" / "deployed_streams.svg"

@@ -22,10 +22,10 @@ def section_company(job: Job, model: str) -> None:
     from iossim.api import cost_model, optimize, search_options
     from iossim.cost.capabilities import VariantCostModel
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.cost.named_alike import NamedAlike
     from iossim.execution.backend import OffersVariants
     from iossim.schedule.fit import with_variants
     from iossim.search.assemble import reprice
+    from iossim.search.measured.company import NamedAlike
 
     network = load_network(job, model)
     if not isinstance(backend := job.backend_of("graph"), OffersVariants):

@@ -46,7 +46,7 @@ def section_first(job: Job) -> None:
 
 def _in_every_way(job: Job, kind: str, item: str, network: Network, dtype: str) -> None:
     """A network of one unit on both engines, in the ways found by the first engine's backend."""
-    from iossim.backends.numpy_reference.execute import numpy_outputs
+    from iossim.backends.numpy_reference.backend import numpy_outputs
     from iossim.execution.made_inputs import made_arrays
 
     if job.left_s <= 0:
@@ -122,8 +122,8 @@ def _run(
 ) -> None:
     from iossim.execution.backend import context_of
     from iossim.execution.lower import lower_stage
+    from iossim.execution.measured_run import largest_difference, tolerance
     from iossim.execution.memory import plan_memory
-    from iossim.execution.tolerance import largest_difference, tolerance
     from iossim.schedule.batch import Strategy
 
     engine = backend.context.engine

@@ -161,7 +161,7 @@ class Job:
 
         Raises RuntimeError if none can run here.
         """
-        from iossim.execution.backends import create_backend
+        from iossim.execution.backend import create_backend
         from iossim.execution.engine import Engine
         from iossim.ir.types import Precision
 
@@ -214,7 +214,7 @@ def one_line(error: BaseException) -> str:
 
 def backend_name(job: Job) -> str:
     """The requested backend, or the first that can run here. Raises RuntimeError if none can."""
-    from iossim.execution.backends import backend_names, missing_for
+    from iossim.execution.backend import backend_names, missing_for
 
     wanted = (job.backend,) if job.backend else DRY_BACKENDS if job.dry else BACKENDS
     reasons = []

@@ -204,7 +204,7 @@ def _checked(
 
 
 def _reference_outputs(job: Job, network: Network) -> Mapping[str, Array]:
-    from iossim.backends.numpy_reference.execute import numpy_outputs
+    from iossim.backends.numpy_reference.backend import numpy_outputs
     from iossim.execution.made_inputs import made_arrays
 
     inputs = made_arrays(network.graph.inputs, network.graph.types)

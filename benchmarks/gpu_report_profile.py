@@ -72,8 +72,8 @@ def _profile(
 
 def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> None:
     """Export the newest measurement of each stage of a backend, as a measurement set for each layout of images."""
+    from iossim.cost.measured.record import measurement_set
     from iossim.cost.measured.store import Filter
-    from iossim.cost.measured.stored_measurements import measurement_set
     from iossim.measurements.measurement_set import write_measurements
 
     own = backend.context

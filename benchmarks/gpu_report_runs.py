@@ -29,7 +29,7 @@ def keep_run(
     **facts: Any,
 ) -> NetworkRun:
     """Add a run to ``networks.jsonl``, which begins with a header; returns it."""
-    from iossim.execution.tolerance import tolerance
+    from iossim.execution.measured_run import tolerance
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
     run = NetworkRun.of(

@@ -26,12 +26,10 @@ from benchmarks.kept_runs import BOARDS
 from benchmarks.large_networks import BUILDS
 from benchmarks.large_networks import network as wide
 from iossim import api
-from iossim.backends.numpy_reference.execute import numpy_outputs
-from iossim.execution.backend import BackendError
-from iossim.execution.backends import create_backend
+from iossim.backends.numpy_reference.backend import numpy_outputs
+from iossim.execution.backend import BackendError, create_backend
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import plan_for
-from iossim.execution.tolerance import largest_difference
+from iossim.execution.measured_run import largest_difference, plan_for
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule
 from iossim.tasks.measured_schedules import for_backend

@@ -59,8 +59,7 @@ def joint(
             times = [found.latency_us, divided_us, scheduled_us, together.after_us]
             told = (f"{us / 1e3:.3f}" for us in times)
             parts = ", ".join(f"{name} {count}" for name, count in together.parts.items()) or "nothing"
-            wide = f" ({len(together.wide)} in whole stages)" if together.wide else ""
-            markdown.row(model, batch, size, *told, f"{parts}{wide}", f"{seconds:.0f}")
+            markdown.row(model, batch, size, *told, parts, f"{seconds:.0f}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from onnxruntime import quantization
 
 import iossim
 from benchmarks import markdown
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.op import Array
 from iossim.models.onnx.export import write_onnx

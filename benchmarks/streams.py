@@ -27,7 +27,7 @@ from iossim.models.load import load
 from iossim.schedule.streams import StreamBatch, StreamProblem, as_streams, in_streams, issue_order
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any
-from iossim.search.streams.moves import Neighbours, draw
+from iossim.search.streams.search import Neighbours, draw
 
 DEVICES = "v100-sxm2,a100-pcie-40gb"
 NETWORKS = "squeezenet,inception_v3,randwire,nasnet_a"

@@ -31,7 +31,7 @@ import typer
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.backend import execute
 from iossim.cost.model import CostModel
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory

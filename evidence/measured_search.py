@@ -25,8 +25,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
 from iossim.search.measured import Budget
-from iossim.search.measured.schedule import expected_deviation
-from iossim.search.measured.search import MeasuredSolution, measured_search
+from iossim.search.measured.search import MeasuredSolution, expected_deviation, measured_search
 from iossim.search.measured.space import build_space
 from iossim.search.options import SearchOptions, StageSpace
 

@@ -17,7 +17,7 @@ from iossim.hardware.load import device as load_device
 from iossim.hardware.lowering.residence import Weights
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.prediction.network_table import NetworkTable, predict_network
+from iossim.prediction.tables import NetworkTable, predict_network
 from iossim.schedule.fit import OwnStage, fit_stages
 from iossim.schedule.planned_stage import planned
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, read_schedule

@@ -1,7 +1,5 @@
 """The Python interface: values or names in, typed values out; and bounds of comparisons, never above the latency that they bound."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

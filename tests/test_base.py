@@ -1,7 +1,5 @@
 """``iossim.base``: numbers, sizes and YAML of users' files, misspelt names, folders, and what is found by name."""
 
-from __future__ import annotations
-
 import ctypes
 import gzip
 import json

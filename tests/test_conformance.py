@@ -1,7 +1,5 @@
 """``iossim.testing``: what iossim ships is held to its contracts, and a project that uses it runs a pytest of its own."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random
@@ -40,11 +38,17 @@ from iossim.models.random_graphs import seeded_network
 from iossim.schedule.problem import bits
 from iossim.search.scheduler import schedule, scheduler_names
 from iossim.tasks.checks import latency_at_most, no_slower_than, race_free, runs_without_races, valid
-from iossim.testing.backends import BackendConformance
-from iossim.testing.cost_models import CostModelConformance, batches, least_latency_us, twin_network
-from iossim.testing.devices import DeviceConformance
-from iossim.testing.ops import OpCase, OpConformance
-from iossim.testing.schedulers import SchedulerConformance
+from iossim.testing.conformance import (
+    BackendConformance,
+    CostModelConformance,
+    DeviceConformance,
+    OpCase,
+    OpConformance,
+    SchedulerConformance,
+    batches,
+    least_latency_us,
+    twin_network,
+)
 
 
 class TestSimulator(CostModelConformance):

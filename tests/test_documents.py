@@ -1,7 +1,5 @@
 """README.md and docs are true: every command and all Python runs as it is pasted, in order; and so do the notebooks of examples."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

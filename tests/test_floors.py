@@ -2,8 +2,6 @@
 by way of others. Imports inside functions count as all others. A plain checkout imports whole and by itself.
 """
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import json

@@ -1,7 +1,5 @@
 """Compiled functions by the C compiler, which round as numba does, and the place of their machine code."""
 
-from __future__ import annotations
-
 import copy
 import math
 import os

@@ -1,7 +1,5 @@
 """An op kind, a device kind and a cost model of another package, a file each (``one_file_each``), in the same commands."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +9,6 @@ import pytest
 from command_line import printed, printed_json, refused
 from onnx_models import write_onnx
 
-import iossim
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.hardware.kind import DEVICE_KINDS, device_kind
 from iossim.ir.op import Op
@@ -77,18 +74,15 @@ def test_commands_take_them_all(model: str, device: str, cost_model: str) -> Non
         printed(f"optimize {priced} --scheduler {name} --out {name} --plot")
     best = Path("ios-both")
     assert {"schedule.json", "graph.svg", "trace.json", "index.html"} <= {path.name for path in best.iterdir()}
-
     explained = printed_json(f"explain {best}/schedule.json --json")
     assert explained["latency_us"] == latencies["ios-both"] == pytest.approx(sum(explained["limits_us"].values()))
     assert explained["could_save_us"] == 0
     assert explained["unknown"] == []
     assert explained == printed_json(f"explain {best}/schedule.json --cost-model {cost_model} --json")
-
     found = printed_json(f"diff sequential/schedule.json {best}/schedule.json --json")
     assert (found["same_prices"], found["unknown"]) == (True, [])
     simulated = printed_json(f"simulate {best}/schedule.json --json")
     assert simulated["device"] == device
-
     saved = Schedule.read(best / "schedule.json")
     prices = own_prices(saved)
     assert isinstance(prices, DeviceCostModel)
@@ -108,20 +102,6 @@ def test_a_schedule_is_priced_with_the_argument_that_it_was_found_with(model: st
     assert crossed["first_at_second_us"] == fast.latency_us
     elsewhere = printed_json("explain at0.5/schedule.json -d t4 --json")
     assert (elsewhere["cost_model"]["name"], elsewhere["cost_model"]["device"]) == ("roofline", "t4")
-
-
-@pytest.mark.slow
-def test_a_study_draws_points_that_a_cost_model_of_others_prices(model: str) -> None:
-    """Those of devices with warps alone: a device kind says whether its devices have any."""
-    from iossim.study.report.plots.chosen_points import chosen_points
-
-    for device, drawn in (("t4", 1), ("array-8", 0)):
-        Path(f"{device}.yaml").write_text(
-            f"name: {device}\ntitle: one\nmodels: [{Path(model).resolve()}]\ndevices: [{device}]\nbatch_sizes: [8]\n"
-            "schedulers: [sequential, ios-both]\ncost_models: [roofline]\n"
-        )
-        run = iossim.run_study(Path(f"{device}.yaml"), f"out-{device}", workers=1)
-        assert len(chosen_points(run)) == drawn
 
 
 def test_a_device_kind_that_does_not_work_is_one_line() -> None:

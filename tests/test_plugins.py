@@ -1,7 +1,5 @@
 """A package of someone else's, installed as a user installs one: what works is found, what is broken is one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -16,24 +14,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from onnx_models import write_onnx
 from random_networks import random_inputs, random_network
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import say_once
 from iossim.base.registry import PluginError
 from iossim.cli.main import build_app
 from iossim.cli.schedules import OUTPUTS
 from iossim.cost.create import cost_model_names
-from iossim.execution.backends import backend_names, create_backend, missing_for, offers_of
+from iossim.execution.backend import backend_names, create_backend, missing_for, offers_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import device
 from iossim.hardware.names import device_names, origin
 from iossim.ir.op import OPS, Op, op_class
 from iossim.search.scheduler import schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import rule_set
+
+CASES = cases(__file__, "broken_plugins.yaml")
 
 PROJECT = Path(__file__).parents[1] / "examples" / "plugin"
 BROKEN = Path(__file__).parent / "broken_plugins"
@@ -173,41 +174,10 @@ def test_a_set_of_rules(installed: None) -> None:
     assert printed("rules show example-rules").startswith("double-relu:\n")
 
 
-OF_EXAMPLE = "of iossim-example 1.2 (iossim.{})"
 OPTIMIZE = "optimize ios_sample --device t4"
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (
-            "rules show broken-rules",
-            f"rules of plugin 'broken-rules' {OF_EXAMPLE.format('rules')}, line 2: rule 'a': source[0]: 'y' is not an op",
-        ),
-        ("rules show no-rules", f"plugin 'no-rules' {OF_EXAMPLE.format('rules')} returns int, not YAML; update"),
-        (
-            f"{OPTIMIZE} --cost-model broken-costs",
-            f"plugin 'broken-costs' {OF_EXAMPLE.format('cost_models')} does not work: ModuleNotFoundError: No module "
-            "named 'iossim_example.not_there'; update or uninstall iossim-example 1.2",
-        ),
-        (f"{OPTIMIZE} --cost-model raising-costs", "RuntimeError: the licence server is down; update"),
-        (
-            f"{OPTIMIZE} --cost-model merging-costs",
-            ") cannot price the merge of a, b, c: ZeroDivisionError: none; update",
-        ),
-        (f"{OPTIMIZE} --cost-model per-unit:fast", "give microseconds"),
-        (f"{OPTIMIZE} --cost-model misnamed-costs", "creates a cost model whose identity is called 'per-unit'; update"),
-        (f"{OPTIMIZE} --cost-model no-costs", "creates 7, a cost model without identity, price_stages"),
-        (f"{OPTIMIZE} --cost-model short-costs", "price_stages returned ["),
-        (f"{OPTIMIZE} --scheduler raising-scheduler", "RuntimeError: the licence server is down; update"),
-        ("broken-command", "RuntimeError: the licence server is down; update"),
-        ("devices show broken-gpu", f"of plugin 'broken-gpu' {OF_EXAMPLE.format('devices')} is not valid: field"),
-        (f"{OPTIMIZE} --cost-model broken-backend", "iossim_example.costs is module, not a module with create and"),
-        ("optimize {relus} --device t4 --pass broken-pass", "profile is function, not a GraphPass"),
-        ("optimize {relus} --device t4 --pass no-relu", "'no-relu' is not known; did you mean 'no-double-relu'"),
-        ("optimize squeezenet --device t4 --pass no-double-relu", "are for ONNX files"),
-    ],
-)
+@pytest.mark.parametrize(("line", "words"), CASES["commands"])
 def test_what_is_broken_is_one_line_where_it_is_asked_for(installed: None, line: str, words: str, relus: Path) -> None:
     assert words in refused(line.format(relus=relus))
 

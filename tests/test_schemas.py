@@ -1,7 +1,5 @@
 """JSON schemas: the committed ones are up to date, take what iossim takes and writes, and refuse what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

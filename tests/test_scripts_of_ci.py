@@ -1,7 +1,5 @@
 """The scripts of ``.ci``: sizes beyond their limits, skips that nobody expects, files missing in a package, pages made from code."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

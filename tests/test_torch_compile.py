@@ -19,7 +19,7 @@ pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[
 import torch
 from compiled_modules import X, assert_agree, branches
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils import _pytree
 from torch_cuda_double import Double, TorchWithDouble
 
 import iossim.torch
@@ -27,8 +27,8 @@ from iossim.backends.cupy_cudnn import backend as cupy_cudnn
 from iossim.backends.torch_cuda import program
 from iossim.backends.torch_cuda.tensors import one_thread
 from iossim.base.errors import ModelError, OptionError
-from iossim.execution.backends import missing_for
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.backend import missing_for
+from iossim.execution.memory import check_happens_before
 from iossim.execution.plan import Launch, Wait
 from iossim.ir.types import Precision
 from iossim.torch import bound as binding
@@ -135,7 +135,7 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
 
     def flattened(value: Any) -> Any:
         allowed.append(torch.backends.cudnn.allow_tf32)
-        return tree_flatten(value)
+        return _pytree.tree_flatten(value)
 
     def capture(self: program.TorchProgram) -> None:
         allowed.append(torch.backends.cudnn.allow_tf32)
@@ -149,7 +149,7 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
     monkeypatch.setattr(program, "torch", TorchWithDouble(double))
     monkeypatch.setattr(program, "launch_module", launch_module)
     monkeypatch.setattr(program.TorchProgram, "capture", capture)
-    monkeypatch.setattr(binding, "pytree", SimpleNamespace(tree_flatten=flattened))
+    monkeypatch.setattr(binding, "pytree", SimpleNamespace(**{**vars(_pytree), "tree_flatten": flattened}))
     monkeypatch.setattr(torch.cuda, "synchronize", double.synchronize)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "double")
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

@@ -48,9 +48,9 @@ from iossim.execution.backend import (
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_stage
 from iossim.execution.made_inputs import check_graph, check_inputs
+from iossim.execution.measured_run import largest_difference, tolerance
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import MAIN, Plan, Queue
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -1,26 +1,80 @@
-"""The NumPy executor as a backend: the reference for all other ones, on any machine.
+"""Graphs and plans computed with NumPy: the definition of a graph's result, and the backend that checks all other ones.
 
-It runs in one thread whatever the plan's queues, so its times show no concurrency.
+A graph is evaluated op by op, in order, and a plan in the order of issue. A merged launch really runs the one stacked
+convolution, and its consumers read slices of it. All runs in one thread whatever the plan's queues, so that the
+backend's times show no concurrency.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 
 import numpy as np
 
-from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import OptionError, Progress, ignore
 from iossim.execution.backend import Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
-from iossim.execution.made_inputs import made_inputs
-from iossim.execution.memory import with_memory
-from iossim.execution.plan import Plan
+from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph, made_inputs
+from iossim.execution.memory import arrays_in, with_memory
+from iossim.execution.plan import Copy, Launch, Plan
+from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
+
+
+def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], progress: Progress = ignore) -> dict[str, Array]:
+    """The arrays of the graph's outputs by name, from arrays for its inputs; ``progress`` counts ops.
+
+    Weights are loaded when they are read and not kept; other values are dropped after their last consumer. Raises
+    GraphError if ``inputs`` are not the graph's.
+    """
+    check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+    known: dict[str, Array] = {name: inputs[name] for name in graph.inputs}
+    readers_left = Counter(name for node in graph.nodes for name in set(node.inputs))
+    readers_left.update(graph.outputs)
+    for done, node in enumerate(graph.nodes):
+        progress(done, len(graph.nodes))
+        arrays = [known[name] if name in known else graph.constants[name].load() for name in node.inputs]
+        known.update(zip(node.outputs, node.op.evaluate(arrays), strict=True))
+        readers_left.subtract(set(node.inputs))
+        for name in (*node.inputs, *node.outputs):
+            if not readers_left[name]:
+                known.pop(name, None)
+    return {name: known[name] if name in known else graph.constants[name].load() for name in graph.outputs}
+
+
+def numpy_outputs(network: Network, inputs: Mapping[str, Array], progress: Progress = ignore) -> Mapping[str, Array]:
+    """A network's outputs, as a :data:`~iossim.execution.measured_run.Reference`."""
+    return evaluate_graph(network.graph, inputs, progress)
+
+
+def execute(plan: Plan, network: Network, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of the plan's outputs by name, from arrays for its inputs; commands run in the order of issue.
+
+    Raises GraphError if ``inputs`` are not the plan's, ScheduleError for a plan of another graph.
+    """
+    check_graph(plan, network)
+    check_inputs(inputs, {name: network.graph.types[name] for name in plan.inputs})
+    plan = with_memory(plan)
+    arrays = arrays_in(plan, np.zeros(plan.arena_bytes, dtype=np.uint8))
+    for name in plan.inputs:
+        arrays[name][...] = inputs[name]
+    for command in plan.commands:
+        match command:
+            case Copy():
+                arrays[command.target][...] = arrays[command.source]
+            case Launch():
+                graph = launch_graph(network, command)  # a merged one is the stacked convolution
+                read = [arrays[name] for name in command.reads]
+                made = evaluate_graph(graph, dict(zip(graph.inputs, read, strict=True)))
+                for name, output in zip(command.writes, graph.outputs, strict=True):
+                    arrays[name][...] = made[output]
+    return {name: arrays[name].copy() for name in plan.outputs}
+
 
 #: All engines: the SMs of its units do not affect values.
 ENGINES = tuple(Engine)
@@ -39,7 +93,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
 
 
 class NumpyBackend:
-    """Runs plans with :func:`~iossim.backends.numpy_reference.execute.execute`."""
+    """Runs plans with :func:`~iossim.backends.numpy_reference.backend.execute`."""
 
     def __init__(self, precision: Precision, engine: Engine) -> None:
         libraries = (("numpy", np.__version__),)

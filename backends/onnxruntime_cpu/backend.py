@@ -2,6 +2,8 @@
 
 Its option is ``threads``, the number of threads of an op (1): cores correspond to the SMs of a GPU, so
 that with fewer threads than cores there is room for several streams.
+
+Its baselines are ONNX Runtime without iossim: the whole network in one session, on one thread or all cores.
 """
 
 from __future__ import annotations
@@ -15,16 +17,25 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from iossim.backends.onnxruntime_cpu.machine import cpu_model
-from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, BLOCKED, PLAIN, Sessions, bind, make_arena
+from iossim.backends.onnxruntime_cpu.measuring import cpu_model, time_programs
+from iossim.backends.onnxruntime_cpu.program import (
+    ALGORITHMS,
+    BLOCKED,
+    PLAIN,
+    Sessions,
+    bind,
+    make_arena,
+    open_session,
+    session_options,
+    session_program,
+)
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.base.errors import OptionError, PlanError, Progress, did_you_mean, ignore
 from iossim.base.threads import usable_cores
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
-from iossim.execution.made_inputs import check_inputs, made_inputs
+from iossim.execution.made_inputs import check_inputs, made_arrays, made_inputs
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
@@ -154,3 +165,41 @@ class OnnxRuntimeCpu:
 
 def _always(choice: Choice) -> Choices:
     return lambda units, strategy, variant=FASTEST: choice
+
+
+#: Names, and whether the ops of a session run on all cores.
+BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
+
+
+def baseline_names(device: str) -> list[str]:
+    """All names; raises BackendError for a device other than ``cpu``."""
+    if device != "cpu":
+        raise BackendError(f"the baselines of ONNX Runtime run on the CPU, not on {device!r}; leave them out")
+    if lacking := missing():
+        raise BackendError(lacking)
+    return list(BASELINES)
+
+
+def measure_baselines(
+    network: Network, names: Sequence[str], timing: Timing, device: str, progress: Progress = ignore
+) -> dict[str, Samples]:
+    """Time the whole network in a separate session for each name, rejecting disturbed rounds as for plans.
+
+    Raises OptionError for an unknown name, BackendError for another device, or a network that ONNX Runtime refuses.
+    """
+    baseline_names(device)
+    for name in names:
+        if name not in BASELINES:
+            raise OptionError(f"baseline {name!r} is not known; {did_you_mean(name, BASELINES)}")
+    cores, graph = usable_cores(), network.graph
+    found: dict[str, Samples] = {}
+    for number, name in enumerate(names):
+        threads = len(cores) if BASELINES[name] else 1
+
+        def shown(done: int, total: int, before: int = number) -> None:
+            progress(before * total + done, len(names) * total)
+
+        session = open_session(graph, session_options(threads), f"{network.name!r} as a whole")
+        program = session_program(session, made_arrays(graph.inputs, graph.types))
+        (found[name],) = time_programs([program], [{}], timing, cores, threads, shown)
+    return found

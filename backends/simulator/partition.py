@@ -32,9 +32,8 @@ from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.base.compiled import Floats, Integers, jit
 from iossim.cost.model import SAFE, StageBounds
 from iossim.hardware.profile import DeviceProfile
-from iossim.schedule.masks import find_groups, lowest_bit
+from iossim.schedule.masks import find_groups, lowest_bit, unit_keys
 from iossim.schedule.problem import Masks
-from iossim.schedule.stage_hash import unit_keys
 from iossim.schedule.streams import flat
 
 #: Groups of a stage at most, as of a concurrent one.

@@ -12,8 +12,8 @@ import numpy as np
 from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SMS, SPREAD, StageKernels
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.base.compiled import Floats
+from iossim.schedule.masks import unit_keys
 from iossim.schedule.problem import Masks
-from iossim.schedule.stage_hash import unit_keys
 
 
 @dataclass(frozen=True, eq=False)

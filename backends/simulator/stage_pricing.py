@@ -26,9 +26,8 @@ from iossim.cost.model import Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import GrowingTable, find_slot
+from iossim.schedule.masks import GrowingTable, find_slot, stage_hashes
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.schedule.stage_hash import stage_hashes
 
 if TYPE_CHECKING:
     from iossim.backends.simulator.partition import PreparedPartition

@@ -28,7 +28,7 @@ def validate(
     """
     from evidence.tables.accuracy_tables import accuracy_tables
     from evidence.validation.report import validate as recompute
-    from iossim.calibration.accuracy_figures import operators_figures
+    from iossim.calibration.accuracy_report import operators_figures
     from iossim.hardware.load import device as load_device
 
     TimelineOutputs(out, plot=plot).check_files()

@@ -23,8 +23,7 @@ from evidence.profiles.chips import PricedRows, all_rows, priced
 from evidence.profiles.leave_one_out import CONCURRENCY_FROM, SHIPPED_SAMPLES, leave_one_out, write_transfer_table
 from iossim.base.errors import OptionError, ignore
 from iossim.calibration.accuracy import Residuals, bands_by_kind
-from iossim.calibration.calibrate import FOLDS, DeviceData, Protocol
-from iossim.calibration.profile_fit import fit_profiles, uninformed
+from iossim.calibration.calibrate import FOLDS, DeviceData, Protocol, fit_profiles, uninformed
 from iossim.calibration.recording import Recording
 from iossim.calibration.validation import evaluate_by_kind, held_out_errors, lowered_sets
 from iossim.hardware.load import device

@@ -13,7 +13,7 @@ from evidence.tables.split_tables import split_tables
 from evidence.validation.networks import NetworkEvaluation, largest, mean_size
 from evidence.validation.report import ValidationReport
 from iossim.base.tables import Cell
-from iossim.calibration.accuracy_tables import measured_part, operators_part, percent, stages_part, titled
+from iossim.calibration.accuracy_report import measured_part, operators_part, percent, stages_part, titled
 
 
 def accuracy_tables(report: ValidationReport) -> RenderableType:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from evidence.validation.concurrency import ALL_PAIRS, MODELS, RIGHT, ConcurrencyEvaluation, PairErrors
 from evidence.validation.sm_shares import ShareEvaluation
 from iossim.base.tables import Cell
-from iossim.calibration.accuracy_tables import percent, titled
+from iossim.calibration.accuracy_report import percent, titled
 
 #: This many microbenchmarks of a mechanism beyond the bar are named.
 _NAMED = 5

@@ -12,7 +12,7 @@ from evidence.validation.published_models import PUBLISHED_MODEL
 from evidence.validation.report import ValidationReport
 from evidence.validation.splits import SplitRows
 from iossim.base.tables import Cell
-from iossim.calibration.accuracy_tables import FEWEST_SHOWN, errors, few_rows, mean, percent, shown, titled
+from iossim.calibration.accuracy_report import FEWEST_SHOWN, errors, few_rows, mean, percent, shown, titled
 
 Rows = list[dict[str, Cell]]
 

@@ -8,15 +8,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from iossim.base.errors import OptionError
+
 if TYPE_CHECKING:
     import pandas
 
-    from iossim.base.picture import Picture
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as SVG, which a notebook shows."""
+
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"<Picture: SVG, {len(self.svg):,} characters>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the SVG to a file; raises OptionError for a name of another format."""
+        if Path(path).suffix.lower() not in ("", ".svg"):
+            raise OptionError(f"picture {str(path)!r} would be SVG; give it a name in .svg")
+        from iossim.base.user_files import write_atomically
+
+        write_atomically(Path(path), self.svg)
 
 
 class Displayed:
@@ -65,8 +87,6 @@ class Displayed:
         try:
             import pandas
         except ImportError:
-            from iossim.base.errors import OptionError
-
             raise OptionError("a data frame needs pandas, which is not installed; pip install pandas") from None
         return pandas.DataFrame(self._drawing().records(self))
 

@@ -9,7 +9,7 @@ adding one is adding a file, or in a table of places. Another package declares i
 The groups that take entry points are ``OPS`` (:mod:`iossim.ir.op`), ``SCHEDULERS`` (:mod:`iossim.search.scheduler`),
 ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`), ``DEVICE_KINDS``
 (:mod:`iossim.hardware.kind`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
-(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backends`), ``OUTPUTS``
+(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`), ``OUTPUTS``
 (:mod:`iossim.cli.schedules`) and ``COMMANDS`` (:mod:`iossim.cli.main`); that of
 kinds of studies is in :mod:`iossim.study.study_kind`.
 

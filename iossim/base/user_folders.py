@@ -114,7 +114,8 @@ def code_folder(name: str) -> Path | None:
 def _roots() -> Iterator[Path]:
     """Folders for compiled code: the cache folder, a folder that persists for a while, and one of this process."""
     yield user_cache()
-    yield Path(tempfile.gettempdir()) / f"iossim-{_user()}"
+    user = os.geteuid() if hasattr(os, "geteuid") else os.environ.get("USERNAME", "user")
+    yield Path(tempfile.gettempdir()) / f"iossim-{user}"
     with suppress(OSError):
         yield _process_folder()
 
@@ -124,7 +125,3 @@ def _process_folder() -> Path:
     folder = tempfile.mkdtemp(prefix="iossim-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
-
-
-def _user() -> str:
-    return str(os.geteuid()) if hasattr(os, "geteuid") else os.environ.get("USERNAME", "user")

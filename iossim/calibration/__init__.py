@@ -1,13 +1,12 @@
 """From measurements to a profile, and how good it is: data -> fit -> judge.
 
-- *Data.* ``iossim.measurements`` reads files into measurement sets. ``doubts`` refuses or notes rows of other devices,
-  ``recording`` lowers each operator once and splits shapes by their hash into those that fits see and those held out,
+- *Data.* ``iossim.measurements`` reads files into measurement sets. ``recording`` refuses or notes rows of other
+  devices, lowers each operator once and splits shapes by their hash into those that fits see and those held out,
   ``samples`` lays them out to be priced with any parameters, beside the ``nuisances`` of a recording: the host's
   overhead, and a board that slows down.
-- *Fit.* ``fit`` is one robust least-squares fit of a set of parameters; ``bootstrap`` estimates how far the data
-  determines them. ``calibrate`` fits the parameters of kernels, ``host_fit`` those of launches, ``concurrency_fit``
-  those of concurrency, and ``profile_fit`` does one after the other. ``samples_refinement`` serves devices with few
-  measurements.
+- *Fit.* ``fit`` is one robust least-squares fit of a set of parameters, and its bootstrap estimates how far the data
+  determines them. ``calibrate`` fits the parameters of kernels, then those of launches (``host_fit``), then those of
+  concurrency (``concurrency_fit``). ``samples_refinement`` serves devices with few measurements.
 - *Judge.* ``validation`` compares predictions (:mod:`iossim.prediction`) with measurements of operators, on held-out
   shapes, of stages and of whole networks; whatever cannot be judged is left out with a note.
 

@@ -16,7 +16,7 @@ from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.base.tables import Cell
-    from iossim.calibration.profile_fit import FittedProfiles
+    from iossim.calibration.calibrate import FittedProfiles
 
 
 @command
@@ -37,8 +37,7 @@ def calibrate(
     Shipped devices are left unchanged: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
     used with --device FILE.yaml.
     """
-    from iossim.calibration.calibrate import DeviceData, Protocol
-    from iossim.calibration.profile_fit import fit_profiles
+    from iossim.calibration.calibrate import DeviceData, Protocol, fit_profiles
     from iossim.hardware.load import device as load_device
     from iossim.hardware.names import device_names
     from iossim.hardware.write import check_writable, write_profile

@@ -15,7 +15,7 @@ import numpy as np
 from iossim.base.compiled import Floats
 from iossim.base.display import counted
 from iossim.base.solvers import least_squares, lsq_linear
-from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
+from iossim.calibration.fit import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
 from iossim.hardware.fits import ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values

@@ -20,7 +20,7 @@ import numpy as np
 
 from iossim.base.compiled import Floats
 from iossim.base.solvers import least_squares
-from iossim.calibration.bootstrap import rounded
+from iossim.calibration.fit import rounded
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
 from iossim.hardware.profile import DeviceProfile, with_values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from iossim.base.errors import OptionError
 from iossim.cli.options import command, with_flags
 from iossim.cli.outputs import TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
@@ -22,9 +23,7 @@ def validate(
 
     Operators are judged on held-out shapes, which are chosen by their hash.
     """
-    from iossim.base.errors import OptionError
-    from iossim.calibration.accuracy_figures import operators_figures
-    from iossim.calibration.accuracy_tables import accuracy_tables
+    from iossim.calibration.accuracy_report import accuracy_tables, operators_figures
     from iossim.calibration.validation import validate as judge
     from iossim.hardware.load import device as load_device
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, TimingOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, TimingOptions, command
 from iossim.cli.outputs import Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -42,8 +41,7 @@ def bench(
     """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds."""
     from iossim import api
     from iossim.base.user_files import check_writable
-    from iossim.execution.backend import context_of
-    from iossim.execution.backends import backend_from
+    from iossim.execution.backend import backend_from, context_of
     from iossim.search.measured import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import command, with_flags
+from iossim.cli.options import ModelOptions, PricingOptions, StreamOptions, TransformOptions, command, with_flags
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, kept_schedule, pictures, present, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

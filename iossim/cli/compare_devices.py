@@ -12,7 +12,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.base.memory import peak_memory_bytes
-from iossim.cli.option_groups import PricingOptions
+from iossim.cli.options import PricingOptions
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from iossim.base.errors import DeviceError, IossimError, OptionError, warn_once
 from iossim.cli.options import OptionGroup, command, with_flags
 from iossim.cli.outputs import Part, present, table
 
@@ -34,7 +35,6 @@ class DatasheetFacts(OptionGroup):
 @command
 def list_devices(as_json: bool = False) -> None:
     """List the devices that ship, the user's, and those of plugins; an unreadable profile is a warning."""
-    from iossim.base.errors import IossimError, warn_once
     from iossim.hardware.edge import any_device
     from iossim.hardware.names import device_names, edge_names, origin
 
@@ -104,7 +104,6 @@ def derive(
     as_json: bool = False,
 ) -> None:
     """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices."""
-    from iossim.base.errors import OptionError
     from iossim.base.registry import needed_part
     from iossim.hardware.load import device
     from iossim.hardware.override import derive as derive_profile
@@ -142,7 +141,6 @@ def new_device(name: str, out: Path | None = None) -> None:
 @command
 def validate_devices(profiles: list[str], as_json: bool = False) -> None:
     """Check that facts are possible in their generation and agree with one another; exit code 2 if they do not."""
-    from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import any_device
     from iossim.hardware.names import file_beside
     from iossim.hardware.plausibility import implausible

@@ -13,10 +13,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
-from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, command
 from iossim.cli.outputs import present
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _CAUSE = itemgetter("kind", "reason")
 @command
 def doctor(reading: ModelOptions, model: str | None = None, as_json: bool = False) -> None:
     """Report this machine's hardware and backends; of a model, the ops that a GPU's backend computes on the host."""
-    from iossim._version import __version__
-
     if model is None and reading != ModelOptions():
         raise OptionError("options of reading a model need a MODEL; name one, or leave them out")
 
@@ -79,7 +77,7 @@ def extras() -> dict[str, Facts]:
 
 def backends() -> list[Facts]:
     """Each backend: whether it can run here, with what (precisions, layouts, fused calls), or the reason and remedy."""
-    from iossim.execution.backends import backend_names, missing_for, offers_of
+    from iossim.execution.backend import backend_names, missing_for, offers_of
 
     lacking = {name: missing_for(name) or None for name in backend_names()}
     return [
@@ -92,7 +90,7 @@ def fallbacks(network: Network) -> Facts:
     """Name and number of ops of a network; for each GPU backend, the ops that it computes on the host."""
     from dataclasses import asdict
 
-    from iossim.execution.backends import fallbacks_of
+    from iossim.execution.backend import fallbacks_of
 
     found = {name: [asdict(each) for each in rows] for name, rows in fallbacks_of(network).items()}
     return {"name": network.name, "ops": len(network.graph.nodes), "on_the_host": found}
@@ -112,7 +110,7 @@ def plugins() -> list[Facts]:
     from iossim.cli.main import commands_of
     from iossim.cli.schedules import OUTPUTS
     from iossim.cost.create import COST_MODELS
-    from iossim.execution.backends import BACKENDS
+    from iossim.execution.backend import BACKENDS
     from iossim.hardware.kind import DEVICE_KINDS
     from iossim.hardware.load import DEVICES
     from iossim.ir.op import OPS

@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.cli.option_groups import ModelOptions, PricingOptions, SpaceOptions, StreamOptions, TransformOptions
-from iossim.cli.options import command, with_flags
+from iossim.cli.options import (
+    ModelOptions,
+    PricingOptions,
+    SpaceOptions,
+    StreamOptions,
+    TransformOptions,
+    command,
+    with_flags,
+)
 from iossim.cli.outputs import SCHEDULE, Part, TimelineOutputs, Writer, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_files, schedule_or_network

@@ -71,9 +71,8 @@ def export_measurements(
     file: Path, store: Path | None = None, *, filters: StoreFilters, cold: bool = False, as_json: bool = False
 ) -> None:
     """Write the newest measurement of each stage of one context as a measurement set; report what it cannot express."""
-    from iossim.cost.measured.store import Filter, MeasurementStore
-    from iossim.cost.measured.store_file import StoreError
-    from iossim.cost.measured.stored_measurements import measurement_set
+    from iossim.cost.measured.record import measurement_set
+    from iossim.cost.measured.store import Filter, MeasurementStore, StoreError
     from iossim.cost.replay import described
     from iossim.measurements.measurement_set import write_measurements
     from iossim.measurements.text_files import FEWEST_ROWS

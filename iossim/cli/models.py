@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.display import counted
-from iossim.cli.option_groups import ModelOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, command
 from iossim.cli.outputs import Part, notes, present, table, tell_written
 from iossim.cli.progress import progress_bars
 

@@ -11,8 +11,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli.bars import measuring_bar
-from iossim.cli.option_groups import ModelOptions, PricingOptions, StreamOptions, TransformOptions
-from iossim.cli.options import command, with_flags
+from iossim.cli.options import ModelOptions, PricingOptions, StreamOptions, TransformOptions, command, with_flags
 from iossim.cli.outputs import PAGE, ExitCode, TimelineOutputs, notes, present, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import show_schedule

@@ -88,7 +88,7 @@ def wants_plot(plot: bool | None) -> bool:
 
 def pictures(*figures: Figure) -> dict[str, Writer]:
     """Each figure as SVG and as PNG, under its name."""
-    from iossim.report.figures.pictures import picture_files
+    from iossim.report.figures.vega import picture_files
 
     return picture_files(figures, "svg", "png", titled=True)
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.option_groups import ModelOptions, make_ready
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, command, make_ready
 from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def predict(
     from iossim.hardware.load import device as load_device
     from iossim.hardware.lowering.residence import Weights
     from iossim.hardware.names import device_names
-    from iossim.prediction.network_table import predict_network
+    from iossim.prediction.tables import predict_network
     from iossim.report.time_tables import predicted_table, remarks
 
     if device is None:
@@ -93,8 +92,8 @@ def _of_table(
 ) -> str:
     from iossim.execution.engine import Engine
     from iossim.ir.types import Precision
-    from iossim.prediction.operator_table import predicted_csv, predicted_json, read_operators
     from iossim.prediction.predict import predict as predict_operators
+    from iossim.prediction.tables import predicted_csv, predicted_json, read_operators
 
     for option in fields(OpByOp):
         if option.name != "dtype" and getattr(reading, option.name) != option.default:

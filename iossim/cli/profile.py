@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.base.display import counted
-from iossim.cli.option_groups import ModelOptions, TimingOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, TimingOptions, command
 from iossim.cli.outputs import Part, notes, present, table, wrapped
 from iossim.cli.progress import progress_bars
 
@@ -44,7 +43,7 @@ def profile(
     from iossim.cost.measured.profiling import ProfileOptions, profile_parts
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.execution.backends import backend_from
+    from iossim.execution.backend import backend_from
     from iossim.hardware.host_measuring import ensure_host_cpu
     from iossim.models.passes.blocks import narrow_blocks
 

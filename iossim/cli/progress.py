@@ -12,10 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from iossim.base.errors import Progress
+from iossim.base.errors import Progress
 
 
 class StopNow(BaseException):

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
-from iossim.cli.option_groups import TimingOptions
-from iossim.cli.options import command
+from iossim.cli.options import TimingOptions, command
 from iossim.cli.outputs import Part, notes, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
-    from iossim.execution.measured_run import MeasuredRow
-    from iossim.execution.tolerance import Difference
+    from iossim.execution.measured_run import Difference, MeasuredRow
     from iossim.ir.network import Network
     from iossim.report.time_tables import StageRow
     from iossim.schedule.schedule import AnySchedule, Schedule
@@ -44,12 +42,10 @@ def run(
     """Run SCHEDULE on a backend, check its outputs against NumPy's, and time it beside others in interleaved rounds."""
     from iossim import api
     from iossim.base.user_files import check_file, write_atomically
-    from iossim.execution.backend import context_of
-    from iossim.execution.backends import backend_from
-    from iossim.execution.measured_run import plan_for
+    from iossim.execution.backend import backend_from, context_of
+    from iossim.execution.measured_run import SWAPPED, plan_for, ranked, tolerance
     from iossim.execution.memory import memory_lower_bound_bytes
-    from iossim.execution.plan_json import plan_to_json
-    from iossim.execution.tolerance import SWAPPED, ranked, tolerance
+    from iossim.execution.plan import plan_to_json
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
     from iossim.report.time_tables import median_stage_error_percent
@@ -113,7 +109,7 @@ def run(
 
 def _checked(network: Network, saved: AnySchedule, runner: Backend, seed: int, quiet: bool) -> Difference:
     """The difference of the outputs from NumPy's, which a bar awaits op by op."""
-    from iossim.backends.numpy_reference.execute import numpy_outputs
+    from iossim.backends.numpy_reference.backend import numpy_outputs
     from iossim.execution.measured_run import output_difference
 
     with progress_bars(quiet, unit="ops by NumPy") as start:

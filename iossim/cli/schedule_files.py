@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.cli.options import with_flags
+from iossim.cli.options import ReadingOptions, with_flags
 from iossim.cli.outputs import (
     PAGE,
     SCHEDULE,
@@ -23,7 +23,6 @@ from iossim.cli.outputs import (
 )
 
 if TYPE_CHECKING:
-    from iossim.cli.option_groups import ReadingOptions
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution, Span
     from iossim.ir.network import Network
@@ -85,7 +84,7 @@ def schedule_files(
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.report.figures.graph import graph_svg
     from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
-    from iossim.report.schedule_page.page import schedule_page
+    from iossim.report.schedule_page import schedule_page
     from iossim.report.traces import perfetto_trace, stream_trace
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import Explanation, explain

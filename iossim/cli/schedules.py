@@ -115,7 +115,6 @@ def export_schedule(schedule: Path, out: Path, format_name: str = "ios", model: 
 
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """Published latency of an imported schedule: only if the file's network is the published one, op by op."""
-    from iossim.base.errors import IossimError
     from iossim.models.load import load
     from iossim.prediction.published import comparable_published_us
 

@@ -18,7 +18,7 @@ from iossim.ir.types import Precision
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.execution.backends import BackendModule
+    from iossim.execution.backend import BackendModule
     from iossim.hardware.profile import DeviceProfile
 
     #: Function from a device, a precision, the name of an engine, the argument, and the user's store to a cost model.
@@ -88,6 +88,6 @@ def measures(spec: str) -> bool:
 
 
 def _backends() -> Group[BackendModule]:
-    from iossim.execution.backends import BACKENDS  # most prices take none
+    from iossim.execution.backend import BACKENDS  # most prices take none
 
     return BACKENDS

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,13 +19,11 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import MeasuredBy, NamesVariants
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModelIdentity, Prices, WrappedCostModel
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, UnitVariant
+from iossim.schedule.masks import stage_hashes, unit_keys
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
-
-if TYPE_CHECKING:
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.types import Precision
 
 #: Standard deviation of the independent part of a structured error.
 STRUCTURED_SIGMA = 0.03

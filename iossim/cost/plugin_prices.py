@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from inspect import getattr_static, isfunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from iossim.base.registry import Plugin
+from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import planned_of
-
-if TYPE_CHECKING:
-    from iossim.cost.model import CostModel, Prices
-    from iossim.hardware.profile import DeviceProfile
 
 #: Members that every cost model must have.
 _MEMBERS = ("identity", "price_stages", "price_boundary", "bounds")

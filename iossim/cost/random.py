@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +20,11 @@ from numpy.typing import NDArray
 from iossim.base.compiled import Floats, jit
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.masks import find_groups, lowest_bit
+from iossim.schedule.masks import find_groups, lowest_bit, stage_hashes, unit_keys
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
-
-if TYPE_CHECKING:
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.types import Precision
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.measured.cost_model import identity_of, price_signatures
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import StageSignatures
-from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, default_store
-from iossim.cost.measured.store_file import StoreError
+from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, StoreError, default_store
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Context
 from iossim.execution.engine import AUTO, Engine
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-
-if TYPE_CHECKING:
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.types import Precision
 
 #: Maximum number of contexts in an error message.
 _SHOWN = 8

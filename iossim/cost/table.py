@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -22,13 +21,10 @@ from iossim.base.errors import OptionError
 from iossim.base.user_files import read_text
 from iossim.base.values import TimeUs, Value, first_problem
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-
-if TYPE_CHECKING:
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.types import Precision
-
 
 #: A stage's strategy and its units.
 StageKey = tuple[Strategy, frozenset[str]]

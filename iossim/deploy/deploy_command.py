@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cli.option_groups import PricingOptions, ReadingOptions, TimingOptions
-from iossim.cli.options import command, whole_number
-from iossim.cli.outputs import ExitCode, present
+from iossim.cli.options import PricingOptions, ReadingOptions, TimingOptions, command
+from iossim.cli.outputs import present
 from iossim.cli.schedule_files import schedule_or_network
 
 RUNTIMES = ("onnxruntime", "tensorrt")
@@ -23,7 +20,7 @@ def deploy(
     runtime: str = "onnxruntime",
     device: str | None = None,
     model: str | None = None,
-    batch: str | None = None,
+    batch: int | None = None,
     reading: ReadingOptions,
     scheduler: str = "ios-both",
     pricing: PricingOptions,
@@ -51,30 +48,15 @@ def deploy(
         raise OptionError("deploy writes a folder; give --out DIR")
     if streams is not None and streams < 1:
         raise OptionError(f"--streams {streams} is not possible; give 1 or more")
-    batches: Sequence[int | None] = (
-        [None] if batch is None else list(dict.fromkeys(map(whole_number, batch.split(","))))
-    )
     if runtime == "onnxruntime" and pricing.engine == AUTO and pricing.cost_model == "simulator":
         pricing = replace(pricing, engine=Engine.ONNXRUNTIME.value)
     asked = Deploying(device, reading.units, scheduler, pricing, streams, check, timed, as_json)
+    saved, network = schedule_or_network(target, model, reading, batch)
     if out is None or runtime == "tensorrt":
-        if len(batches) > 1:
-            raise OptionError(f"--runtime tensorrt takes one batch, and --batch says {batch}; give one")
-        saved, network = schedule_or_network(target, model, reading, batches[0])
         found = saved or asked.searched(network, device)
         if isinstance(found, StreamSchedule):
             raise OptionError("--runtime tensorrt needs the stages of a schedule; give one of another --scheduler")
-        made = [asked.tensorrt(network, found, model or (saved.source.model if saved else target), saved is not None)]
+        made = asked.tensorrt(network, found, model or (saved.source.model if saved else target), saved is not None)
     else:
-        made = []
-        for each in batches:
-            saved, network = schedule_or_network(target, model, reading, each)
-            made.append(asked.onnxruntime(saved, network, out if len(batches) == 1 else out / f"batch{each}"))
-    documents = [each.document for each in made]
-    present(
-        documents[0] if len(documents) == 1 else {"batches": documents},
-        chain.from_iterable(each.parts for each in made),
-        as_json,
-        # A failed check determines the exit code before an interrupted search does.
-        code=min((each.code for each in made if each.code), default=ExitCode.DONE),
-    )
+        made = asked.onnxruntime(saved, network, out)
+    present(made.document, made.parts, as_json, code=made.code)

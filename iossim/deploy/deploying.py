@@ -1,4 +1,10 @@
-"""A deployment as ``iossim deploy`` makes it: found or read, written, checked, and told."""
+"""A deployment as ``iossim deploy`` makes it: found or read, written, checked, and told: the ways beside each other,
+the best of them, and the page in its folder.
+
+TensorRT takes no schedule, only the number of auxiliary streams that it may use: its builder decides which layers run
+concurrently. There a schedule becomes a limit for ``trtexec``, and a list of the layers that its profile should show
+concurrently if it decides alike.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +22,33 @@ from iossim.base.display import counted
 from iossim.base.errors import DeviceError, OptionError
 from iossim.base.threads import usable_cores
 from iossim.base.user_files import check_writable, write_atomically
-from iossim.cli.option_groups import PricingOptions, TimingOptions, make_ready
-from iossim.cli.outputs import ExitCode, Part, notes, wants_plot, wrapped, write_files
+from iossim.cli.options import PricingOptions, TimingOptions, make_ready
+from iossim.cli.outputs import ExitCode, Part, notes, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
-from iossim.deploy import deployment_report as told
-from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck, check_deployment
-from iossim.deploy.folder import (
+from iossim.deploy.deployment import (
     PAGE_FILE,
-    PICTURE_FILE,
-    TRACE_FILE,
+    SEQUENTIAL,
+    STREAMS,
     Deployment,
+    DeploymentCheck,
+    OpenDimensions,
+    check_deployment,
     deployed_files,
+    shapes_of,
+    spelled,
     stale_files,
     write_deployment,
 )
-from iossim.deploy.open_model import OpenDimensions
-from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
-from iossim.deploy.tensorrt import tensorrt_advice
+from iossim.deploy.runtime import MODEL_FILE, WEIGHTS_FILE, as_optimised, provider_of
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Execution, Span
 from iossim.hardware.load import device as load_device
 from iossim.hardware.names import HOST_CPU
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.models.load import source_of
 from iossim.models.onnx.export import check_exportable
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.report.figures.pictures import svg_picture
-from iossim.report.figures.schedule_timeline import beside_figure
+from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.report.search_words import INTERRUPTED
 from iossim.report.time_tables import disturbance, measured_table
 from iossim.schedule.fit import with_variants
@@ -61,7 +67,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Deploying:
-    """The options of a deployment, the same for every batch."""
+    """The options of a deployment."""
 
     device: str | None
     units: str | None
@@ -102,14 +108,12 @@ class Deploying:
             # The runtime chooses the kernels.
             streams = as_streams(with_variants(saved), network, self._most_streams(profile))
             read = write_deployment(folder, provider, network, streams, dimensions)
-            runs = _predictions(network, streams, profile)
-            latencies = {name: run.latency_us for name, run in runs.items()}
-            predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
+            latencies = _predictions_us(network, streams, profile)
             found: DeploymentCheck | None = None
             if self.check or (self.check is None and profile.kind == "cpu"):
-                title = f"{saved.network} on {profile.name} and {provider.name}"
-                found = self._checked(read, network, latencies, predicted, title)
-            write_atomically(folder / PAGE_FILE, told.page(saved, read, network, found, latencies))
+                with progress_bars(quiet=self.as_json, unit="rounds") as start:
+                    found = check_deployment(read, network, self.timed.timing(), latencies, start(network.name))
+            write_atomically(folder / PAGE_FILE, page(saved, read, network, found, latencies))
             document: dict[str, object] = {
                 "model": saved.network,
                 "device": profile.name,
@@ -122,10 +126,10 @@ class Deploying:
                 "shapes": {name: list(shape) for name, shape in read.shapes.items()},
                 "streams": [list(names) for names in read.streams],
                 "predicted_us": latencies,
-                "check": None if found is None else told.check_json(found),
+                "check": None if found is None else check_json(found),
                 "remarks": list(network.remarks),
             }
-            parts = [*_told(saved, read, network, found, latencies, predicted)]
+            parts = [*_told(saved, read, network, found, latencies)]
             if not complete:
                 parts.append(wrapped(INTERRUPTED))
             differs = found is not None and not found.equal
@@ -139,21 +143,6 @@ class Deploying:
         cores = len(usable_cores())
         return cores - (cores > 2) if self.streams is None and profile.kind == "cpu" else self.streams
 
-    def _checked(
-        self, read: Deployment, network: Network, latencies: Mapping[str, float], predicted: Sequence[Span], title: str
-    ) -> DeploymentCheck:
-        """Run a deployment beside the runtime's defaults; a trace and a picture of its streams go into its folder."""
-        with progress_bars(quiet=self.as_json, unit="rounds") as start:
-            found = check_deployment(read, network, self.timed.timing(), latencies, start(network.name))
-        if found.profile is not None:
-            beside = predicted, told.profiled_spans(read, found.profile)
-            write_atomically(read.folder / TRACE_FILE, told.deployment_trace(*beside, title, read.provider.name))
-            if wants_plot(None):
-                runs_drawn = dict(zip(("predicted", "ONNX Runtime"), beside, strict=True))
-                figure = beside_figure(network, title, told.overlap_sentence(found.profile, predicted), runs_drawn)
-                write_atomically(read.folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
-        return found
-
     def tensorrt(self, network: Network, schedule: Schedule, model: str, is_saved: bool) -> Made:
         """The settings of TensorRT for a schedule; nothing is written."""
         advice = tensorrt_advice(network, schedule)
@@ -166,7 +155,7 @@ class Deploying:
             "side_by_side": [{"stage": stage, "groups": groups} for stage, groups in advice.stages.items()],
         }
         code = ExitCode.DONE if is_saved or schedule.complete else ExitCode.INCOMPLETE
-        return Made(document, told.tensorrt_sentences(advice, file), code)
+        return Made(document, tensorrt_sentences(advice, file), code)
 
 
 def _profile_of(device: str) -> DeviceProfile:
@@ -185,22 +174,18 @@ def _told(
     network: Network,
     found: DeploymentCheck | None,
     latencies: Mapping[str, float],
-    predicted: Sequence[Span],
 ) -> Iterator[Part]:
     """Text printed about a deployed folder."""
     counts = " and ".join(str(len(names)) for names in read.streams)
     nodes = f"{counted(sum(map(len, read.streams)), 'node')}, by stream {counts}"
     yield wrapped(f"{saved.network} for {read.provider.name}, batch {network.source.batch}: {nodes}", "bold")
     if found is None:
-        yield wrapped(told.predicted_sentence(latencies))
+        yield wrapped(predicted_sentence(latencies))
     else:
         yield measured_table(found.rows)
-        said = (disturbance(found.rows), told.outputs_sentence(found), told.verdict(found, len(read.streams)))
+        said = (disturbance(found.rows), outputs_sentence(found), verdict(found, len(read.streams)))
         yield from map(wrapped, filter(None, said))
-        if found.profile is not None:
-            drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if (read.folder / name).exists())
-            yield wrapped(f"{told.overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
-    yield from notes((*network.remarks, *told.sizes_sentences(read, network)))
+    yield from notes((*network.remarks, *sizes_sentences(read, network)))
 
 
 def _replace(out: Path, files: Mapping[str, Callable[[Path], None]]) -> None:
@@ -213,10 +198,160 @@ def _replace(out: Path, files: Mapping[str, Callable[[Path], None]]) -> None:
         typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
 
 
-def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:
-    """Event-driven simulation of one stream and, if there are more, of all, as in a session of the runtime."""
+def _predictions_us(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, float]:
+    """Event-driven time of one stream and, if there are more, of all, as in a session of the runtime."""
     tell_unknown(Engine.ONNXRUNTIME, profile)
     of = {SEQUENTIAL: as_streams(streams, network, 1)}
     if len(streams.streams) > 1:
         of[STREAMS] = streams
-    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME) for name, each in of.items()}
+    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME).latency_us for name, each in of.items()}
+
+
+def outputs_sentence(check: DeploymentCheck) -> str:
+    """Largest deviation of the outputs of all ways from the model's own."""
+    name, error = max(check.errors.items(), key=lambda item: item[1])
+    if error == 0:
+        return "All outputs equal the model's bit for bit."
+    verdict = "equal" if check.equal else "DIFFER"
+    return (
+        f"Outputs {verdict}: those of {name!r} are off by {error:.1e} of the largest value (up to "
+        f"{check.tolerance:.0e} is rounding)."
+    )
+
+
+def verdict(check: DeploymentCheck, width: int) -> str:
+    """The fastest way, and whether ``width`` streams win."""
+    best = check.best
+    tie = f", a tie with {', '.join(map(repr, check.ties))}" if check.ties else ""
+    fastest = f"Fastest: {best.name!r}, {best.samples.median_us / 1e3:.3f} ms{tie}."
+    streams = next((row for row in check.rows if row.name == STREAMS), None)
+    if streams is None:
+        return f"{fastest} The schedule has a single stream."
+    if streams is best or STREAMS in check.ties:
+        return fastest
+    factor = streams.samples.median_us / best.samples.median_us
+    # ONNX Runtime's caller spins until all streams are done.
+    lacking = f" (they need {width + 1} cores, one of them for the spinning caller; {check.cores} are available)"
+    why = lacking if check.cores <= width else ""
+    lose = f"{fastest} Streams take {factor:.2f} times as long{why}; do not use them on this machine."
+    return " ".join(filter(None, (lose, _predicted_loss(check))))
+
+
+def _predicted_loss(check: DeploymentCheck) -> str:
+    """Sentence on whether the prediction said that streams lose to one thread; empty without a prediction."""
+    predicted = {row.name: row.predicted_us for row in check.rows}
+    streams_us, one_us = predicted.get(STREAMS), predicted.get(SEQUENTIAL)
+    if streams_us is None or one_us is None:
+        return ""
+    took = {row.name: row.samples.median_us for row in check.rows}
+    said = f"{streams_us / one_us:.2f} times as long as one thread, and measured {took[STREAMS] / took[SEQUENTIAL]:.2f}"
+    return f"That was predicted: {said}." if streams_us >= one_us else f"The prediction was wrong: {said}."
+
+
+def predicted_sentence(predicted_us: Mapping[str, float]) -> str:
+    """Predicted times of one thread and, if there are any, of streams, for what was not run."""
+    one_us, streams_us = predicted_us[SEQUENTIAL], predicted_us.get(STREAMS)
+    said = f"Not run. Predicted: {one_us / 1e3:.3f} ms on one thread"
+    return f"{said}." if streams_us is None else f"{said}, {streams_us / 1e3:.3f} ms with streams."
+
+
+def check_json(check: DeploymentCheck) -> dict[str, object]:
+    return {
+        "rows": [row.to_json() for row in check.rows],
+        "output_errors": dict(check.errors),
+        "tolerance": check.tolerance,
+        "equal": check.equal,
+        "best": check.best.name,
+        "ties": list(check.ties),
+    }
+
+
+def sizes_sentences(deployed: Deployment, network: Network) -> list[str]:
+    """A sentence on the open dimensions of the deployed model; empty if the model's file leaves none open."""
+    taken, reason = spelled(deployed.shapes), deployed.opened.reason
+    if deployed.opened.shapes is not None:
+        return [f"The deployed model takes {taken}; it is scheduled for {spelled(shapes_of(network.graph))}."]
+    said = f"The deployed model takes {taken} alone: {reason}. Deploy it again for others (--batch 4)."
+    return [said] if reason else []
+
+
+def page(
+    schedule: AnySchedule,
+    deployed: Deployment,
+    network: Network,
+    check: DeploymentCheck | None,
+    predicted_us: Mapping[str, float],
+) -> str:
+    """README.md of a deployed folder."""
+    width = len(deployed.streams)
+    counts = " and ".join(str(len(names)) for names in deployed.streams)
+    stages = f", {counted(len(schedule.stages), 'stage')}" if isinstance(schedule, Schedule) else ""
+    weights = f" Its weights are in `{WEIGHTS_FILE}`." if (deployed.folder / WEIGHTS_FILE).exists() else ""
+    others = "" if deployed.opened.shapes is None else ", `python run.py NAME=4x3x224x224` at other sizes"
+    lines = [
+        f"# {schedule.network} on ONNX Runtime, {counted(width, 'stream')}",
+        "",
+        f"`python run.py` runs it{others}; copy `session()` from there.",
+        f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}: load it with",
+        f"optimisation off, on a machine like the one that wrote it.{weights}",
+        f"`partition.json` has the names of its nodes by stream ({counts} {'node' if counts == '1' else 'nodes'}).",
+        f"Schedule: {schedule.scheduler}, for {schedule.device}, batch {network.source.batch}{stages}.",
+        *sizes_sentences(deployed, network),
+        "",
+    ]
+    if check is None:
+        lines.append(predicted_sentence(predicted_us))
+    else:
+        busy = disturbance(check.rows)
+        lines += [outputs_sentence(check), verdict(check, width), *([f"Note: {busy}."] if busy else [])]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtAdvice:
+    """Streams beside the main one for which a schedule has work, and the nodes that a stage, by its number, runs
+    concurrently: the names of each group, in order.
+    """
+
+    aux_streams: int
+    stages: Mapping[int, list[list[str]]]
+
+    def command(self, model: str) -> str:
+        """Command that builds an engine of ``model``, and writes the profile of its layers."""
+        return (
+            f"trtexec --onnx={model} --maxAuxStreams={self.aux_streams} --profilingVerbosity=detailed "
+            "--exportLayerInfo=layers.json --exportProfile=profile.json"
+        )
+
+
+def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
+    """The advice for a schedule that fits ``network``; an engine names layers after nodes of the model's file."""
+    file = network.source.model if network.source else ""
+    values_of = values_of_nodes(file) if source_of(file) == "onnx_file" else {}
+    in_file = {value: name for name, made in values_of.items() for value in made}
+    stages = {
+        number: [_names(network, group, in_file) for group in stage.groups]
+        for number, stage in enumerate(schedule.stages)
+        if stage.concurrent
+    }
+    return TensorRtAdvice(max(0, schedule.streams - 1), stages)
+
+
+def _names(network: Network, group: Sequence[str], in_file: Mapping[str, str]) -> list[str]:
+    units = (network.unit(name) for name in group)
+    return [in_file.get(node.outputs[0], node.name) for unit in units for node in network.unit_nodes(unit)]
+
+
+def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:
+    """Settings that TensorRT accepts, and what to look for in its profile."""
+    said = [
+        "TensorRT takes no schedule: its builder decides which layers run concurrently, up to a number of "
+        "auxiliary streams. For the width of this schedule:",
+        f"  {advice.command(model)}",
+    ]
+    if not advice.stages:
+        return [*said, "The schedule has no concurrent groups, so no layers should overlap."]
+    said.append("Layers of these nodes should overlap in its profile, a group a line:")
+    for stage, groups in advice.stages.items():
+        said += [f"  stage {stage}", *(f"    {' > '.join(names)}" for names in groups)]
+    return said

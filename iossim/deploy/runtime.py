@@ -264,7 +264,7 @@ def with_runtime_units(network: Network, nodes: Sequence[OptimisedNode]) -> Netw
         for name, nodes_of in sorted(members.items(), key=lambda member: member[1][-1])
     ]
     blocks = Block.of_all(units)
-    return cut_blocks(replace(network, units=tuple(units), blocks=blocks, interchangeable=(), clusters=()))
+    return cut_blocks(replace(network, units=tuple(units), blocks=blocks, interchangeable=()))
 
 
 def streams_of_nodes(nodes: Sequence[OptimisedNode], deployed: DeployedGraph) -> list[list[str]]:

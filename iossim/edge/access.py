@@ -12,7 +12,7 @@ from itertools import accumulate, chain, repeat
 from operator import and_, eq
 from typing import NamedTuple
 
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.ir.op import Array, KindTable, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose

@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import Link
 from iossim.ir.op import Array
 

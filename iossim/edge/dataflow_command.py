@@ -72,7 +72,7 @@ def optimize(
         title = _title(network, f"{devices} {found.device.name}")
         table, words = distribution_table(found), distribution_words(found)
     started = perf_counter()
-    said = [wrapped(title, "bold"), table, words]
+    said = [wrapped(title, "bold"), table, wrapped(words)]
     try:
         present(found.to_json, said, as_json, out=out, files=lambda: _files(found, title, wants_plot(plot)), code=code)
     finally:

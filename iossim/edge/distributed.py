@@ -15,7 +15,7 @@ from iossim.edge.optimize import DeviceShare, SplitSearch, plan
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, slice_load, step_load, unit_work
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Even
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import EdgeDevice, Link, edge_device
 from iossim.ir.network import Network
 from iossim.tasks.requests import network_of

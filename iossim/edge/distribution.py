@@ -23,7 +23,7 @@ from typing import NamedTuple
 from iossim.edge.collectives import Collective, Synchronisation
 from iossim.edge.operators import Operator, operators
 from iossim.edge.optimize import DeviceShare
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import Link
 from iossim.ir.network import Network
 

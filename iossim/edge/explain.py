@@ -259,7 +259,12 @@ def dataflow_words(found: Dataflow) -> str:
     whole = {row.whole: row.operator for row in found.operators if row.whole}
     for why, operator in whole.items():
         words += f" Whole on one unit for {why}: {operator}."
-    return words
+    return f"{words}\n{trust_words(found.device)}"
+
+
+def trust_words(device: EdgeDevice) -> str:
+    """Why times on an edge device have no interval."""
+    return f"No interval: no measured time of a {device.name} is known, so that the error of these is not."
 
 
 def _change(now_us: float, before_us: float) -> str:
@@ -295,7 +300,7 @@ def distribution_words(found: Distributed) -> str:
     if found.mix == "mix":
         words += f"Every operator divided alike: {alone}.\n"
     words += f"Found in {found.optimise_s:.2f} s" + ("." if distribution.exact else ", not all choices followed.")
-    return words
+    return f"{words}\n{trust_words(found.device)}"
 
 
 _THINGS_LISTED = 3
@@ -313,6 +318,7 @@ def explanation_overview(explained: DataflowExplanation) -> list[str]:
         f"{plan.network.name} on {found.device.name}, batch {plan.network.source.batch}, {plan.precision}, policy "
         f"{found.policy}: {total_us / 1e3:,.3f} ms in {counted(len(explained.operators), 'operator')}",
         f"what bounds them, by time: {told}",
+        trust_words(found.device),
         _costs(explained.saves_us, total_us),
     ]
 

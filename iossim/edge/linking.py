@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from iossim.edge.access import AS_IT_LIES, Order
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.ir.network import Network, Unit
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul

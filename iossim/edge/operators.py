@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from iossim.edge.access import AS_IT_LIES, Order, ParameterPart, Piece, is_known, piece
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.op import Array

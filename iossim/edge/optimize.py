@@ -24,7 +24,7 @@ from iossim.edge.plan import (
     unit_work,
 )
 from iossim.edge.splitting import Even, Partition, check_fits, even_parts, grids, part_counts
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from iossim.edge.linking import Layout, LinkedMap, MemoryKind, PlacedMap, Visit, visit
 from iossim.edge.operators import Demand, Operator, Read
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network
 from iossim.ir.types import Precision

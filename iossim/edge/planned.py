@@ -19,7 +19,7 @@ from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Variant, Work, unit_work
 from iossim.edge.simulator.events import Timed, simulate
 from iossim.edge.splitting import partition_words
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.network import Network
 from iossim.tasks.requests import network_of

@@ -18,7 +18,7 @@ from types import ModuleType
 
 import numpy as np
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
 from iossim.edge.distribution import DistributedStep, Distribution
@@ -26,9 +26,9 @@ from iossim.edge.operators import run_calls
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import execute
 from iossim.execution.backend import BackendError
-from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs, made_arrays
-from iossim.execution.tolerance import largest_difference
+from iossim.execution.measured_run import largest_difference
+from iossim.execution.plan import Box
 from iossim.ir.op import Array
 from iossim.ir.types import TensorType
 

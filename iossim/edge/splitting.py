@@ -17,7 +17,7 @@ from itertools import product
 from iossim.base.errors import DeviceError
 from iossim.edge.access import ParameterPart, part_sizes
 from iossim.edge.operators import Demand, Operator, with_part
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 
 #: Most parts into which the parameters of an operator are cut.
 MOST_PARTS = 32_768

@@ -3,20 +3,104 @@
 Commands of one queue run sequentially, in the order of issue. Commands of different queues run in any order,
 unless an event (:class:`Record`, then :class:`Wait`) or a :class:`Synchronize` orders them. A plan does not
 specify how an executor computes a unit, so that a simulator, a GPU and NumPy run the same one.
+
+As JSON (:func:`plan_to_json`) a plan is one object, its commands in order, each tagged by its kind; default values are
+left out.
+
+Memory is accessed in boxes: a box is the range of a slice in a whole array, along every axis. Channels of a concat,
+images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one are contiguous in
+memory concerns the reader only.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
+from operator import lt
+from types import EllipsisType
 from typing import NamedTuple
 
-from iossim.execution.box import Box
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
+
+
+class Box(NamedTuple):
+    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis.
+
+    The shape of the whole is that of the box's storage.
+    """
+
+    starts: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def whole(shape: tuple[int, ...]) -> Box:
+        return Box((0,) * len(shape), shape)
+
+    @staticmethod
+    def between(starts: Iterable[int], ends: Iterable[int]) -> Box:
+        starts = tuple(starts)
+        return Box(starts, tuple(end - start for start, end in zip(starts, ends, strict=True)))
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        return tuple(start + size for start, size in zip(self.starts, self.shape, strict=True))
+
+    @property
+    def selection(self) -> tuple[slice | EllipsisType, ...]:
+        """The index that selects the box from an array of the whole, as a view even if that is a scalar."""
+        return (*map(slice, self.starts, self.ends), ...)
+
+    def moved(self, by: tuple[int, ...]) -> Box:
+        """The box in coordinates of an enclosing array, in which the whole begins at ``by``."""
+        return Box(tuple(start + more for start, more in zip(self.starts, by, strict=True)), self.shape)
+
+    def along(self, axis: int, start: int, size: int) -> Box:
+        """The box with another range along one axis, which is counted from the front."""
+        starts = (*self.starts[:axis], start, *self.starts[axis + 1 :])
+        return Box(starts, (*self.shape[:axis], size, *self.shape[axis + 1 :]))
+
+    def overlaps(self, other: Box) -> bool:
+        """True if two boxes of one whole have an element in common."""
+        return all(map(lt, map(max, self.starts, other.starts), map(min, self.ends, other.ends)))
+
+    def common(self, other: Box) -> Box | None:
+        """The intersection of two boxes of one whole; None if it is empty."""
+        if not self.overlaps(other):
+            return None
+        return Box.between(map(max, self.starts, other.starts), map(min, self.ends, other.ends))
+
+    def hull(self, other: Box) -> Box:
+        """The smallest box that contains both."""
+        return Box.between(map(min, self.starts, other.starts), map(max, self.ends, other.ends))
+
+    def without(self, other: Box) -> list[Box]:
+        """The difference of two boxes of the same whole, as disjoint boxes: at most two per axis."""
+        if not self.overlaps(other):
+            return [self]
+        rest, left = self, list[Box]()
+        for axis, (start, size) in enumerate(zip(other.starts, other.shape, strict=True)):
+            begin, end = rest.starts[axis], rest.starts[axis] + rest.shape[axis]
+            for part_begin, part_end in ((begin, start), (start + size, end)):
+                if part_begin < part_end:
+                    left.append(rest.along(axis, part_begin, part_end - part_begin))
+            first = max(begin, start)
+            rest = rest.along(axis, first, min(end, start + size) - first)
+        return left
+
+    def covered_by(self, parts: Iterable[Box]) -> bool:
+        """True if every element of the box is in one of ``parts``, boxes of the same whole."""
+        left = [self] if all(self.shape) else []
+        for part in parts:
+            left = [rest for piece in left for rest in piece.without(part)]
+            if not left:
+                break
+        return not left
+
 
 #: Number of a stream of the device, whose commands run in the order of issue.
 Queue = int
@@ -279,3 +363,66 @@ def forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
 def _kind(command: Queued) -> type[Queued]:
     """The type of a command, with copies as launches."""
     return Launch if isinstance(command, Copy) else type(command)
+
+
+#: Version 1 had only views of channels, and queues without a device, of which there is one.
+FORMAT_VERSION = 2
+
+
+def plan_to_json(plan: Plan) -> str:
+    """A plan as JSON text."""
+    offsets = plan.offsets or {}
+    buffers = [
+        {"name": buffer.name, "shape": buffer.type.shape, "dtype": buffer.type.dtype}
+        | _given(view_of=buffer.view_of, starts=buffer.starts, offset=offsets.get(buffer.name))
+        for buffer in plan.buffers.values()
+    ]
+    document = {
+        "format_version": FORMAT_VERSION,
+        "graph_hash": plan.graph_hash,
+        "inputs": plan.inputs,
+        "outputs": plan.outputs,
+        **_given(arena_bytes=plan.arena_bytes or None),
+        "buffers": buffers,
+        "commands": [_command(command) for command in plan.commands],
+    }
+    return json.dumps(document)
+
+
+def _command(command: Command) -> dict[str, object]:
+    match command:
+        case Launch():
+            return {"kind": "launch"} | _given(
+                queue=_queue(command.queue),
+                units=command.units,
+                strategy=None if command.strategy is Strategy.CONCURRENT else command.strategy,
+                reads=command.reads,
+                writes=command.writes,
+                algorithm=command.algorithm,
+                workspace=command.workspace,
+                sms=_ends(command.sms),
+                adds_to=command.adds_to,
+            )
+        case Copy():
+            moved = {"units": [command.unit], "reads": [command.source], "writes": [command.target]}
+            return {"kind": "copy", "queue": _queue(command.queue), **moved, **_given(sms=_ends(command.sms))}
+        case Record() | Wait():
+            kind = "record" if isinstance(command, Record) else "wait"
+            return {"kind": kind, "queue": _queue(command.queue), "event": command.event}
+        case Synchronize():
+            return {"kind": "synchronise"}
+
+
+def _queue(queue: Queue) -> tuple[int, int]:
+    """A queue in the file: its device, which is the first, and its stream."""
+    return 0, queue
+
+
+def _ends(sms: range | None) -> tuple[int, int] | None:
+    """The first SM available to a command, and the first one after the range."""
+    return None if sms is None else (sms.start, sms.stop)
+
+
+def _given(**values: object) -> dict[str, object]:
+    """The values that are not empty."""
+    return {name: value for name, value in values.items() if value not in (None, "", ())}

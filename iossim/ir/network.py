@@ -82,8 +82,6 @@ class Network(Displayed):
     reading: tuple[str, ...] = ()
     #: Units (names) of one block, interchangeable micro-batches of one operator: starting them in order loses nothing.
     interchangeable: tuple[tuple[str, ...], ...] = ()
-    #: Units (names) of one block that a search keeps in one stage: used if the block has too many stages to try all.
-    clusters: tuple[tuple[str, ...], ...] = ()
     given: Network | None = None  #: before transforms changed it, if they did: speed-ups are relative to it.
 
     def __post_init__(self) -> None:

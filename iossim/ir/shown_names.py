@@ -32,7 +32,7 @@ class ShownNames:
         if isinstance(value, Network):
             units = tuple(replace(unit, name=self(unit.name)) for unit in value.units)
             blocks = tuple(replace(block, name=self(block.name)) for block in value.blocks)
-            return replace(value, units=units, blocks=blocks, interchangeable=(), clusters=())
+            return replace(value, units=units, blocks=blocks, interchangeable=())
         if isinstance(value, BaseModel):
             own = {name: self._renamed(getattr(value, name)) for name in type(value).model_fields}
             return type(value).model_construct(None, **own)

@@ -18,7 +18,7 @@ from pydantic import Discriminator, Field, Tag, ValidationError
 
 from iossim.base.values import TimeUs, Value, first_problem
 from iossim.execution.backend import Samples
-from iossim.execution.tolerance import LEAST
+from iossim.execution.measured_run import LEAST
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, unusable
 from iossim.measurements.text_files import read_file
@@ -108,7 +108,7 @@ class NetworkRun(Value):
     ) -> NetworkRun:
         """A run with these samples; ``fields`` are the others. An infinite ``output_error``: outputs are not finite.
 
-        ``most`` is the network's tolerance (:mod:`iossim.execution.tolerance`).
+        ``most`` is the network's tolerance (:mod:`iossim.execution.measured_run`).
         """
         low, high = np.percentile(samples.times_us, (10, 90)).tolist()
         if most is None:

@@ -47,8 +47,7 @@ from iossim.measurements.formats import Format, formats
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measured_networks import measured_network_files
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet, Operator, unusable
-from iossim.measurements.other_exports import binary_export, text_export
-from iossim.measurements.text_files import FEWEST_ROWS, read_file, require_rows
+from iossim.measurements.text_files import FEWEST_ROWS, binary_export, read_file, require_rows, text_export
 
 # Generous lower bounds of a call's time: its arithmetic at the datasheet's peak, its bytes beyond L2 at that of DRAM,
 # all bytes at several times that, and a fraction of a microsecond. Winograd's F(4x4, 3x3) needs a fourth of the

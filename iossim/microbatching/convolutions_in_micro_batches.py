@@ -33,6 +33,7 @@ from iossim.microbatching.division import BenchmarkRow, micro_batch_sizes
 from iossim.microbatching.kernels_under_limits import Benchmarks, MicroBatching
 from iossim.microbatching.micro_batches_transform import OPTION, Division, with_micro_batches
 from iossim.microbatching.network_kernels import ConvKernel, convolution_kernels, kernel_name
+from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
@@ -120,6 +121,25 @@ def _alone(kernel: ConvKernel) -> Network:
     with builder.unit("kernel", "Conv"):
         value = builder.add(op, value, builder.constant("w", weight.shape), name="kernel")
     return builder.network([value])
+
+
+def with_interval(
+    found: MicroBatching, known: Benchmarks, network: Network, cost_model: CostModel, training: bool
+) -> MicroBatching:
+    """The division with the interval of its time; unchanged where the times are measurements."""
+    errors = schedule_errors(network, cost_model)
+    if errors is None:
+        return found
+    kernels = convolution_kernels(network, training)
+    timed = []
+    for one in found.kernels:
+        fitting = [row for row in known.rows[one.name] if row.workspace_bytes <= one.configuration.workspace_bytes]
+        for part in one.configuration.parts:
+            own = (row.time_us for row in fitting if (row.batch, row.algorithm) == (part.micro_batch, part.algorithm))
+            timed.append((kernels[one.name].of_batch(part.micro_batch).step(), min(own), part.count))
+    interval = errors.interval_of_steps(timed)
+    remarks = (interval.remark,) if interval.remark else ()
+    return replace(found, interval_us=(interval.low_us, interval.high_us), remarks=remarks)
 
 
 def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostModel) -> Schedule:

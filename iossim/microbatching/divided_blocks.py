@@ -21,7 +21,7 @@ sizes that then run one after another (:func:`divide_units`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from math import inf
@@ -37,8 +37,7 @@ from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.microbatching.divisible import UnitPart, divisible, unit_divisible, unit_part
 from iossim.models.options import common_batch
-from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
-from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
+from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 from iossim.search.lattice import build_lattice
 
 #: Neighbouring blocks are joined up to about this many transitions, so that their micro-batches need not wait for each
@@ -47,16 +46,13 @@ JOINED = 300_000
 _MOST_STATES = 50_000
 
 
-def divide_blocks(
-    network: Network, parts: Mapping[str, int], joined: int = JOINED, clusters: Iterable[Sequence[str]] = ()
-) -> Network:
+def divide_blocks(network: Network, parts: Mapping[str, int], joined: int = JOINED) -> Network:
     """The network with each block named in ``parts`` in so many micro-batches.
 
     Raises GraphError for a block that is not divisible, or that is too large for a problem with its views of others.
     Neighbouring blocks with equal numbers of micro-batches are joined while that has at most about ``joined``
-    transitions. A search keeps the copies of a cluster of units in one micro-batch in one stage.
+    transitions.
     """
-    network = replace(network, clusters=tuple(map(tuple, clusters)))
     images = common_batch(network.graph) or 1
     divided: dict[int, tuple[int, ...]] = {}
     for place, block in enumerate(network.blocks):
@@ -198,12 +194,7 @@ class _Division:
         ]
         searched = [] if self.in_a_row else [run for run in runs if run[0] in self.sizes and not self._adds(run)]
         result = replace(
-            of,
-            graph=graph,
-            units=units,
-            blocks=tuple(blocks),
-            interchangeable=tuple(map(self._first, searched)),
-            clusters=tuple(self._clusters()),
+            of, graph=graph, units=units, blocks=tuple(blocks), interchangeable=tuple(map(self._first, searched))
         )
         return _with_copies_as_work(result)
 
@@ -294,9 +285,7 @@ class _Division:
             or sum(len(self.blocks[place]) for place in run) > MAX_UNITS
         ):
             return False
-        problem = self._copy_of(run)
-        most = min(self.joined, MOST_TRANSITIONS) if problem.clusters else self.joined
-        return estimated_transitions(problem, counts.pop()) <= most
+        return estimated_transitions(self._copy_of(run), counts.pop()) <= self.joined
 
     def _copy_of(self, run: Sequence[int]) -> ScheduleProblem:
         units = tuple(unit for place in run for unit in self.of.blocks[place].units)
@@ -316,61 +305,20 @@ class _Division:
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
         """The copies of the operator that orders the micro-batches: the one whose order leaves out the most states."""
         problem = self._copy_of(run)
-        states = _states(problem)
+        lattice = build_lattice(problem, _MOST_STATES)
         unit = 0
-        if states is not None:
-            having = [int((states >> np.uint64(index) & np.uint64(1)).sum()) for index in range(len(problem))]
-            unit = max(range(len(problem)), key=lambda index: having[index] * (len(states) - having[index]))
+        if lattice is not None:
+            having = [int((lattice.masks >> np.uint64(index) & np.uint64(1)).sum()) for index in range(len(problem))]
+            unit = max(range(len(problem)), key=lambda index: having[index] * (len(lattice) - having[index]))
         return part_names(problem.unit_names[unit], self.sizes[run[0]])
-
-    def _clusters(self) -> Iterator[tuple[str, ...]]:
-        """The clusters of each micro-batch of a divided block, with the views that one alone makes or reads."""
-        of_place: dict[int, list[list[str]]] = {}
-        place_of = {
-            self.of.units[unit].name: place for place, block in enumerate(self.of.blocks) for unit in block.units
-        }
-        for names in self.of.clusters:
-            place = place_of[names[0]]
-            count = self._count(place)
-            of_place.setdefault(place, []).extend(
-                [part_name(name, index, count) for name in names] for index in range(count if count > 1 else 0)
-            )
-        for place, clusters in of_place.items():
-            holding = {name: cluster for cluster in clusters for name in cluster}
-            made = {value: unit.name for unit in self.blocks[place] for node in unit.nodes for value in node.outputs}
-            for view in (unit for unit in self.blocks[place] if unit.kind == BATCH_VIEW):
-                (node,) = view.nodes
-                beside = {made[value] for value in node.inputs if value in made} or {
-                    unit.name
-                    for unit in self.blocks[place]
-                    if any(not set(node.outputs).isdisjoint(each.inputs) for each in unit.nodes)
-                }
-                found = {id(holding.get(name)): holding.get(name) for name in beside}
-                cluster = next(iter(found.values())) if len(found) == 1 else None
-                if cluster is not None:
-                    cluster.append(view.name)
-                    holding[view.name] = cluster
-            yield from map(tuple, clusters)
 
 
 def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:
     """Number of transitions of a block in so many independent micro-batches, if none is left out."""
     from iossim.search.counting import unpruned_transitions
 
-    if problem.clusters:
-        states = cluster_states(problem)
-        return inf if states is None else float(cluster_transitions(states) + len(states)) ** parts
     lattice = build_lattice(problem, _MOST_STATES)
     return inf if lattice is None else (unpruned_transitions(lattice) + len(lattice)) ** parts
-
-
-def _states(problem: ScheduleProblem) -> Masks | None:
-    """All sets of units that may have run so far; None if there are too many."""
-    if problem.clusters:
-        states = cluster_states(problem)
-        return None if states is None else np.array(states, dtype=np.uint64)
-    lattice = build_lattice(problem, _MOST_STATES)
-    return None if lattice is None else lattice.masks
 
 
 def _with_copies_as_work(network: Network) -> Network:

@@ -32,11 +32,10 @@ from iossim.transforms.transform import Outcome, Setting, with_option
 AUTO = "auto"
 #: Numbers of micro-batches that ``auto`` tries for each block.
 TRIED = (2, 4)
-#: Blocks whose micro-batches have more than about this many transitions (which take seconds) are searched by ``auto``
-#: in whole stages of their undivided schedule.
+#: ``auto`` leaves a block whole if its micro-batches have more than about this many transitions (which take seconds).
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
-MOST_LIMITED_TRANSITIONS = 2_100
+MOST_LIMITED_TRANSITIONS = 20_000
 #: Under such a limit, neighbouring blocks are joined up to this many transitions.
 JOINED_LIMITED = 1_000
 #: Factor by which views of other blocks may raise the transitions of a block.
@@ -53,26 +52,24 @@ class Division:
 
     parts: Mapping[str, int] = field(default_factory=dict)
     joined: int = JOINED
-    clusters: tuple[tuple[str, ...], ...] = ()
     units: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, network: Network) -> Network:
         if self.units:
             return divide_units(network, self.units)
-        return divide_blocks(network, self.parts, self.joined, self.clusters) if self.parts else network
+        return divide_blocks(network, self.parts, self.joined) if self.parts else network
 
     def to_json(self) -> dict[str, object]:
         if self.units:
             return {"units": dict(self.units)}
-        return {"blocks": dict(self.parts), "joined": self.joined, "clusters": self.clusters}
+        return {"blocks": dict(self.parts), "joined": self.joined}
 
     @staticmethod
     def of_json(saved: Any) -> Division:
         """Inverse of :meth:`to_json`; raises TypeError, ValueError, KeyError or AttributeError for anything else."""
         if "units" in saved:
             return Division(units={str(name): tuple(map(int, sizes)) for name, sizes in saved["units"].items()})
-        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
-        return Division(parts, int(saved["joined"]), tuple(tuple(map(str, names)) for names in saved["clusters"]))
+        return Division({str(name): int(count) for name, count in saved["blocks"].items()}, int(saved["joined"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +78,7 @@ class MicroBatched(Outcome):
     none, where none gain.
 
     ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen``
-    counts the ways that were tried. ``wide`` names those of ``parts`` that were searched in whole stages of their
-    undivided schedule.
+    counts the ways that were tried.
     """
 
     network: Network
@@ -91,7 +87,6 @@ class MicroBatched(Outcome):
     before_us: float | None = None
     after_us: float | None = None
     seen: int = 0
-    wide: tuple[str, ...] = ()
     interrupted: bool = False
 
     name = "micro_batches"
@@ -109,14 +104,13 @@ class MicroBatched(Outcome):
         tried = f"; {self.seen} ways tried" if self.seen else ""
         if not self.parts:
             return f"Micro-batches gain nothing: the batch is undivided{tried}."
-        wide = f"; in whole stages of the undivided schedule: {', '.join(self.wide)}" if self.wide else ""
         gain = (
             ""
             if self.before_us is None or self.after_us is None
             else f", {self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms"
         )
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
-        return f"Micro-batches: {listed}{gain}{tried}{wide}."
+        return f"Micro-batches: {listed}{gain}{tried}."
 
     def noted(self) -> dict[str, object]:
         return {OPTION: dict(self.units)}
@@ -173,7 +167,7 @@ def _chosen(network: Network, setting: Setting) -> MicroBatched:
     bar, has_limit = setting.progress("micro-batches (ways)"), setting.options.workspace_limit_bytes is not None
     setting = setting.limited(network)
     cost = BySchedule(setting.prices, setting.scheduler, setting.options, SearchMemo(setting.prices))
-    choices = DivisionChoices(cost, cost, has_limit, lambda seen: bar(seen, seen))
+    choices = DivisionChoices(cost, setting.scheduler, has_limit, lambda seen: bar(seen, seen))
     choices.way_us(network, choices.given(network))
     try:
         choices.search(network)
@@ -203,17 +197,10 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """Divisions to try of each block of a network, and its approximate number of transitions undivided. ``wide_from``:
-    the least number of micro-batches, by block, with which it is searched in the whole stages ``stages``.
-    """
+    """Divisions to try of each block of a network, and its approximate number of transitions undivided."""
 
     choices: tuple[Counts, ...]
     undivided: Mapping[str, float]
-    wide_from: Mapping[str, int]
-    stages: Mapping[str, list[tuple[str, ...]]]
-
-    def is_wide(self, block: str, count: int) -> bool:
-        return block in self.wide_from and count >= self.wide_from[block]
 
     def most(self, count: int) -> Counts:
         """Each block in as many as may be tried, up to a number."""
@@ -221,28 +208,17 @@ class _Blocks:
 
 
 class DivisionChoices(Choices[int]):
-    """Cost of a network with the best number of micro-batches for each block. The search begins undivided, with as many
-    as possible, and with the best ones for units one after another.
+    """Cost of a network with the best number of micro-batches for each block, by a scheduler. The search begins
+    undivided, and with as many as possible.
     """
 
     def __init__(
-        self,
-        inner: GraphCost,
-        by_schedule: BySchedule,
-        limited: bool = False,
-        tell: Callable[[int], None] = ignore,
-        guide: bool = True,
+        self, inner: GraphCost, scheduler: str, limited: bool = False, tell: Callable[[int], None] = ignore
     ) -> None:
         super().__init__(inner, tell)
-        self.by_schedule, self.limited = by_schedule, limited
         self.most_transitions = MOST_LIMITED_TRANSITIONS if limited else MOST_TRANSITIONS
         self.joined = JOINED_LIMITED if limited else JOINED
-        self.searches = by_schedule.scheduler != "sequential"
-        self._guided: DivisionChoices | None = None
-        if guide and self.searches:
-            cost = replace(by_schedule, scheduler="sequential")
-            self._guided = DivisionChoices(cost, cost, limited, guide=False)
-            self._guided.blocks = self.blocks  # type: ignore[method-assign]
+        self.searches = scheduler != "sequential"
         self._blocks: dict[Network, _Blocks] = {}
         #: By key of a problem, whether it is searched; and about how many transitions it has in so many micro-batches.
         self._searchable: dict[str, bool] = {}
@@ -255,25 +231,18 @@ class DivisionChoices(Choices[int]):
 
     def blocks(self, network: Network) -> _Blocks:
         if network not in self._blocks:
-            problems = {block.name: ScheduleProblem.of_block(network, block) for block in network.blocks}
             choices: list[Counts] = []
             undivided: dict[str, float] = {}
-            wide_from: dict[str, int] = {}
-            whole = common_batch(network.graph) is None
+            tried = () if common_batch(network.graph) is None else TRIED
             for block in network.blocks:
-                problem = problems[block.name]
-                counts = () if whole else tuple(count for count in TRIED if divisible(network, block, count))
-                choices.append((1, *counts))
+                problem = ScheduleProblem.of_block(network, block)
                 undivided[block.name] = self._transitions_of(problem, 1)
-                wide = [count for count in counts if self._transitions_of(problem, count) > self.most_transitions]
-                wide_from |= {block.name: min(wide)} if wide else {}
-            stages = {}
-            if wide_from:
-                found = self.by_schedule.found(network).blocks
-                pairs = zip(network.blocks, found, strict=True)
-                stages = {block.name: [tuple(stage.units) for stage in own.stages] for block, own in pairs}
-            self._blocks[network] = _Blocks(tuple(choices), undivided, wide_from, stages)
+                choices.append((1, *(n for n in tried if divisible(network, block, n) and self._is_narrow(problem, n))))
+            self._blocks[network] = _Blocks(tuple(choices), undivided)
         return self._blocks[network]
+
+    def _is_narrow(self, problem: ScheduleProblem, count: int) -> bool:
+        return not self.searches or self._transitions_of(problem, count) <= self.most_transitions
 
     def _transitions_of(self, problem: ScheduleProblem, count: int) -> float:
         key = problem.key, count
@@ -296,9 +265,6 @@ class DivisionChoices(Choices[int]):
     def starts(self, network: Network) -> Iterator[Counts]:
         blocks = self.blocks(network)
         yield from (blocks.most(count) for count in TRIED)
-        if self._guided is not None:
-            self._guided.search(network)
-            yield self._guided.best(network)
 
     def moved(self, way: Counts, like: Network, network: Network) -> Counts:
         counts = {name: count for nodes, count in zip(self.keys(like), way, strict=True) for name in nodes}
@@ -321,16 +287,14 @@ class DivisionChoices(Choices[int]):
         problem = ScheduleProblem.of_block(made, block).in_order()
         if problem.key not in self._searchable:
             own = self.blocks(network).undivided.get(block.name, 0.0)
-            most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)
+            most = WITH_VIEWS * max(self.most_transitions, self.joined, own)
             found = estimated_transitions(problem, 1)
             self._searchable[problem.key] = found <= most and (found < inf or own == inf)
         return self._searchable[problem.key]
 
     def division(self, network: Network, way: Counts) -> Division:
-        blocks = self.blocks(network)
         parts = {block.name: count for block, count in zip(network.blocks, way, strict=True) if count > 1}
-        wide = [name for name, count in parts.items() if blocks.is_wide(name, count)]
-        return Division(parts, self.joined, tuple(stage for name in wide for stage in blocks.stages[name]))
+        return Division(parts, self.joined)
 
     def applied(self, network: Network, to: Network) -> tuple[Network, Mapping[str, int]]:
         division = self.division(network, self.best(network))
@@ -347,7 +311,6 @@ class DivisionChoices(Choices[int]):
             tried[self.given(network)][0],
             tried[self.best(network)][0],
             self.seen,
-            tuple(name for name, count in division.parts.items() if self.blocks(network).is_wide(name, count)),
             interrupted,
         )
 

@@ -11,7 +11,7 @@ from iossim.execution.engine import AUTO
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.microbatching.convolutions_in_micro_batches import benchmarks, read_table
+from iossim.microbatching.convolutions_in_micro_batches import benchmarks, read_table, with_interval
 from iossim.microbatching.kernels_under_limits import Benchmarks, Memory, MicroBatching
 from iossim.microbatching.network_kernels import FORWARD, KernelName, kernel_name
 from iossim.search.scheduler import schedule
@@ -50,14 +50,15 @@ def microbatch(
     memory_bytes = limit_bytes(memory_limit, "memory_limit")
     known = benchmarks(network, prices, policy, direction == "training", progress)
     if memory_bytes is None:
-        return known.divided(*limits)
+        return with_interval(known.divided(*limits), known, network, prices, direction == "training")
     if direction == "training" or limits[1] is not None:
         other = "total_workspace" if limits[1] is not None else "pass training"
         raise OptionError(f"`memory_limit` is of a forward pass and all its workspaces; leave {other} out")
     plan = lower_schedule(schedule(network, prices, "sequential"), network, in_place=True)
     names = {unit.name: [kernel_name(node) for node in network.unit_nodes(unit)] for unit in network.units}
     kernels = {unit: [name for name in own if name and name in known.batches] for unit, own in names.items()}
-    return known.divided(limits[0], memory=Memory(plan, kernels, memory_bytes))
+    found = known.divided(limits[0], memory=Memory(plan, kernels, memory_bytes))
+    return with_interval(found, known, network, prices, training=False)
 
 
 @public

@@ -40,7 +40,7 @@ def microbatch(
     from iossim.base.user_files import check_writable
     from iossim.microbatching import microbatch_api
     from iossim.microbatching.convolutions_in_micro_batches import runnable_schedule
-    from iossim.microbatching.words import front_figure, micro_batch_table, total_words, workspace_figure
+    from iossim.microbatching.words import front_figure, micro_batch_table, total_words, trust_lines, workspace_figure
     from iossim.models.load import load
 
     if (model is None) == (table is None):
@@ -97,5 +97,5 @@ def microbatch(
             made |= pictures(front_figure(found, title), workspace_figure(found, title))
         return made if model is None else {**made, "schedule.json": runnable_schedule(found, network, prices).save}
 
-    parts = [wrapped(title, "bold"), micro_batch_table(found), total_words(found)]
+    parts = [wrapped(title, "bold"), micro_batch_table(found), *map(wrapped, (total_words(found), *trust_lines(found)))]
     present(found.to_json, parts, as_json, out=out, files=files)

@@ -15,6 +15,7 @@ from iossim.microbatching.kernels_under_limits import WORTH_DIVIDING, MicroBatch
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, described
 from iossim.report.notebook import parts, records
+from iossim.report.search_words import expectation
 
 
 def micro_batch_table(found: MicroBatching) -> Table:
@@ -40,7 +41,7 @@ def micro_batch_table(found: MicroBatching) -> Table:
 
 @parts.register
 def _(found: MicroBatching) -> list[str | Table]:
-    return [total_words(found), micro_batch_table(found)]
+    return [total_words(found), micro_batch_table(found), *trust_lines(found)]
 
 
 @records.register
@@ -67,6 +68,11 @@ def total_words(found: MicroBatching) -> str:
     if found.proved:
         return f"{words}; proved the best under the limit ({worth})."
     return f"{words}; {bound} (gap {found.gap:.2%}; {worth})."
+
+
+def trust_lines(found: MicroBatching) -> list[str]:
+    """The interval of the total, and remarks on it; none where the times are measurements."""
+    return [*filter(None, [expectation(found.interval_us)]), *(f"note: {remark}" for remark in found.remarks)]
 
 
 def _time_text(time_us: float) -> str:

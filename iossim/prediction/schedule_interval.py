@@ -35,6 +35,7 @@ from iossim.backends.simulator.device_rates import device_rates
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
+from iossim.execution.execution import Span
 from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.compute_capability import SINCE_HOPPER
 from iossim.hardware.lowering.step import Step
@@ -174,10 +175,11 @@ _KEPT = 32
 
 @dataclass(frozen=True)
 class LatencyInterval:
-    """Interval of nine in ten measurements of a schedule, microseconds."""
+    """Interval of nine in ten measurements, microseconds; ``remark`` says where most of it was not measured."""
 
     low_us: float
     high_us: float
+    remark: str = ""
 
 
 class PlacedSteps:
@@ -268,12 +270,31 @@ class ScheduleErrors:
             shares[self._part_of_unit[unit.name]] += own_us / (total_us or 1.0)
         return self._around(total_us, shares, self._width)
 
+    def interval_of_steps(self, timed: Sequence[tuple[Step, float, int]]) -> LatencyInterval:
+        """Interval of the sum of steps one after another: each with its time alone, us, and how often it runs."""
+        total_us = fsum(own_us * count for _, own_us, count in timed)
+        shares: dict[Part, float] = defaultdict(float)
+        for step, own_us, count in timed:
+            self._units[step, own_us] = self._unit_error([step], iter([own_us]))
+            shares[step, own_us] += own_us * count / (total_us or 1.0)
+        return self._around(total_us, shares, 1.0)
+
+    def interval_of_spans(self, spans: Sequence[Span], latency_us: float) -> LatencyInterval:
+        """Interval of a plan whose kernels run in these spans; its slopes are left out, whose part is
+        under a hundredth in streams.
+        """
+        return self._around(latency_us, self._span_shares(spans, latency_us), 1.0)
+
     def _around(self, latency_us: float, shares: Mapping[Part, float], width: float) -> LatencyInterval:
         below, above = (
             hypot(width * NINE_OF_TEN * self._deviation(shares, side), REPEAT_NOISE / sqrt(2))
             for side in (_BELOW, _ABOVE)
         )
-        return LatencyInterval(latency_us * exp(-below), latency_us * exp(above))
+        remark = ""
+        if fsum(share * self._units[part].unmeasured for part, share in shares.items() if part in self._units) > 0.5:
+            where = f"on {self._profile.name} in {self._network.precision}"
+            remark = f"Most of this was not measured {where}: the interval is as wide as errors on other devices"
+        return LatencyInterval(latency_us * exp(-below), latency_us * exp(above), remark)
 
     def noise(self, first: AnySchedule, second: AnySchedule) -> float:
         """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
@@ -304,12 +325,8 @@ class ScheduleErrors:
         """
         interval = self.interval(one)
         ties = [name for name, other in rivals if self.is_tie(one, other)]
-        shares = self._shares(one).items()
-        remarks = dict.fromkeys(one.remarks)
-        if fsum(share * self._units[part].unmeasured for part, share in shares if part in self._units) > 0.5:
-            where = f"on {self._profile.name} in {self._network.precision}"
-            remarks[f"Most of this was not measured {where}: the interval is as wide as errors on other devices"] = None
-        found = {"interval_us": [interval.low_us, interval.high_us], "ties": ties, "remarks": list(remarks)}
+        remarks = list(dict.fromkeys(filter(None, (*one.remarks, interval.remark))))
+        found = {"interval_us": [interval.low_us, interval.high_us], "ties": ties, "remarks": remarks}
         return one.model_copy(update=found)
 
     def include(self, network: Network, schedules: Iterable[Schedule]) -> None:
@@ -344,17 +361,22 @@ class ScheduleErrors:
         return self._known[id(schedule)][1]
 
     def _new_shares(self, schedule: AnySchedule) -> dict[Part, float]:
-        total_us = schedule.latency_us or 1.0
-        shares: dict[Part, float] = defaultdict(float)
         if isinstance(schedule, StreamSchedule):
-            from iossim.prediction.stream_parts import launches_as_stages  # loaded for streams only
-
-            model = self._slopes.model(schedule.engine)
-            stages, shared_us = launches_as_stages(self._network, schedule, model)
-            streams = [tuple("+".join(launch.units) for launch in own) for own in schedule.streams]
-            shares["stage", tuple(streams)] = shared_us / total_us
+            spans = self._slopes.model(schedule.engine).timeline(self._network, schedule)
+            shares = self._span_shares(spans, schedule.latency_us)
         else:
-            stages = schedule.stages
+            shares = self._stage_shares(schedule.stages, schedule.latency_us)
+        return shares | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
+
+    def _span_shares(self, spans: Sequence[Span], latency_us: float) -> dict[Part, float]:
+        from iossim.prediction.stream_parts import spans_as_stages  # loaded for streams only
+
+        stages, streams, shared_us = spans_as_stages(spans, latency_us, self._network.unit_index)
+        return {**self._stage_shares(stages, latency_us), ("stage", streams): shared_us / (latency_us or 1.0)}
+
+    def _stage_shares(self, stages: Sequence[Stage], latency_us: float) -> dict[Part, float]:
+        total_us = latency_us or 1.0
+        shares: dict[Part, float] = defaultdict(float)
         self._lower(stages)
         for stage in stages:
             parts = self._parts(stage)
@@ -366,7 +388,7 @@ class ScheduleErrors:
                 groups = sorted(tuple(self._part_of_unit[unit] for unit in group) for group in stage.groups)
                 shares["stage", tuple(groups)] += stage.latency_us / total_us
             shares[BOUNDARIES] += stage.boundary_us / total_us
-        return dict(shares) | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
+        return dict(shares)
 
     def _parts(self, stage: Stage) -> list[Part]:
         units = [self._part_of_unit[unit] for unit in stage.units]

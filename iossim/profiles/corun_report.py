@@ -11,7 +11,7 @@ from itertools import chain
 
 from rich.table import Table
 
-from iossim.base.picture import Picture
+from iossim.base.display import Picture
 from iossim.base.tables import Cell, csv_text, described_table
 from iossim.profiles.corun import Corun, CorunKernel, Through
 from iossim.report.colours import REST, text_on
@@ -278,7 +278,7 @@ def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> Spec:
     return described(
         __package__,
         "lanes",
-        x=timeline.time_channel("start_ms", None, domain_ms),
+        x=timeline.time_channel("start_ms", domain_ms),
         y=timeline.stream_channel("stream"),
         colours=colour_scale(colours),
         waits=_WAITS,
@@ -288,7 +288,7 @@ def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> Spec:
 
 
 def _use(name: str, domain_ms: tuple[float, float]) -> Spec:
-    x, height = timeline.time_channel("start_ms", None, domain_ms, labels=False), timeline.LOW_STRIP_PIXELS
+    x, height = timeline.time_channel("start_ms", domain_ms, labels=False), timeline.STRIP_PIXELS
     return described(__package__, "use", x=x, part=name, title=_USES[name], in_use=_IN_USE, height=height)
 
 

@@ -43,10 +43,9 @@ from iossim.hardware.names import device_names
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import PRECISION_COLUMNS, SHAPE_COLUMNS, OperatorReader
-from iossim.measurements.other_exports import binary_export, text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import KernelRows, side_by_side
-from iossim.measurements.text_files import CsvCells, CsvError, csv_rows
+from iossim.measurements.text_files import CsvCells, CsvError, binary_export, csv_rows, text_export
 
 #: Columns of the SM resources that a kernel holds.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")

@@ -1,18 +1,23 @@
-"""Predicted beside profiled: the time of each unit of a network in a profile, and its predicted time alone."""
+"""Predicted beside profiled: the time of each unit of a network in a profile, and its predicted time alone; and a
+recorded run and its simulation over one time axis, in a picture and in the page of the schedule.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from pathlib import Path
 
 from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.cli.options import with_flags
+from iossim.cli.outputs import PAGE, Writer, pictures, text_file, wants_plot
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.measured.stage_plans import step_operators
+from iossim.execution.execution import Span
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.names import device_names
@@ -33,8 +38,12 @@ from iossim.measurements.profilers.layer_times import ONNXRUNTIME, LayerTimes, T
 from iossim.models.load import source_of
 from iossim.models.sources.onnx_file import values_of_nodes
 from iossim.profiles.profile_match import by_name, layer_class, matched, names_suffice, op_class
+from iossim.report.figures.schedule_timeline import beside_figure
+from iossim.report.schedule_page import Recording, schedule_page
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Stage
+from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
+from iossim.tasks.explain import Explanation, explain
+from iossim.tasks.stream_explain import StreamExplanation, explain_streams
 
 #: A larger overlap of layers cannot come from rounded clocks.
 _BESIDE = 1.05
@@ -320,3 +329,47 @@ def too_fast_words(
     least = f"{measured_us:,.1f} us, where {ratio * measured_us:,.1f} are the least"
     remedy = f"try `dtype` {precision}" if precision else "was it this device, model and batch?"
     return f"{unit}{more} faster than {of} of {device.name} ({least}); {remedy}"
+
+
+def recording(network: Network, report: ProfileReport, begin_us: float) -> Recording:
+    """The last run of a profile from ``begin_us`` on, each layer in the first lane that is free.
+
+    Where a profile has no starts, layers follow one another in its order.
+    """
+    layers = report.times.layers
+    spans_us = [layer.span_us for layer in layers if layer.span_us is not None]
+    if len(spans_us) < len(layers):
+        spans_us = list(pairwise(accumulate((layer.duration_us for layer in layers), initial=0.0)))
+    shift_us = begin_us - min((start_us for start_us, _ in spans_us), default=0.0)
+    free_us: list[float] = []
+    spans = []
+    for layer, number, (start_us, end_us) in sorted(
+        zip(layers, report.unit_of_layer, spans_us, strict=True), key=lambda each: each[2]
+    ):
+        lane = next((lane for lane, until_us in enumerate(free_us) if until_us <= start_us), len(free_us))
+        free_us[lane : lane + 1] = [end_us]
+        unit = "" if number is None else network.units[number].name
+        spans.append(Span(layer.name, unit, -1, lane, start_us + shift_us, end_us + shift_us))
+    took_us = max(free_us, default=0.0) + shift_us - begin_us
+    which = f"last of {report.times.runs} runs" if report.times.runs > 1 else "one run"
+    order = "" if report.times.wall_us is not None else "; starts are not recorded, layers follow one another"
+    return Recording(f"recorded by {report.times.source}, {which}: {took_us / 1e3:.3f} ms{order}", tuple(spans))
+
+
+def recorded_files(
+    network: Network, prices: DeviceCostModel, schedule: AnySchedule, report: ProfileReport, said: Sequence[str]
+) -> dict[str, Writer]:
+    """The page of a schedule, priced by ``prices``, with the recorded run in it, and the picture of both timelines."""
+    explanation: Explanation | StreamExplanation
+    if isinstance(schedule, StreamSchedule):
+        explanation = explain_streams(schedule, network, prices)
+        spans: Sequence[Span] = explanation.spans
+    else:
+        explanation, spans = explain(schedule, network, prices), prices.timeline(network, schedule)
+    recorded = recording(network, report, min((span.start_us for span in spans), default=0.0))
+    page = schedule_page(network, schedule, spans, said, explanation, recorded=recorded)
+    title = f"{network.name} on {schedule.device}, simulated and recorded"
+    finding = f"simulated: {max((span.end_us for span in spans), default=0.0) / 1e3:.3f} ms\n{recorded.title}"
+    figure = beside_figure(network, title, finding, {"simulated": spans, "recorded": recorded.spans})
+    drawn = pictures(figure) if wants_plot(None) else {}
+    return {PAGE: text_file(page), **drawn}

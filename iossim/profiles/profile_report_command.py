@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError
-from iossim.cli.option_groups import ModelOptions, PricingOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, PricingOptions, command
 from iossim.cli.outputs import Part, Writer, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 from iossim.cli.schedule_files import schedule_or_network
@@ -45,7 +44,6 @@ def profile_report(
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.measurements.measurement_set import write_measurements
     from iossim.profiles import profile_report as reports
-    from iossim.profiles.recorded_timeline import recorded_files
 
     times = _recorded(profile, runs)
     saved, network = schedule_or_network(model, None, reading, reading.batch)
@@ -106,16 +104,15 @@ def profile_report(
 
     def files() -> dict[str, Writer]:
         ran = sequential if saved is None else api.simulate(saved, None, network=network, cost_model=prices)
-        return recorded_files(network, prices, ran, report, sentences)
+        return reports.recorded_files(network, prices, ran, report, sentences)
 
     present(document, parts(), as_json, out=out, files=files, complete=best.complete)
 
 
 def _recorded(profile: Path, runs: int | None) -> LayerTimes:
     from iossim.base.user_files import read_text
-    from iossim.measurements.other_exports import binary_export
     from iossim.measurements.profilers.layer_times import layer_times
-    from iossim.measurements.text_files import CsvError
+    from iossim.measurements.text_files import CsvError, binary_export
 
     text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError, binary_export)
     try:

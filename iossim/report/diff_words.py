@@ -11,8 +11,7 @@ from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
 from iossim.report.schedule_tables import heading, path_words, stage_words
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
-from iossim.tasks.common_units import in_parts, shared_units
-from iossim.tasks.schedule_diff import Passage, ScheduleDiff
+from iossim.tasks.schedule_diff import Passage, ScheduleDiff, in_parts, shared_units
 from iossim.tasks.stream_diff import StreamDiff
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from math import fsum, isclose
 
 from rich.table import Table
 
 from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table
 from iossim.cost.facts import StageFacts
-from iossim.report.schedule_tables import heading, number_words, speedup_words, stage_words
+from iossim.report.schedule_tables import expectation_lines, heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
@@ -40,7 +41,7 @@ _WORDS = {
 def overview(explanation: Explanation) -> list[str]:
     found = explanation.schedule
     speedup = speedup_words(found, explanation.sequential_us)
-    lines = [f"{heading(found)} in {counted(len(found.stages), 'stage')}{speedup}"]
+    lines = [f"{heading(found)} in {counted(len(found.stages), 'stage')}{speedup}", *expectation_lines(found)]
     if explanation.limits_us:
         limits_us = {named_limit(name, explanation.stages[0].facts): us for name, us in explanation.limits_us.items()}
         lines.append(f"Time by limit: {divided(limits_us, found.latency_us)}")
@@ -79,7 +80,7 @@ def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
 def in_short(found: Explanation, steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
     """The substitutions that made the network, and the slowest stages, or all (``whole``)."""
     if steps:
-        yield from ("", *rewriting_lines(steps, whole))
+        yield from ("", *rewriting_lines(steps, whole, found.schedule.latency_us))
     yield from slowest_lines(found, "" if whole else "--all shows them; --stage N shows more of one")
 
 
@@ -240,18 +241,35 @@ def _more(choice: Choice) -> str:
 _FEW_STEPS = 3
 
 
-def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
-    """Each step in a line, followed by its change, before and after, if asked for (``whole``) or if steps are few."""
+def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool, latency_us: float | None = None) -> Iterator[str]:
+    """A line for each change: its place, its steps and their saving together. If asked for (``whole``), or if steps are
+    few, a line for each step, with the ops before and after it. Steps that do not end at ``latency_us`` were found
+    beside other choices, of joins for instance, which their prices leave out.
+    """
     in_full = whole or len(steps) <= _FEW_STEPS
-    yield f"the network was {rewritten_by(len(steps))}{'' if in_full else ' (--all shows what each changed)'}"
-    for number, step in enumerate(steps, 1):
-        yield f"step {number}: {step.rule}{_step_worth(step)}"
-        for sign, part in (("-", step.before), ("+", step.after)) if in_full else ():
+    changes: dict[int, list[ExplainedStep]] = {}
+    for step in steps:
+        changes.setdefault(step.change, []).append(step)
+    places = "" if in_full else f" in {counted(len(changes), 'place')} (--all shows each)"
+    yield f"the network was {rewritten_by(len(steps))}{places}"
+    last_us = steps[-1].after_us
+    if last_us is not None and latency_us is not None and not isclose(last_us, latency_us, rel_tol=1e-3):
+        yield f"priced without the schedule's other choices, which turn {last_us:.1f} into {latency_us:.1f} us"
+    for step in steps if in_full else ():
+        yield f"step {step.number}: {step.rule}{_step_worth(step)}"
+        for sign, part in (("-", step.before), ("+", step.after)):
             yield from (f"  {sign} {line}" for line in part.lines)
+    for own in () if in_full else changes.values():
+        rules = ", ".join(step.rule for step in own)
+        saved = [step.saves_us for step in own if step.saves_us is not None]
+        yield f"at {own[0].before.nodes[0].name}: {rules}{_worth(fsum(saved)) if saved else ''}"
 
 
 def _step_worth(step: ExplainedStep) -> str:
     if step.before_us is None or step.after_us is None or step.saves_us is None:
         return ""
-    verb = "saves" if step.saves_us >= 0 else "costs"
-    return f": {step.before_us:.1f} -> {step.after_us:.1f} us, {verb} {abs(step.saves_us):.1f} us"
+    return f": {step.before_us:.1f} -> {step.after_us:.1f} us,{_worth(step.saves_us)[1:]}"
+
+
+def _worth(saves_us: float) -> str:
+    return f": {'saves' if saves_us >= 0 else 'costs'} {abs(saves_us):.1f} us"

@@ -15,22 +15,21 @@ from io import StringIO
 from rich.console import Console
 from rich.table import Table
 
-from iossim.base.display import counted
+from iossim.base.display import Picture, counted
 from iossim.base.errors import IossimError, OptionError
-from iossim.base.picture import Picture
 from iossim.base.tables import Cell, keyed_table, plain_text
 from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.ir.shown_names import shown_names
-from iossim.prediction.network_table import NetworkTable
+from iossim.prediction.tables import NetworkTable
 from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
-from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import stream_figure, timeline_figure
 from iossim.report.figures.timeline import active_warps_figure
+from iossim.report.figures.vega import svg_picture
 from iossim.report.schedule_tables import heading, run_words, said, schedule_table, summary
 from iossim.report.search_words import comparison_lines, comparison_notes
 from iossim.report.time_tables import predicted_table, remarks

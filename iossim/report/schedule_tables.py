@@ -296,7 +296,7 @@ def number_words(numbers: Sequence[int]) -> str:
 def expectation_lines(found: SavedSchedule) -> list[str]:
     """The interval, and a tie with the units one by one."""
     tie = "Tied with sequential: the difference is within the noise" if "sequential" in found.ties else None
-    return [line for line in (expectation(found), tie) if line]
+    return [line for line in (expectation(found.interval_us), tie) if line]
 
 
 def run_words(run: Execution, analytic_us: float | None = None) -> str:

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "Interrupted: this is the best schedule found so far, not a proven optimum"
 
 
-def expectation(found: SavedSchedule) -> str | None:
-    """Interval of 90% of a schedule's measurements, in words; None where the prices are no prediction."""
-    if found.interval_us is None:
-        return None
-    return f"Expected on hardware: {interval_words(found.interval_us)} (90% interval)"
+def expectation(interval_us: Sequence[float] | None) -> str | None:
+    """Interval of 90% of measurements, in words; None where the prices are no prediction."""
+    return f"Expected on hardware: {interval_words(interval_us)} (90% interval)" if interval_us else None
 
 
 def interval_words(bounds_us: Sequence[float]) -> str:
@@ -87,7 +85,7 @@ def comparison_lines(found: Comparison) -> list[str]:
         lines.append(f"Best: {found.best_of_all.label}, {found.best_us / 1e3:.3f} ms, {speedup}{tie}")
     else:
         lines.append(f"Best: no scheduler is faster than {baseline.scheduler}")
-    lines += filter(None, [expectation(best) if by_sums else None])
+    lines += filter(None, [expectation(best.interval_us) if by_sums else None])
     if not found.complete:
         lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
     elif by_sums and (claim := optimality(found.fastest_of_stages[-1].schedule)):

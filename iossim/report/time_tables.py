@@ -13,7 +13,7 @@ from rich.table import Table
 from iossim.base.display import counted
 from iossim.base.tables import Cell, described_table, keyed_table
 from iossim.execution.measured_run import MeasuredRow
-from iossim.prediction.network_table import NetworkTable
+from iossim.prediction.tables import NetworkTable
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 

@@ -51,9 +51,6 @@ class ScheduleProblem:
     #: ``not_before[i]`` (shape and dtype as above) is the mask of interchangeable units that start no later than unit
     #: ``i`` in some best schedule (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
     not_before: Masks | None = None
-    #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in
-    #: one, by their lowest unit. Empty if units are not clustered.
-    clusters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.unit_names:
@@ -82,7 +79,6 @@ class ScheduleProblem:
             network,
             block.units,
             _not_before(network, position),
-            _clusters(network, position),
         )
 
     @staticmethod
@@ -113,7 +109,7 @@ class ScheduleProblem:
     def restrict(self, units: Sequence[int]) -> ScheduleProblem:
         """The problem of some of the units, in ascending order; their inputs from other units are already available.
 
-        ``not_before`` and ``clusters`` are left out: without them a search only looks at more stages.
+        ``not_before`` is left out: without it a search only looks at more stages.
         """
         position, inside = {unit: index for index, unit in enumerate(units)}, sum(1 << unit for unit in units)
         own = (bits(int(self.predecessors[unit]) & inside) for unit in units)
@@ -169,9 +165,8 @@ class ScheduleProblem:
     def key(self) -> str:
         """A text equal for blocks with the same units in the same positions, hence the same schedules and prices."""
         order = [] if self.not_before is None else [_text(self.not_before)]
-        together = [f"clusters {self.clusters}"] if self.clusters else []
         arrays = [_text(self.predecessors), self.merge_class.tobytes().hex()]
-        text = "\n".join([*arrays, *order, *together, *self.signatures])
+        text = "\n".join([*arrays, *order, *self.signatures])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     @property
@@ -191,7 +186,7 @@ class ScheduleProblem:
         and are read by the same. Renumbering them changes no stage, since nothing is issued between them, so that of
         ``n`` there are ``n + 1`` states and not ``2^n``.
         """
-        if self.not_before is not None or self.clusters:
+        if self.not_before is not None:
             return self
         arrays = self.predecessors.tolist(), self.successors.tolist(), self.merge_class.tolist()
         alike = list(zip(self.signatures, *arrays, strict=True))
@@ -240,15 +235,6 @@ def _not_before(network: Network, position: dict[int, int]) -> Masks | None:
         for before, after in pairwise(sorted(places)):
             masks[after] |= 1 << before
     return masks_of(masks, len(position)) if any(masks) else None
-
-
-def _clusters(network: Network, position: dict[int, int]) -> tuple[int, ...]:
-    places = ([position.get(network.unit_index[name]) for name in names] for names in network.clusters)
-    masks = [sum(1 << place for place in own if place is not None) for own in places]
-    if not any(masks):
-        return ()
-    alone = (1 << place for place in position.values() if not any(mask >> place & 1 for mask in masks))
-    return tuple(sorted((mask for mask in (*masks, *alone) if mask), key=lambda mask: mask & -mask))
 
 
 def bits(mask: int) -> list[int]:

@@ -27,9 +27,19 @@ from iossim.schedule.masks import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
-from iossim.search.endings import StateGraph, find_endings, summed_bounds
+from iossim.search.endings import (
+    Endings,
+    Labels,
+    StateGraph,
+    find_endings,
+    leave,
+    pick,
+    relax,
+    relax_known,
+    relax_neighbours,
+    summed_bounds,
+)
 from iossim.search.lattice import MergedStages
-from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known, relax_neighbours
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.75

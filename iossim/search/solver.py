@@ -151,15 +151,6 @@ class Solver:
         begun = _begun(best)
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
-        if problem.clusters and not problem.is_wide:
-            from iossim.search.clusters import solve_in_clusters  # few blocks have clusters
-
-            solutions = solve_in_clusters(problem, begun, self.cost_model, self.space, self._memo)
-            units = range(len(problem))
-            if reached := _cheapest(*(_followed(begun[entry], found, units) for entry, found in solutions.items())):
-                kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
-                self.notes.append((problem.name, BlockNote(kept)))
-                return reached
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
                 problem, self.cost_model, self.options, build=self._memo.lattice, runs=WINDOWS[0]

@@ -4,7 +4,7 @@ The networks form a union (:func:`iossim.serving.union.union`), and each way of 
 priced as a whole plan: *one after another*, each by its own best streams; *time slicing*, as processes share a GPU;
 *one stream a model*, as in an inference server; *partitions*, each on its own SMs; *stages side by side*, the first
 stages of all in one, then the second; and *streams*, searched over all of them from the best of these, for an
-objective (:mod:`iossim.serving.objective`).
+objective (:mod:`iossim.serving.union`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.hardware.green_contexts import part_sizes
 from iossim.ir.network import Network
+from iossim.prediction.schedule_interval import schedule_errors
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import AnySchedule, BlockSchedule, ModelReference, Schedule, Stage, StreamSchedule
@@ -33,8 +34,7 @@ from iossim.search.scheduler import schedule, schedule_any, without_search
 from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import problem_of, search_launches
 from iossim.serving.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
-from iossim.serving.objective import Objective
-from iossim.serving.union import BEHIND, label_of, union
+from iossim.serving.union import BEHIND, Objective, label_of, union
 
 ONE_AFTER_ANOTHER, TIME_SLICING, ONE_STREAM_EACH = "one after another", "time slicing", "one stream a model"
 PARTITIONS, STAGES_BESIDE, STREAMS = "partitions", "stages side by side", "streams"
@@ -46,8 +46,8 @@ LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 
 @dataclass(frozen=True)
 class Way:
-    """One way of running all: its makespan, also event by event (None if there was no time for that), and the end of
-    each model; us.
+    """One way of running all: its makespan, also event by event (None if there was no time for that), the end of each
+    model, and the interval of nine in ten measurements of the makespan; us.
 
     Models that do not run concurrently have no schedule in common.
     """
@@ -58,6 +58,7 @@ class Way:
     simulated_us: float | None
     ends_us: Mapping[str, float]
     spans: tuple[Span, ...]
+    interval_us: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Coschedule:
                 {
                     "way": way.name,
                     "makespan_us": way.makespan_us,
+                    "interval_us": way.interval_us,
                     "event_by_event_us": way.simulated_us,
                     "ends_us": dict(way.ends_us),
                     "objective_us": self.objective.value_us(way.ends_us),
@@ -198,7 +200,8 @@ def _coscheduled(
     ways.append(min(candidates, key=lambda way: _fitness(way, objective)))
     progress(len(networks) + 1, len(networks) + 1)
     identity = prices.identity
-    notes = list(prices.remarks(whole)) if isinstance(prices, RemarkingCostModel) else []
+    ways, remarks = _with_intervals(ways, whole, prices)
+    notes = [*(prices.remarks(whole) if isinstance(prices, RemarkingCostModel) else ()), *remarks]
     if least_us is None:
         notes.append(f"no lower bound, so that the gap is not known: {steps.cause}")
     if any(way.simulated_us is None for way in ways):
@@ -210,6 +213,17 @@ def _coscheduled(
         whole, tuple(networks), identity.device, identity.engine, least_us, tuple(ways), objective,
         not steps.interrupted, tuple(notes),
     )  # fmt: skip
+
+
+def _with_intervals(ways: Sequence[Way], whole: Network, prices: CostModel) -> tuple[list[Way], list[str]]:
+    """Ways with the intervals of their makespans, and remarks on these. Slices take as long as one after another."""
+    errors = schedule_errors(whole, prices)
+    if errors is None:
+        return list(ways), []
+    by_slices = {TIME_SLICING: ways[0].spans}
+    found = [errors.interval_of_spans(by_slices.get(way.name, way.spans), way.makespan_us) for way in ways]
+    judged = [replace(way, interval_us=(one.low_us, one.high_us)) for way, one in zip(ways, found, strict=True)]
+    return judged, list(filter(None, [found[-1].remark]))
 
 
 def _rank(label: str, in_turn: Way, objective: Objective) -> tuple[bool, float]:
@@ -331,7 +345,7 @@ def _one_after_another(
         spans += [
             replace(
                 span,
-                unit="+".join(f"{label}{BEHIND}{unit}" for unit in span.unit.split("+")),
+                unit="+".join(f"{label}{BEHIND}{unit}" for unit in _units_of(span, network)),
                 start_us=span.start_us + makespan_us,
                 end_us=span.end_us + makespan_us,
             )
@@ -341,6 +355,10 @@ def _one_after_another(
         run_us = _run_us(network, plan, prices, steps)
         simulated_us = None if simulated_us is None or run_us is None else simulated_us + run_us
     return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, ends_us, tuple(spans))
+
+
+def _units_of(span: Span, network: Network) -> list[str]:
+    return [span.unit] if span.unit in network.unit_index else span.unit.split("+")
 
 
 def _alone_us(in_turn: Way) -> dict[str, float]:

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, once
-from iossim.cli.option_groups import ModelOptions, StreamOptions
-from iossim.cli.options import command
+from iossim.cli.options import ModelOptions, StreamOptions, command
 from iossim.cli.outputs import Part, json_file, notes, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.serving.arrivals import Served
     from iossim.serving.coschedule import Coschedule
-    from iossim.serving.objective import Objective
+    from iossim.serving.union import Objective
 
 _REQUESTS = 2000
 
@@ -120,7 +119,7 @@ def _labelled(models: list[str], copies: int) -> dict[str, str]:
 
 
 def _objective(name: str, weights: list[str], limits: list[str], labels: Mapping[str, str]) -> Objective:
-    from iossim.serving.objective import Objective
+    from iossim.serving.union import Objective
 
     if name not in ("makespan", "latency"):
         raise OptionError(f"--objective {name!r} is not known; give makespan or latency")

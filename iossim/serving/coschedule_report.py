@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, described_table
+from iossim.report.search_words import expectation
 from iossim.report.traces import Event, complete, trace_text
 from iossim.serving.arrivals import Served
 from iossim.serving.coschedule import Coschedule
@@ -51,6 +52,7 @@ def ways_table(found: Coschedule) -> Table:
 
 
 def bound_words(found: Coschedule) -> str:
+    """The lower bound beside the best way, and below it the interval of that one's makespan."""
     best, bound_us = found.best, found.bound_us
     best_us = found.objective.value_us(best.ends_us)
     above = f" ({best_us / bound_us - 1:.0%} above)" if bound_us else ""
@@ -58,9 +60,12 @@ def bound_words(found: Coschedule) -> str:
     what = "Lower bound of the weighted latency" if found.objective.weights else "Lower bound"
     per_second = f"; {len(found.labels) * 1e6 / best.makespan_us:,.0f} requests a second" if best.makespan_us else ""
     missed = "" if not found.objective.over_us(best.ends_us) else "; no way keeps all limits"
+    expected = expectation(best.interval_us) or ""
+    of_makespan = " of the makespan" if expected and found.objective.weights else ""
     return (
         f"{what} of all streams of these kernels: {bound}; "
-        f"best: {best.name}, {best_us / 1e3:.3f} ms{above}{per_second}{missed}"
+        f"best: {best.name}, {best_us / 1e3:.3f} ms{above}{per_second}{missed}\n"
+        f"{expected}{of_makespan}"
     )
 
 

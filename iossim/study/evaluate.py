@@ -39,7 +39,7 @@ from iossim.study.points import Point, device_of, device_of_kind, hash_of, netwo
 from iossim.study.run_directory import Done, crossing
 from iossim.study.scenario import CrossAxis
 from iossim.study.study_kind import StudyKind
-from iossim.study.study_run import DEFECTS, SCHEDULES, BlockTime, CrossPrice, Row
+from iossim.study.study_run import DEFECTS, SCHEDULES, CrossPrice, Row
 from iossim.study.workers import LruCache
 from iossim.tasks.task import Task, bounded_by_searches
 from iossim.transforms.fused_joins import ChooseJoins
@@ -235,14 +235,6 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     if "sequential" in found:
         baseline_us = context.sequential_us or found["sequential"].latency_us
     low_us, high_us = one.interval_us or (None, None)
-    blocks = [
-        BlockTime(
-            name=block.name,
-            latency_us=sum(stage.boundary_us + stage.latency_us for stage in block.stages),
-            stages=len(block.stages),
-        )
-        for block in one.blocks
-    ]
     measured: dict[str, object] = {}
     for name in measures:
         measured |= MEASURES[name].figures(context) if name in MEASURES else {}
@@ -273,7 +265,6 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         peak_tflops=profile.fp32_tflops,
         published_ms=published_ms,
         in_sample=None if published_ms is None else is_in_sample(profile, point.model.model, one.scheduler),
-        blocks=blocks,
         time_by_kind_us=context.errors.time_by_kind_us(found[one.scheduler]) if context.errors else {},
     )
 

@@ -41,7 +41,7 @@ REPORT = "report.html"
 #: All files that it may contain, in the order in which people read them.
 FILES = (REPORT, TABLE, RESULTS, TIMINGS, SCHEDULES, DEFECTS, SCENARIO, ENVIRONMENT, DONE)
 #: Fields of a row without a single value, which only results.json has.
-NESTED = ("blocks", "time_by_kind_us", "rules")
+NESTED = ("time_by_kind_us", "rules")
 _REMEDY = "give a folder that 'iossim study run' wrote"
 
 

@@ -107,7 +107,7 @@ def report(folder: Path, figures: str | None = None, plot: list[str] | None = No
         write_report(run, folder / REPORT)
         tell_written([folder / REPORT])
         return
-    from iossim.report.figures.pictures import MOST_SLICES, picture_files
+    from iossim.report.figures.vega import MOST_SLICES, picture_files
     from iossim.study.report.plots import figures as figures_of
 
     drawn = figures_of(run, plot)

@@ -32,14 +32,6 @@ from iossim.study.study_kind import Label, add_fields
 SCHEDULES, DEFECTS = "schedules", "defects"
 
 
-class BlockTime(Value):
-    """Time of a block of a schedule."""
-
-    name: str
-    latency_us: float
-    stages: int
-
-
 class Row(Value):
     """One schedule of one point: a field for each axis, its label there, and for each metric (``metrics.yaml``), its
     figure. Figures are None where ``status`` is ``failed`` or they were not requested.
@@ -60,8 +52,7 @@ class Row(Value):
     in_sample: bool | None = None
     #: The memory that the network needs, where the device has less; empty elsewhere.
     remark: str = ""
-    #: Breakdown of the time: by block, and by kind of op (``boundaries`` for gaps between stages), in us.
-    blocks: list[BlockTime] = Field(default_factory=list)
+    #: Breakdown of the time by kind of op (``boundaries`` for gaps between stages), in us.
     time_by_kind_us: dict[str, float] = Field(default_factory=dict)
     #: Rules by which the network was rewritten, and the number of applications of each.
     rules: dict[str, int] = Field(default_factory=dict)

@@ -11,9 +11,8 @@ from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.memory import check_happens_before, with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule

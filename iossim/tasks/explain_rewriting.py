@@ -1,17 +1,19 @@
 """Effect of each substitution of a rewritten network, and its gain at the prices of its schedule.
 
 The steps are replayed in order, and the network is priced after each as the schedule's own scheduler would. A step with
-a cost makes room for a later one.
+a cost makes room for a later one, of the same *change*: the steps that build on one another. Steps of a change that
+lead back to the ops before them are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.graph import Graph, Node
+from iossim.ir.network import boundary, subgraph
 from iossim.models.load import load_source
 from iossim.schedule.schedule import SavedSchedule
 from iossim.search.ios import STRATEGIES, options_of
@@ -19,7 +21,7 @@ from iossim.search.options import SearchOptions
 from iossim.tasks.alternatives import space_of
 from iossim.transforms.choices import GraphCost
 from iossim.transforms.replay import split_source
-from iossim.transforms.rewriting.application import applications
+from iossim.transforms.rewriting.application import Application, applications
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.rewritten import OPTION, rewritten_network, rules_and_steps
 
@@ -45,8 +47,12 @@ class Part:
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """An applied rule: ops and latency (None without prices) of the network before and after it."""
+    """An applied rule: ops and latency (None without prices) of the network before and after it. Its ``number`` among
+    all begins at 1; the ``change`` that it belongs to has the number of its first step.
+    """
 
+    number: int
+    change: int
     rule: str
     origin: str
     before: Part
@@ -66,7 +72,7 @@ class ExplainedStep:
 def explain_rewriting(
     schedule: SavedSchedule, prices: CostModel | None, model: str | None = None
 ) -> tuple[ExplainedStep, ...]:
-    """Substitutions that led to a schedule's network, in order; none if it was not rewritten.
+    """Substitutions that led to a schedule's network, in order, net of those that cancel; none if it was not rewritten.
 
     Without ``prices``, or with ones that would have to measure, costs are unknown. ``model`` is the current path of the
     model, if its file has moved. Raises ReplayError for steps that cannot be replayed.
@@ -79,16 +85,56 @@ def explain_rewriting(
     named = {rule.name: rule for rule in rules}
     cost = _cost(schedule, prices)
     graph, cost_us = network.graph, None if cost is None else cost.us(network)
-    told = []
-    for applied in applications(graph, steps, named):
+    told: list[ExplainedStep] = []
+    changes: list[_Change] = []
+    for number, applied in enumerate(applications(graph, steps, named), 1):
         after_us = None if cost is None else cost.us(rewritten_network(network, applied.graph))
         rule = named[applied.step.rule]
-        before = _part(graph, {*applied.step.nodes, *applied.gone, *applied.made})
-        told.append(
-            ExplainedStep(rule.name, rule.origin, before, _part(applied.graph, applied.made), cost_us, after_us)
-        )
+        touched = {*applied.step.nodes, *applied.gone, *applied.made}
+        before, after = _part(graph, touched), _part(applied.graph, applied.made)
+        changes = _with_step(changes, number, applied)
+        told.append(ExplainedStep(number, number, rule.name, rule.origin, before, after, cost_us, after_us))
         graph, cost_us = applied.graph, after_us
-    return tuple(told)
+    graphs = [network.graph, *(step.after.graph for step in told)]
+    change_of = {number: one.steps[0] for one in changes for number in _net(one, graphs)}
+    return tuple(replace(step, change=change_of[step.number]) for step in told if step.number in change_of)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """Steps that build on one another, by number: the ops that they made, and all that they touched, by name."""
+
+    steps: tuple[int, ...]
+    made: frozenset[str]
+    touched: frozenset[str]
+
+
+def _with_step(changes: Sequence[_Change], number: int, applied: Application) -> list[_Change]:
+    """The changes with a step, as one with all that made what it matches."""
+    joined = [one for one in changes if one.made.intersection(applied.step.nodes)]
+    whole = _Change(
+        (*sorted(step for one in joined for step in one.steps), number),
+        applied.made.union(*(one.made for one in joined)),
+        applied.made.union(applied.step.nodes, applied.gone, *(one.touched for one in joined)),
+    )
+    return [*(one for one in changes if one not in joined), whole]
+
+
+def _net(change: _Change, graphs: Sequence[Graph]) -> list[int]:
+    """Steps of a change without those between two equal graphs of its ops; ``graphs`` are those after each of all."""
+
+    def ops(graph: Graph) -> str:
+        nodes = _part(graph, change.touched).nodes
+        return subgraph(graph, nodes, *boundary(graph, nodes)).hash
+
+    kept: list[int] = []
+    seen = [ops(graphs[change.steps[0] - 1])]
+    for step in change.steps:
+        kept.append(step)
+        seen.append(ops(graphs[step]))
+        place = seen.index(seen[-1])
+        del kept[place:], seen[place + 1 :]
+    return kept
 
 
 def _part(graph: Graph, names: Set[str]) -> Part:

@@ -16,7 +16,6 @@ from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import problems_of
-from iossim.cost.named_alike import most_alike
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, OffersVariants, Samples, Timing
 from iossim.execution.engine import Engine
@@ -30,6 +29,7 @@ from iossim.schedule.fit import with_variants
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.search.assemble import plan_us, reprice_as_known
 from iossim.search.measured import Budget
+from iossim.search.measured.company import most_alike
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import STREAM_SCHEDULER, schedule, schedule_any
 from iossim.tasks.comparison import ComparisonRow
@@ -39,10 +39,7 @@ from iossim.tasks.task import Task
 #: Schedulers whose stages depend on no price.
 PLAIN = ("sequential", "greedy")
 #: Providers of baselines, with the module that measures them; a bare provider's name stands for all of its baselines.
-BASELINES = {
-    "torch": "iossim.backends.torch_cuda.baselines",
-    "onnxruntime": "iossim.backends.onnxruntime_cpu.baselines",
-}
+BASELINES = {"torch": "iossim.backends.torch_cuda.baselines", "onnxruntime": "iossim.backends.onnxruntime_cpu.backend"}
 
 
 def plain_schedule(network: Network, name: str) -> Schedule:

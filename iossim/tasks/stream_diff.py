@@ -16,9 +16,8 @@ from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.tasks.common_units import common_parts
 from iossim.tasks.own_prices import own_prices
-from iossim.tasks.schedule_diff import CrossPrices, Difference, ScheduleDiff, diff, have_same_prices
+from iossim.tasks.schedule_diff import CrossPrices, Difference, ScheduleDiff, common_parts, diff, have_same_prices
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
 from iossim.transforms.replay import in_setup
 

@@ -217,7 +217,7 @@ class Task:
             from iossim.tasks.own_prices import estimating_model  # most prices are not measured
 
             estimate = estimating_model(self.prices, self.device, self.network.precision)
-            from iossim.search.measured.schedule import schedule_measured  # most searches do not use it
+            from iossim.search.measured.search import schedule_measured  # most searches do not use it
 
             return schedule_measured(
                 self.network, estimate, self.prices, self.scheduler, self.options, self.budget, measuring

@@ -15,9 +15,8 @@ Fixtures:
 The assertions (:func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
 :func:`assert_plan_race_free`) report what they found when they fail.
 
-To test a cost model, a scheduler, a backend or a device of your own, subclass a conformance class of
-:mod:`iossim.testing.cost_models`, :mod:`~iossim.testing.schedulers`, :mod:`~iossim.testing.backends` or
-:mod:`~iossim.testing.devices`, and pytest checks its contract. iossim's own are tested in the same way.
+To test an op, a cost model, a scheduler, a backend or a device of your own, subclass a class of
+:mod:`iossim.testing.conformance`, and pytest checks its contract. iossim's own are tested in the same way.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.streams import as_streams
 from iossim.search.scheduler import SCHEDULERS
 from iossim.tasks.measured_schedules import plain_schedule
-from iossim.torch.bound import Bound, Chosen, executor
+from iossim.torch.bound import Bound, Chosen, executor, leaves
 from iossim.torch.compiled_module import CompiledModule, read_compiled
-from iossim.torch.forms import leaves
 from iossim.torch.state import unchanged
 
 

@@ -22,12 +22,12 @@ from iossim.base.user_files import write_atomically
 from iossim.execution.backend import Choice
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
+from iossim.models.onnx.file import OnnxModel
 from iossim.models.options import LoadOptions
 from iossim.models.sources.onnx_file import network_of_model
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
-from iossim.torch.bound import Bound, Chosen, named_tensors
-from iossim.torch.forms import Form, form, leaves, settings, told
+from iossim.torch.bound import Bound, Chosen, Form, form, leaves, named_tensors, settings, told
 from iossim.torch.state import State
 
 #: Version of the files of compiled modules.
@@ -183,8 +183,6 @@ def _forms(here: Mapping[str, object]) -> Forms:
 def read_compiled(path: Path, module: torch.nn.Module, bind: Callable[..., Bound]) -> list[Bound]:
     """The saved shapes of a module, each bound by ``bind``; raises ModelError for the file of another."""
     import onnx
-
-    from iossim.models.onnx.file import OnnxModel
 
     name, weights, bounds = type(module).__name__, named_tensors(module), []
     try:

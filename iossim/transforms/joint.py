@@ -187,7 +187,7 @@ class _Search:
         self.divides = False
         if (micro_batches := guest_part("transform", DIVISION, "DivisionChoices")) is not None:
             self.divides = micro_batches.fits(network)
-            divisions = micro_batches(schedules, own, limited, self.tell)
+            divisions = micro_batches(schedules, scheduler, limited, self.tell)
             self.costs[frozenset([DIVISION])] = divisions
             self.costs[frozenset([JOINS, DIVISION])] = JoinChoices(divisions, own, self.tell)
         for cost in self.costs.values():

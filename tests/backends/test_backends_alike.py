@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from other_plans import boxed
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
-from iossim.execution.backend import Backend, Choice
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import Backend, Choice, create_backend
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merge_keys
@@ -34,7 +32,7 @@ from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision, TensorType
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
-from iossim.testing.backends import BackendConformance
+from iossim.testing.conformance import BackendConformance
 
 REQUIRED = {"onnxruntime_cpu": "onnxruntime", "torch_cuda": "torch"}
 NAMES = ["numpy_reference", "onnxruntime_cpu", pytest.param("torch_cuda", marks=pytest.mark.torch), "cupy_cudnn"]

@@ -13,7 +13,7 @@ from edge_devices import made, outputs_equal
 from graph_builders import builder_with
 from random_networks import random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import DeviceError, PlanError
 from iossim.edge import capacity
 from iossim.edge.capacity import check

@@ -24,7 +24,7 @@ from iossim.backends.simulator.events.program import AwaitDevice, IssueWait, Ker
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Record, Synchronize, Wait

@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.scheduler import schedule
-from iossim.testing.cost_models import least_price_us
+from iossim.testing.conformance import least_price_us
 
 V100 = device("v100-sxm2")
 ENGINES = ("paper", "graph")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.structured_error import StructuredError
@@ -21,23 +21,22 @@ from iossim.cost.model import CostModel, price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import plan_for
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
 from iossim.schedule.fit import fit
+from iossim.schedule.masks import stage_hashes, unit_keys
 from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Schedule
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
-from iossim.testing.cost_models import least_price_us
+from iossim.testing.conformance import least_price_us
 
 V100 = device("v100-sxm2")
 SEEDS = st.integers(0, 2**20)

@@ -1,7 +1,5 @@
 """The scripts of ``benchmarks`` are modules, which each test imports anew."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

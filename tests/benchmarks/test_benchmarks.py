@@ -1,7 +1,5 @@
 """Benchmarks that are kept as tables, and ``dataflow_sensitivity``, whose draws depend on seed and sample alone."""
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

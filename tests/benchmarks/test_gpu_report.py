@@ -1,7 +1,5 @@
 """``benchmarks/gpu_report.py``: its time is shared out, crashes cost one section or item, it goes on where it stopped; one file of results; a dry run."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
@@ -198,7 +196,6 @@ def test_a_dry_run_leaves_what_validate_reads(tmp_path: Path, monkeypatch: pytes
     profiles = {(row["engine"], row["l2"]): row for row in records if row["record"] == "profile"}
     assert set(profiles) == {(engine, l2) for engine in ("graph", "paper") for l2 in ("warm", "cold")}
     assert all(row["sequential_us"] > 0 and row["complete"] for row in profiles.values())
-
     measured = read_measured_networks(tmp_path / "networks.jsonl")
     assert measured.header.device == "cpu"
     runs = {(run.engine, run.name): run for run in measured.runs if run.schedule is not None}

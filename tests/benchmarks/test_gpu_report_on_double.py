@@ -1,7 +1,5 @@
 """``gpu_report`` from end to end on the double of CUDA, healthy and with each fault: what it records, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile
@@ -115,7 +113,6 @@ def test_a_healthy_device_is_measured_and_plans_are_made_once(
         assert len(read_measurements(out / f"operators-{file}.jsonl").measurements) == 5
     (networks,) = (row for row in records(out, "prediction") if row["of"] == "networks")
     assert networks["rows"] == 6
-
     counts = {(row["section"].partition("/")[0], row["engine"]): row for row in records(out, "counts")}
     assert set(counts) == {(section, engine) for section in ("profile", "networks") for engine in ("graph", "paper")}
     # The first to ask times; the other engine, and later sections, recall.

@@ -1,7 +1,5 @@
 """``iossim calibrate``: measurements in, a profile out; bad files leave the old one as it was."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from operators import parse_description
 
@@ -21,6 +20,8 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.measurement_set import write_measurements
 from iossim.prediction.predict import predict, stage_us
+
+CASES = cases(__file__, "mistakes.yaml")
 
 EFFICIENCY = 0.6
 
@@ -214,23 +215,7 @@ def test_a_few_bad_rows_are_stated() -> None:
     assert any("count less" in note for note in found["notes"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("--data lab.jsonl", ["--device"]),
-        ("--device t4", ["--data"]),
-        ("--data lab.jsonl --device v100-sxm", ["did you mean"]),
-        ("--data nothing.csv --device t4", ["nothing.csv"]),
-        ("--data lab.jsonl lab.jsonl --device v100-sxm2", ["lab.jsonl", "twice"]),
-        ("--data lab.jsonl --device v100-sxm2 --held-out 1", ["--held-out"]),
-        ("--data lab.jsonl --device v100-sxm2 --held-out nan", ["--held-out"]),
-        ("--data lab.jsonl --device v100-sxm2 --folds 1", ["--folds"]),
-        ("--data lab.jsonl --device v100-sxm2 --folds 0 --held-out 0", ["--held-out 0"]),
-        ("--data lab.jsonl --device v100-sxm2 --seed -1", ["--seed"]),
-        ("--data lab.jsonl --device v100-sxm2 --out nowhere/mine.yaml", ["nowhere", "no such folder"]),
-        ("--data lab.jsonl --device v100-sxm2 --out mine.json", [".yaml"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), CASES["calibrate"])
 def test_other_mistakes(arguments: str, words: list[str], folder: Path) -> None:
     write_measurements(made(count=20), Path("lab.jsonl"))
     refused(f"calibrate {arguments}", *words)

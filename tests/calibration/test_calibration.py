@@ -1,7 +1,5 @@
 """Calibration and transfer recover what the data tells, say what it does not, and how far they are off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import TRUTH, measured, scaled, true_profile
+from made_sets import TRUTH, measured, true_profile, with_latencies
 
 import iossim
 from evidence.profiles.chips import chips
 from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table, transferred
-from iossim.calibration import bootstrap
+from iossim.calibration import fit as fitting
 from iossim.calibration.accuracy import device_times, interval
 from iossim.calibration.calibrate import Calibration, DeviceData, Protocol, calibrate
 from iossim.calibration.fit import fit, tell_calls
@@ -126,7 +124,7 @@ def test_outliers_are_noted_and_count_little() -> None:
 
 
 def test_a_set_that_disagrees_is_noted() -> None:
-    other = scaled(measured(true_profile(), 60, seed=5, name="slow host"), 1.6)
+    other = with_latencies(measured(true_profile(), 60, seed=5, name="slow host"), lambda row: 1.6)
     found = run(DeviceData(device("v100-sxm2"), (replace(SET, path=Path("good.csv")), other)), trusts_labels=True)
     assert any("'slow host'" in note and "above" in note for note in found.notes)
     assert not any("good.csv" in note and "above" in note for note in found.notes)
@@ -151,7 +149,7 @@ def test_a_resample_moves_to_the_least_squares_of_its_weights() -> None:
     jacobian, residuals, weight = generator.normal(size=(30, 3)), generator.normal(size=30), generator.random(30)
     free = np.full(3, np.inf)
     expected = -np.linalg.lstsq(jacobian * np.sqrt(weight)[:, None], residuals * np.sqrt(weight))[0]
-    np.testing.assert_allclose(bootstrap._step(jacobian, residuals, weight, -free, free), expected, rtol=1e-4)
+    np.testing.assert_allclose(fitting._step(jacobian, residuals, weight, -free, free), expected, rtol=1e-4)
 
 
 def test_networks_are_fitted_beside() -> None:

@@ -1,7 +1,5 @@
 """Parameters of concurrency, fitted to stages made up by the simulator; and measured stages, whose known errors are found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,9 +11,9 @@ from made_sets import DEVICE, shapes
 from operators import parse_description
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.calibration.calibrate import uninformed
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
 from iossim.calibration.host_fit import published_models
-from iossim.calibration.profile_fit import uninformed
 from iossim.calibration.validation import evaluate_stages
 from iossim.execution.engine import Engine
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE

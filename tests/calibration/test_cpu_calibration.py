@@ -1,7 +1,5 @@
 """A CPU's parameters from measured operators and stages that the model itself made up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,17 +1,14 @@
 """The gap between kernels by published sequential figures, and one step of Gauss-Newton instead of a fit of resampled rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from made_sets import TRUTH, measured, true_profile
 from operators import parse_description
-from synthetic import TRUTH, measured, true_profile
 
-from iossim.calibration.bootstrap import Bootstrap, bootstrap
-from iossim.calibration.fit import Fit, fit
+from iossim.calibration.fit import Bootstrap, Fit, bootstrap, fit
 from iossim.calibration.host_fit import DATA_SET, fit_host, sequences, with_gap
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.fits import GPU_SPACE

@@ -1,7 +1,5 @@
 """Networks measured as a whole against predictions: made files whose errors are known."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -9,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_files import cases
 from command_line import printed, printed_json
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -29,6 +28,8 @@ from iossim.measurements.measured_networks import (
 from iossim.measurements.measurement import MeasurementError
 from iossim.models.load import load
 from iossim.search.scheduler import schedule
+
+CASES = cases(__file__, "mistakes.yaml")
 
 DEVICE = "v100-sxm2"
 #: What a measured latency is over its prediction.
@@ -154,17 +155,7 @@ def test_no_other_format_takes_the_file_for_its_own(tmp_path: Path) -> None:
     assert [each.path for each in find_measured_networks([tmp_path, tmp_path / "absent"])] == [path]
 
 
-@pytest.mark.parametrize(
-    ("changed", "line", "words"),
-    [
-        ({}, "{}", "line 2: field 'model'"),
-        ({}, '{"model": ', "line 2"),
-        ({}, json.dumps({**json.loads(run_line(baseline())), "median_us": -1}), "line 2: field 'median_us'"),
-        ({"device": ""}, "", "field 'device'"),
-        ({"version": 2}, "", "version 2"),
-        ({"surprise": 1}, "", "field 'surprise'"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "line", "words"), CASES["networks"])
 def test_a_header_or_line_that_is_wrong_is_named(
     tmp_path: Path, changed: Mapping[str, Any], line: str, words: str
 ) -> None:

@@ -2,8 +2,6 @@
 board that lowers its clock while it is recorded: what shows it, and what a fit makes of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from made_sets import measured, true_profile
 from operators import parse_description
-from synthetic import measured, true_profile
 
 from iossim.calibration import nuisances
 from iossim.calibration.accuracy import Accuracy, buckets, device_times, rank_correlation
 from iossim.calibration.calibrate import DeviceData, Protocol, calibrate
-from iossim.calibration.doubts import check_label
 from iossim.calibration.fit import fit
 from iossim.calibration.nuisances import (
     NOT_TOLD,
@@ -30,8 +27,8 @@ from iossim.calibration.nuisances import (
     unslowed,
     work_us,
 )
-from iossim.calibration.recorded_table import recorded_pattern
-from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples
+from iossim.calibration.recording import check_label
+from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, recorded_pattern
 from iossim.calibration.validation import evaluate_operators
 from iossim.hardware.fits import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device

@@ -1,7 +1,5 @@
 """Each test of a command has a folder of its own; the backend of made-up times is found by its name, ``fake``."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's mistake, a file that is not what it should be, a full disk: exit code 2, one line that names it as the command line does, nothing written."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import json
@@ -269,20 +267,19 @@ def test_output_folder_that_cannot_be_made(command: str, option: str) -> None:
 
 #: Files whose texts hold whole commands for somebody to type, or flags of another program.
 COMMANDS = {
-    "iossim/deploy/tensorrt.py",
+    "iossim/deploy/deploying.py",
     "iossim/hardware/names.py",
     "iossim/hardware/host_measuring.py",
     "iossim/hardware/nvidia_smi.py",
     "iossim/measurements/profilers/kernels.py",
     "iossim/measurements/profilers/layer_times.py",
-    "iossim/measurements/profilers/nsight_compute.py",
+    "iossim/measurements/profilers/nsight.py",
     "iossim/models/load.py",
     "iossim/profiles/profile_report.py",
     "iossim/report/explanation.py",
-    "iossim/report/schedule_page/page.py",
+    "iossim/report/schedule_page/__init__.py",
     "iossim/report/schemas.py",
     "iossim/study/report/plots/__init__.py",
-    "iossim/study/report/plots/chosen_points.py",
     "iossim/study/run_directory.py",
 }
 

@@ -1,7 +1,5 @@
 """``iossim compare`` with several devices, and ``iossim check``: exit code 0 where all holds, 1 where something does not."""
 
-from __future__ import annotations
-
 import csv
 import json
 from io import StringIO
@@ -10,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from case_files import cases
 from command_line import printed, printed_json, refused
 
 from iossim.cli.main import main
@@ -17,6 +16,8 @@ from iossim.cli.options import several_devices
 from iossim.cli.outputs import wants_plot
 from iossim.hardware.load import device
 from iossim.schedule.schedule import Schedule
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 @pytest.mark.parametrize(
@@ -181,18 +182,7 @@ def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "PASS no slower than before: " in printed(f"{line} --scheduler ios-streams")
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ("squeezenet -d t4", "model ios_sample, not squeezenet"),
-        ("squeezenet -d t4 --changed-model --dtype fp16", "dtype fp32, not fp16; cost model"),
-        ("ios_sample -d t4 --batch 2", "batch 1, not 2; give"),
-        ("ios_sample -d v100-sxm2", "device t4, not v100-sxm2; give"),
-        ("ios_sample -d t4 --engine graph", "engine paper, not graph; give"),
-        ("ios_sample -d t4 --units none", "units by default, not none; give"),
-        ("ios_sample -d t4 --training", "training by default, not True; give"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "words"), CASES["baselines"])
 def test_a_baseline_of_another_question_is_refused(asked: str, words: str, tmp_path: Path) -> None:
     """Whatever the two take: "no slower" would mean nothing."""
     printed(f"optimize ios_sample --device t4 --scheduler sequential --out {tmp_path} --no-plot --no-trace")

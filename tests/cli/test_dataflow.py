@@ -1,7 +1,5 @@
 """``iossim dataflow optimize``: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -123,8 +121,14 @@ def test_what_xenos_measured_and_the_model_does_not_is_said() -> None:
     assert (
         "Xenos (figure 7) measured that linking takes 21.2 to 83.3% off on this device. "
         "This model does not reproduce that here."
-    ) in printed("dataflow optimize ios_sample -d zcu102")
+    ) in " ".join(printed("dataflow optimize ios_sample -d zcu102").split())
     assert "Xenos" not in printed("dataflow optimize mobilenet_v1 -d c6678")
+
+
+@pytest.mark.parametrize("command", ["optimize {} --devices 2", "optimize {}", "explain {}"])
+def test_times_without_an_interval_say_so(command: str) -> None:
+    words = " ".join(printed(f"dataflow {command.format('ios_sample')} -d c6678").split())
+    assert "No interval: no measured time of a c6678 is known" in words
 
 
 def test_a_step_that_takes_nothing_off_has_no_sign() -> None:

@@ -1,7 +1,5 @@
 """``iossim doctor``: what is there, what is missing, and the remedy."""
 
-from __future__ import annotations
-
 import os
 import platform
 from importlib import metadata
@@ -12,8 +10,8 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.cli import doctor
-from iossim.execution import backends
-from iossim.execution.backends import backend_names
+from iossim.execution import backend
+from iossim.execution.backend import backend_names
 from iossim.hardware import names, nvidia_smi
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.softmax import Hardmax
@@ -48,7 +46,7 @@ def test_json_says_what_is_there(tmp_path: Path) -> None:
 
 def test_a_backend_that_cannot_run_is_told_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     lacks = {"torch_cuda": "torch is not installed; pip install 'iossim[torch]'"}
-    monkeypatch.setattr(backends, "missing_for", lambda name: lacks.get(name, ""))
+    monkeypatch.setattr(backend, "missing_for", lambda name: lacks.get(name, ""))
     rows = printed_json("doctor --json")["backends"]
     assert {row["name"]: row["missing"] for row in rows if not row["usable"]} == lacks
     text = printed("doctor")

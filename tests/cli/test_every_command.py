@@ -1,7 +1,5 @@
 """A small run of every command: JSON that its schema names whole, and a bar where it may take over a second, gone before its words."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_files import cases
 from command_line import printed
 from jsonschema import Draft202012Validator
 
@@ -42,53 +41,8 @@ questions: [{best: scheduler, for_each: [device]}]
 """
 #: Commands by schema, with the arguments of a small run.
 RUNS = [
-    ("bench", f"bench {FAKE} --device t4 --budget 30 --store b.sqlite"),
-    ("calibrate", "calibrate data.jsonl --device t4 --folds 0 --out fitted.yaml"),
-    ("check", "check ios_sample -d t4 --max-latency-ms 5"),
-    ("compare", "compare ios_sample -d t4 --schedulers sequential,ios-both,ios-streams"),
-    ("compare", "compare squeezenet -d t4 --rewrite default --schedulers sequential,greedy"),
-    ("compare", "compare ios_sample -d t4,l4"),
-    ("coschedule", "coschedule ios_sample ios_sample -d t4"),
-    ("corun", f"corun {EXAMPLES}/corun/v100_sleep.csv -d v100"),
-    ("dataflow-explain", "dataflow explain ios_sample -d c6678"),
-    ("dataflow-optimize", "dataflow optimize ios_sample -d c6678"),
-    ("dataflow-run", "dataflow run ios_sample -d c6678"),
-    ("deploy", "deploy ios_sample --runtime tensorrt -d t4"),
-    ("deploy", f"deploy ios_sample -d {CPU} --rounds 1 --out deployed"),
-    ("devices-derive", "devices derive mine --like t4 --out mine.yaml"),
-    ("devices-list", "devices list"),
-    ("devices-validate", "devices validate t4"),
-    ("diff", "diff stages.json greedy.json"),
-    ("diff", "diff stages.json streams.json"),
-    ("doctor", "doctor ios_sample"),
-    ("explain", "explain stages.json"),
-    ("explain", "explain streams.json"),
-    ("measurements-export", "measurements export out.jsonl --store s.sqlite"),
-    ("measurements-import", "measurements import s.sqlite --store new.sqlite"),
-    ("measurements-list", "measurements list --store s.sqlite"),
-    ("measurements-list", "measurements list --store s.sqlite --records"),
-    ("measurements-prune", "measurements prune --store s.sqlite --kind unit"),
-    ("microbatch", "microbatch alexnet -d t4 --batch 16 --workspace 8MiB"),
-    ("models-list", "models list"),
-    ("models-show", "models show squeezenet"),
-    ("predict", "predict ios_sample -d t4"),
-    ("predict", f"predict {EXAMPLES}/ops.csv -d t4"),
-    ("profile", "devices show t4"),
-    ("profile-report", f"profile-report squeezenet {EXAMPLES}/squeezenet.profile.json -d {CPU}"),
-    ("profiling", f"profile {FAKE} --store p.sqlite"),
-    ("rule", "rules show simplify"),
-    ("rules-list", "rules list"),
-    ("rules-verify", "rules verify rules.yaml"),
-    ("run", "run stages.json --backend numpy_reference --rounds 1"),
-    ("schedule", "optimize ios_sample -d t4"),
-    ("schedule", "schedules import exported.json -d t4"),
-    ("schedule", "simulate stages.json"),
-    ("schedule", "simulate streams.json"),
-    ("search-space", "search-space ios_sample"),
-    ("study-list", "study list"),
-    ("study-run", "study run tiny.yaml --workers 1 --no-report --out ran"),
-    ("study-show", "study show tiny.yaml"),
-    ("validate", "validate --data data.jsonl"),
+    (name, command.replace("FAKE", FAKE).replace("EXAMPLES", str(EXAMPLES)).replace("CPU", str(CPU)))
+    for name, command in cases(__file__, "commands.yaml")
 ]
 #: Libraries that a command needs.
 NEEDS = {"deploy": "onnxruntime", "rules-verify": "z3", "study report": "altair"}

@@ -1,7 +1,5 @@
 """``iossim explain`` and ``iossim diff`` on saved schedules."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ctrl-C during a search: the best schedule so far, said to be that; a second one ends at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,11 +1,10 @@
 """``iossim measurements``: list, export, import, prune."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from fake_backend import FakeBackend
 from operators import describe
@@ -20,6 +19,8 @@ from iossim.execution.backend import Context, Samples, Timing
 from iossim.measurements.measurement_set import read_measurements
 from iossim.schedule.problem import ScheduleProblem
 from iossim.tasks.explain import explain
+
+CASES = cases(__file__, "mistakes.yaml")
 
 PATH = Path("s.sqlite")
 
@@ -212,20 +213,7 @@ def test_prune() -> None:
         assert [one.context.device for one in store.contexts()] == ["here"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("prune --store s.sqlite", "prune needs to know what may go"),
-        ("import none.sqlite --store s.sqlite", "there is no measurement store none.sqlite"),
-        ("import text.sqlite --store s.sqlite", "text.sqlite is not a database; choose another --store"),
-        ("import set.jsonl --store s.sqlite", "seems to be iossim measurements as JSON lines; 'iossim calibrate'"),
-        ("import conv.csv --store s.sqlite", "seems to be a table KIND.DEVICE.csv of operators; 'iossim predict'"),
-        ("import x.onnx --store s.sqlite", "x.onnx is no measurement store; it seems to be a model; 'iossim"),
-        ("import s.json --store s.sqlite", "it seems to be a schedule of iossim; 'iossim explain' and 'iossim"),
-        ("export out.jsonl --store s.sqlite --context 7", "holds nothing of that kind"),
-        ("export no/folder/out.jsonl --store s.sqlite", "cannot write measurements"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), CASES["measurements"])
 def test_mistakes(arguments: str, words: str) -> None:
     with MeasurementStore(PATH) as store:
         store.add([_record("s")])

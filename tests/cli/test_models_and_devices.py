@@ -1,7 +1,5 @@
 """``iossim models`` and ``iossim devices``."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options of ``iossim optimize`` and ``compare``: how a model is read, ``--rewrite``, limits, and the lines that say what to do next."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

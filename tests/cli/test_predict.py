@@ -1,7 +1,5 @@
 """``iossim predict``: tables of operators in, the same tables with predictions out; and the operators of models, one by one."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from onnx import helper
 from onnx_models import write_onnx
@@ -21,8 +20,10 @@ from operators import parse_description
 import iossim
 from iossim.hardware.load import device
 from iossim.measurements.operator_kinds import ALIASES, KINDS
-from iossim.prediction.network_table import COLUMNS
 from iossim.prediction.predict import predict
+from iossim.prediction.tables import COLUMNS
+
+CASES = cases(__file__, "mistakes.yaml")
 
 CONV = """row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,kernels
 7,1,64,64,3,28,1,1,88.0,measured_kernel
@@ -111,32 +112,9 @@ def test_out(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["ops.csv", "predicted.csv", "predicted.json"]
 
 
-BAD: dict[str, tuple[str, str, list[str]]] = {
-    "no rows": ("rows,cols\n", "--op add", ["no rows"]),
-    "empty": ("", "--op add", ["empty"]),
-    "word": ("rows,cols\n3,4\n3,x\n", "--op add", ["line 3", "column cols", "'x'"]),
-    "negative": ("rows,cols\n-3,4\n", "--op add", ["line 2", "column rows", "'-3'"]),
-    "too large": ("rows,cols\n1e12,4\n", "--op add", ["line 2", "rows is '1e12', too large: at most 2147483647"]),
-    "empty cell": ("rows,cols\n3,4\n\n3,\n", "--op add", ["line 4", "column cols", "empty"]),
-    "short": ("rows,cols\n3,4\n3\n", "--op add", ["line 3", "1 cells"]),
-    "semicolons": ("op;rows;cols\nadd;3;4\n", "", ["line 1", "separated by semicolons; write commas"]),
-    "quote": ('rows,cols\n"3,4\n', "--op add", ["line 2", "not CSV"]),
-    "no kind": ("rows,cols\n3,4\n", "", ["'op'", "--op"]),
-    "other kind": ("rows,cols\n3,4\n", "--op conv", ["column batch", "rows, cols"]),
-    "no sizes": ("a,b\n3,4\n", "--op conv", ["column batch", "no column of sizes"]),
-    "unknown kind": ("rows,cols\n3,4\n", "--op rellu", ["'rellu'", "did you mean 'relu'"]),
-    "unknown kind in a row": ("op,rows,cols\nadd,3,4\nadt,3,4\n", "", ["line 3", "column op", "'adt'"]),
-    "other kind in a row": ("op,rows,cols\ngemm,3,4\n", "", ["line 2", "column m"]),
-    "unknown precision": ("rows,cols,dtype\n3,4,fp32\n3,4,pf16\n", "--op add", ["line 3", "column dtype", "'pf16'"]),
-    "two precisions": ("rows,cols,dtype,precision\n3,4,fp32,fp32\n", "--op add", ["precision and dtype"]),
-    "twice": ("rows,rows\n3,4\n", "--op add", ["'rows'", "twice"]),
-    "kernel": (CONV.replace(",3,28,1,1,88", ",31,28,1,1,88"), "--op conv", ["line 2", "does not fit"]),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", CASES["predict"])
 def test_tables_that_are_wrong(case: str, folder: Path) -> None:
-    text, option, words = BAD[case]
+    text, option, words = CASES["predict"][case]
     Path("ops.csv").write_text(text)
     refused(f"predict ops.csv -d t4 {option} --out out.csv", "ops.csv", *words)
     assert [path.name for path in folder.iterdir()] == ["ops.csv"]

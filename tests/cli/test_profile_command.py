@@ -1,7 +1,5 @@
 """``iossim profile`` and ``iossim bench``: what is measured, kept, told, and not measured again."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,18 +1,19 @@
 """``iossim run`` on the backends of every machine, and ``iossim schedules``: what the IOS engine saved, priced and written."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from other_plans import plan_from_json
 
 import iossim
 from iossim.schedule.schedule import Schedule
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +96,7 @@ def test_the_table(saved: Path) -> None:
     assert "Activations take" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--backend", "numpy"], "--backend 'numpy' is not known; did you mean 'numpy_reference'?"),
-        (["--backend", "numpy_reference", "--rounds", "0"], "--rounds 0 is too few; give 1 or more"),
-        (["--backend", "numpy_reference", "--compare", "sequental"], "--compare 'sequental' is not known; did you mean 'sequential'?"),
-        (["--backend", "simulator", "--device", "v100-sxm2"], "backend simulator computes no values"),
-        (["--backend", "simulator"], "backend simulator needs a device; give --device NAME"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "reason"), CASES["run"])
 def test_mistakes(saved: Path, arguments: list[str], reason: str) -> None:
     assert reason in refused(["run", str(saved), *arguments])
 
@@ -119,7 +111,6 @@ def test_published_schedules_are_priced_beside_what_was_published(
     text = printed(["schedules", "import", str(path), "--batch", str(batch)])
     published_ms = {1: "4.03", 32: "27.00"}[batch]
     assert f"Published of IOS at batch {batch}: {published_ms} ms" in text
-
     folder, back = tmp_path / "found", tmp_path / "back.json"
     arguments = ["schedules", "import", str(path), "--batch", str(batch), "--no-plot", "--no-trace"]
     priced = printed_json([*arguments, "--out", str(folder), "--json"])

@@ -1,7 +1,5 @@
 """``ios-streams`` on the command line: optimize, compare, explain and run."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 from command_line import printed, printed_json, refused, run
 
 import iossim
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.models.random_graphs import seeded_network
 from iossim.report.figures.schedule_timeline import stream_figure
 from iossim.schedule.schedule import StreamSchedule, read_schedule

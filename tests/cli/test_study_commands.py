@@ -1,7 +1,5 @@
 """``iossim study list``, ``show`` and ``new``: what ships, what a study will take, and a file to begin with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

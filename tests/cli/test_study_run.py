@@ -1,7 +1,5 @@
 """``iossim study run`` and ``report``: rows and answers, a folder to go on with, and its page, pictures and tables."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

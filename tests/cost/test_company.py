@@ -1,7 +1,5 @@
 """Kernels chosen for what runs beside them: against every choice, on made-up and simulated prices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count, product
@@ -13,9 +11,7 @@ from hypothesis import strategies as st
 
 from iossim import api
 from iossim.base.errors import OptionError
-from iossim.cost import company
 from iossim.cost.capabilities import StreamCostModel, VariantCostModel
-from iossim.cost.company import chosen_for_company
 from iossim.cost.facts import VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.lower import lower_schedule
@@ -27,7 +23,9 @@ from iossim.schedule.fit import with_variants
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import StreamSchedule
+from iossim.search import company
 from iossim.search.assemble import reprice
+from iossim.search.company import chosen_for_company
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any
 from iossim.tasks.task import under_other_engine

@@ -1,16 +1,15 @@
 """Cost models by name, what they can do besides pricing, and those of a table and of random prices."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from brute_force import problems
+from case_files import cases
 from hypothesis import given
 from hypothesis import strategies as st
-from random_problems import problems
 
 import iossim
 import iossim.search
@@ -21,11 +20,13 @@ from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.model import WrappedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.execution.backends import backend_names
+from iossim.execution.backend import backend_names
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 def test_names() -> None:
@@ -43,20 +44,7 @@ def test_a_backend_measures_into_the_store_that_is_chosen(tmp_path: Path) -> Non
     assert model.store.path == tmp_path / "store.sqlite"
 
 
-@pytest.mark.parametrize(
-    ("spec", "arguments", "message"),
-    [
-        *((spec, (), r"known: .*random.*simulator.*table") for spec in ("", ":", "create", "measured", "Simulator")),
-        ("numpy_reference", ("t4",), "measures 'cpu', not 't4'; leave out `device`"),
-        ("numpy_reference:threads=2", (), "has no option 'threads'"),
-        ("numpy_reference:two", (), "'two' is not a setting"),
-        ("replay", (), r"there is no measurement store .*chosen\.sqlite"),
-        ("simulator", (), "needs a device"),
-        ("simulator", ("t5",), "t5"),
-        ("simulator", ("t4", "fp17"), "fp17"),
-        ("random", (None, "fp32", "grap"), "unknown engine 'grap'"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "arguments", "message"), CASES["cost model"])
 def test_what_is_no_cost_model(spec: str, arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     with pytest.raises(IossimError, match=message):
         iossim.cost_model(spec, *arguments, store=tmp_path / "chosen.sqlite")

@@ -1,7 +1,5 @@
 """Measured prices: each distinct stage is measured once, kept, and priced without what stands around it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

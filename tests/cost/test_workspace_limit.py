@@ -1,7 +1,5 @@
 """A limit on the workspace of concurrent kernels, and the stand-in for hardware, whose errors are of the size asked for."""
 
-from __future__ import annotations
-
 from itertools import product
 from operator import attrgetter
 from typing import Any

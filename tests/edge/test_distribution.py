@@ -1,7 +1,5 @@
 """Networks divided among devices, and branches among units: what they compute and send, and that no other choice is faster; and collectives, by closed forms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import DeviceError, OptionError, PlanError
 from iossim.edge import parts
 from iossim.edge.capacity import check
@@ -29,7 +27,7 @@ from iossim.edge.parts import PartsCostModel, dealt, in_parts
 from iossim.edge.plan import EdgePlan, Lane, one_by_one
 from iossim.edge.runs import run_devices
 from iossim.edge.simulator.events import Timed, simulate
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.hardware.edge import Link, edge_device
 from iossim.hardware.profile import Fact
 from iossim.ir.network import Network

@@ -1,7 +1,5 @@
 """Every partition gives out every element once; the search for splits is exact by its bound, limited, and ends by an interrupt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +20,7 @@ from iossim.edge.optimize import SplitSearch, plan
 from iossim.edge.plan import EdgePlan, Load, OperatorStep, OutputSlice, Variant, slice_load, unit_work
 from iossim.edge.runs import run
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, chunks, grids
-from iossim.execution.box import Box
+from iossim.execution.plan import Box
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import MatMul

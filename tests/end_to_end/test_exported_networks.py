@@ -1,7 +1,5 @@
 """Exported networks and the light models of the onnx wheel: imported, rewritten, scheduled, executed, on devices of all generations."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import cycle
@@ -21,11 +19,10 @@ from test_compare import check_comparison
 import iossim
 from iossim import api
 from iossim.api import compare, optimize, search_options
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import OptionError
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph

@@ -1,7 +1,5 @@
 """The four networks of the IOS paper on a V100, and plans that run side by side: relations that must hold, proofs, executions."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from importlib.util import find_spec
@@ -13,17 +11,15 @@ from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
-from iossim.execution.backend import Backend
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import Backend, create_backend
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
+from iossim.execution.measured_run import largest_difference
+from iossim.execution.memory import check_happens_before, memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.constants import SeededConstant
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -3,8 +3,6 @@
 The plugin is built and installed from a package index, by .ci/package.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sysconfig

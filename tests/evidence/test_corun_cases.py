@@ -1,7 +1,5 @@
 """Measured tables of kernels side by side, as raw kernels against ``corun``, with bars: what is right, and what it costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks against figures that are made, both engines against each other, and the report as a value."""
 
-from __future__ import annotations
-
 import json
 from math import log
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs of a framework, kernels of networks and of CUDA graphs, and TensorRT's layers, as small tables."""
 
-from __future__ import annotations
-
 import csv
 import json
 from functools import cache
@@ -10,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_files import cases
 from operators import parse_description
 
 from evidence.data.data_sets import own_measurements, read_measurement_sets, read_measurements
@@ -23,6 +22,8 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 
+CASES = cases(__file__, "programs.yaml")
+
 IMAGE = "x = torch.randn(batch_size, in_channels, height, width) return [x]"
 COLUMNS = [
     "hardware", "run", "mode", "level", "problem", "mean_ms", "std_ms", "min_ms", "max_ms", "trials",
@@ -30,36 +31,7 @@ COLUMNS = [
 ]  # fmt: skip
 SIZES = {"batch_size": 2, "in_channels": 3, "height": 16, "width": 24}
 #: Program, constants, inputs, and the operator that it is; None for what is no operator.
-PROGRAMS: list[tuple[str, dict[str, Any], str, str | None]] = [
-    ("2_Standard_matrix_multiplication_.py", {"M": 8, "K": 4, "N": 16}, "A = torch.randn(M, K) B = torch.randn(K, N) return [A, B]", "gemm m=16 n=8 k=4 trans_a=N trans_b=N"),
-    ("16_Matmul_with_transposed_A.py", {"M": 8, "K": 4, "N": 16}, "A = torch.randn(K, M) B = torch.randn(K, N) return [A, B]", "gemm m=16 n=8 k=4 trans_a=N trans_b=T"),
-    ("17_Matmul_with_transposed_B.py", {"M": 8, "K": 4, "N": 16}, "A = torch.randn(M, K) B = torch.randn(N, K) return [A, B]", "gemm m=16 n=8 k=4 trans_a=T trans_b=N"),
-    ("10_3D_tensor_matrix_multiplication.py", {"N": 2, "M": 8, "K": 4, "L": 16}, "A = torch.randn(N, M, K) B = torch.randn(K, L) return [A, B]", "gemm m=16 n=16 k=4 trans_a=N trans_b=N"),
-    ("3_Batched_matrix_multiplication.py", {"batch_size": 2, "m": 8, "k": 4, "n": 16}, "A = torch.randn(batch_size, m, k) B = torch.randn(batch_size, k, n) return [A, B]", "bmm batch=2 m=8 n=4 k=16"),
-    ("23_Softmax.py", {"batch_size": 16, "dim": 64}, "x = torch.randn(batch_size, dim) return [x]", "softmax rows=16 cols=64"),
-    ("45_Average_Pooling_2D.py", {**SIZES, "kernel_size": 3}, IMAGE, "average_pool batch=2 channels=3 in_h=16 in_w=24 kernel=3 stride=3 padding=0"),
-    (
-        "83_conv_depthwise_2D_square_input_asymmetric_kernel.py",
-        {**SIZES, "kernel_size": 3},
-        IMAGE,
-        "conv batch=2 in_channels=3 out_channels=3 in_h=16 in_w=24 kernel_h=3 kernel_w=1 stride=1 padding=0 groups=3",
-    ),
-    (
-        "65_conv_transposed_2D__square_input__asymmetric_kernel.py",
-        {**SIZES, "out_channels": 4, "kernel_size": [3, 5]},
-        IMAGE,
-        "conv_transpose batch=2 in_channels=3 out_channels=4 in_h=16 in_w=24 kernel_h=3 kernel_w=5 stride=1 padding=0",
-    ),
-    (
-        "56_conv_standard_2D__asymmetric_input__asymmetric_kernel.py",
-        {**SIZES, "out_channels": 4, "kernel_size": [3, 5], "stride": 1, "padding": [1, 2], "dilation": [2, 1]},
-        IMAGE,
-        "conv batch=2 in_channels=3 out_channels=4 in_h=16 in_w=24 kernel_h=3 kernel_w=5 stride=1 pad_h=1 pad_w=2 "
-        "dilation_h=2 dilation_w=1",
-    ),
-    ("86_conv_depthwise_separable_2D.py", {**SIZES, "kernel_size": 3}, IMAGE, None),
-    ("25_Swish.py", {"batch_size": 16, "dim": 64}, "x = torch.randn(batch_size, dim) return [x]", None),
-]  # fmt: skip
+PROGRAMS: list[tuple[str, dict[str, Any], str, str | None]] = CASES["programs"]
 
 
 def table(folder: Path, hardware: tuple[str, ...] = ("Tesla T4", "NVIDIA A100-SXM4-40GB")) -> Path:

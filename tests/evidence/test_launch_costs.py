@@ -1,7 +1,5 @@
 """Tables that are checked in: launch costs by generation, what sessions cost, and kernels on parts of devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

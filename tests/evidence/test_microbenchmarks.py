@@ -1,7 +1,5 @@
 """Microbenchmarks, pairs of kernels and records of a GPU collection: rows that belong together are joined."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

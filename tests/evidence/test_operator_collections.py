@@ -1,7 +1,5 @@
 """Which files are read, whose device each is of, and tables of several devices, as public repositories hold them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ Machine times are not found again: the search's column of the first example, the
 searches, which take a quarter of an hour, SqueezeNet's are made.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,7 +23,7 @@ from evidence.quoted.texts import TEXTS
 from evidence.validation.report import ValidationReport, validate
 from iossim.cli.main import main
 from iossim.prediction.bands import unmeasured
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
+from iossim.schedule.masks import stage_hashes, unit_keys
 from iossim.search.measured.space import build_space
 from iossim.search.scheduler import scheduler_names
 

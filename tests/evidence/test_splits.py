@@ -1,7 +1,5 @@
 """Sets made of predictions or with known errors: what a fit sees, what is judged, and the baseline that finds its parameters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

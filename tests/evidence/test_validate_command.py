@@ -2,14 +2,13 @@
 cannot be used.
 """
 
-from __future__ import annotations
-
 import json
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from operators import parse_description
 from rich.console import Console
@@ -36,6 +35,8 @@ from iossim.hardware.load import device
 from iossim.measurements.measured_networks import NetworkRun
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, Operator
 from iossim.prediction.predict import predict
+
+CASES = cases(__file__, "mistakes.yaml")
 
 OWN, EVIDENCE = "validate", "evidence validate --part operators --split hash"
 either = pytest.mark.parametrize("command", [OWN, EVIDENCE])
@@ -161,27 +162,7 @@ def test_data_that_is_not_there_is_said() -> None:
     assert any("nowhere" in note for note in document["notes"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        *(
-            (f"{command} {arguments}", said)
-            for command in (OWN, "evidence validate")
-            for arguments, said in (
-                ("--data nowhere", "no such file or folder"),
-                ("--data empty", "no file in the folder is of measurements"),
-                ("--data cut.jsonl", "cut"),
-                ("--data data -d v1000", "unknown device"),
-                ("--data data --out data/gemm.t4.csv", "is not a folder"),
-                ("--data data --plot", "--out DIR"),
-            )
-        ),
-        (OWN, "give --data FILES"),
-        (f"{OWN} -d t4", "give --data FILES"),
-        ("evidence validate --part operator", "did you mean 'operators'"),
-        ("evidence validate --split sizes", "did you mean 'size'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), CASES["validate"])
 def test_mistakes(arguments: str, said: str) -> None:
     Path("empty").mkdir()
     Path("cut.jsonl").write_text('{"schema": "iossim-measurements", "version": 1, "device": "t4", "data_set": "x", "me')
@@ -315,8 +296,8 @@ def test_an_empty_report_has_only_notes() -> None:
 
 def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    from iossim.calibration.accuracy_figures import operators_figures
-    from iossim.report.figures.pictures import picture_files
+    from iossim.calibration.accuracy_report import operators_figures
+    from iossim.report.figures.vega import picture_files
 
     names = [f"operators.{DEVICE}"]
     for attempt in ("first", "second"):

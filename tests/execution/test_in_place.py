@@ -1,7 +1,5 @@
 """Which units move nothing, and where values lie for that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,14 +11,12 @@ from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule
 
 from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
-from iossim.execution.box import Box
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Copy, Launch, Plan, Region, Synchronize, repeat
+from iossim.execution.memory import check_happens_before, plan_memory
+from iossim.execution.plan import Box, Copy, Launch, Plan, Region, Synchronize, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul

@@ -1,7 +1,5 @@
 """Commands of each engine between stages, where merged outputs lie; and schedules of streams as plans."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,19 +25,15 @@ from random_networks import (
 )
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
+from iossim.backends.numpy_reference.backend import evaluate_graph, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.execution.backend import Choice, Choices
-from iossim.execution.backends import backend_from, create_backend
-from iossim.execution.box import Box
+from iossim.execution.backend import Choice, Choices, backend_from, create_backend
 from iossim.execution.engine import AUTO, UNDIVIDED, Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_difference
-from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Launch, Plan, Record, Region, Synchronize, Wait, repeat
-from iossim.execution.plan_json import plan_to_json
+from iossim.execution.memory import check_happens_before, plan_memory
+from iossim.execution.plan import Box, Launch, Plan, Record, Region, Synchronize, Wait, plan_to_json, repeat
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -1,7 +1,5 @@
 """Memory planning: launches that may run at once never share bytes, by the checker and an independent one, and little is wasted."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -21,12 +19,29 @@ from random_networks import random_inputs, random_network, random_schedule, sequ
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
-from iossim.execution.box import Box
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.in_place import starting
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import interference, memory_lower_bound_bytes, memory_remarks, needed_bytes, plan_memory
-from iossim.execution.plan import ALIGNMENT_BYTES, Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.memory import (
+    check_happens_before,
+    interference,
+    memory_lower_bound_bytes,
+    memory_remarks,
+    needed_bytes,
+    plan_memory,
+)
+from iossim.execution.plan import (
+    ALIGNMENT_BYTES,
+    Box,
+    Buffer,
+    Command,
+    Copy,
+    Launch,
+    Plan,
+    Queue,
+    Record,
+    Synchronize,
+    Wait,
+)
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -1,7 +1,5 @@
 """Reference outputs, what outputs may differ by, and schedules on the backends that are on every machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from unittest.mock import Mock
@@ -15,19 +13,25 @@ from random_networks import random_inputs, random_network, random_schedule
 from small_networks import of_op
 
 from benchmarks.gpu_report_references import kept_outputs
-from iossim.backends.numpy_reference.execute import numpy_outputs
+from iossim.backends.numpy_reference.backend import numpy_outputs
 from iossim.backends.simulator.events import run_plan
 from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model
-from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.execution.backends import backend_from, create_backend, missing_for
+from iossim.execution.backend import BackendError, Samples, Timing, backend_from, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
-from iossim.execution.measured_run import output_difference, plan_for, ratio_of
+from iossim.execution.measured_run import (
+    LEAST,
+    Difference,
+    largest_difference,
+    output_difference,
+    plan_for,
+    ratio_of,
+    tolerance,
+)
 from iossim.execution.plan import Copy
-from iossim.execution.tolerance import LEAST, Difference, largest_difference, tolerance
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.op import Array

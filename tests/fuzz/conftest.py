@@ -1,7 +1,5 @@
 """The process that commands are fuzzed in, for all tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

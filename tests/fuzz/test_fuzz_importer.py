@@ -1,7 +1,5 @@
 """No file makes the importer show a traceback, take more than 4 GiB or 60 s, or price nonsense: it imports, or one line says why not."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """No device file, schedule, table or measurement set shows a traceback: its command works, or says in one line what is wrong."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Iterator

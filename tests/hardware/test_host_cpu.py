@@ -1,7 +1,5 @@
 """This machine's CPU as a device: facts that hold together, kept where the user's data is, and errors of one line."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

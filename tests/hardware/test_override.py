@@ -1,10 +1,9 @@
 """Devices with facts, costs and parameters replaced, and parameters of a device without measurements."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
+from case_files import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,8 @@ from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision
 from iossim.study.axes import Device
 from iossim.study.points import device_of
+
+CASES = cases(__file__, "mistakes.yaml")
 
 V100 = device("v100-sxm2")
 
@@ -134,26 +135,7 @@ def test_changes_are_given_behind_a_name_or_a_file(tmp_path: Path) -> None:
     assert device(f"{tmp_path}/mine.yaml+sms=40,dram_gbps=450").name == "mine+sm_count=40,dram_bandwidth_gbps=450"
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("v100-sxm2+dram_gpbs=1", "'dram_gpbs' is nothing that a device has; did you mean 'dram_gbps'?"),
-        ("v100-sxm2+sms=1.5", "'sms' is 1.5; give a whole number"),
-        ("v100-sxm2+sms=0", "'sms' is 0; give more than 0"),
-        ("v100-sxm2+sms=4,sm_count=4", "'sms' and 'sm_count' are the same; give one of them"),
-        ("v100-sxm2+fp32_tflops=10", "fp32_tflops follows from other facts; set sm_count"),
-        ("v100-sxm2+core_cache_bytes=10", "'core_cache_bytes' is no fact of v100-sxm2; leave it out"),
-        ("v100-sxm2+dispatch_us=-1", "with dispatch_us=-1 cannot be"),
-        ("v100-sxm2+compute_capability=8.0", "'compute_capability' is nothing that a device has"),
-        ("l4+dram_bus_bits=128", "'dram_bus_bits' is nothing that a device has"),
-        ("v100-sxm2+sms=many", "'sms=many' is not NAME=NUMBER; give changes as in v100-sxm2+sms=160"),
-        ("v100-sxm2+sms=4,", "'' is not NAME=NUMBER"),
-        ("v100-sxm2+sms=1e999", "1e999 is no value"),
-        ("v100-sxm2+sm=3", "did you mean 'sms'"),
-        ("v100-sxm2+sm_coun=3", "'sm_coun' is nothing that a device has; did you mean 'sm_count'"),
-        ("v101+sms=3", "unknown device 'v101'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "error"), CASES["override"])
 def test_what_cannot_be(name: str, error: str) -> None:
     with pytest.raises(DeviceError) as caught:
         device(name)

@@ -2,13 +2,12 @@
 and says which; facts that no device has are refused wherever they come from.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from case_files import cases
 from command_line import printed, printed_json, refused
 
 from iossim import api
@@ -23,21 +22,9 @@ from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision
 from iossim.models.load import load
 
-FACTS = """
-name: mine
-title: A device of mine
-sources: {web: somewhere}
-datasheet:
-  compute_capability: {value: "7.5", source: web}
-  sm_count: {value: 30, source: web}
-  fp32_lanes_per_sm: {value: 64, source: web}
-  boost_clock_ghz: {value: 1.5, source: web}
-  dram_bandwidth_gbps: {value: 300, source: web}
-  dram_bytes: {value: 6442450944, source: web}
-  l2_bytes: {value: 3145728, source: web}
-  board_power_w: {value: 160, source: web}
-  fp32_tflops: {value: 5.8, source: web}
-"""
+CASES = cases(__file__, "mistakes.yaml")
+
+FACTS = Path(__file__).with_name("mine.yaml").read_text(encoding="utf-8")
 
 
 def write(tmp_path: Path, text: str) -> str:
@@ -75,39 +62,7 @@ def band(low: float, high: float = 1.3, **up_to_us: float) -> dict[str, object]:
     return {"rows": 3, "low": low, "high": high, **up_to_us}
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"datasheet": {"sm_count": None}}, "datasheet.sm_count"),
-        ({"datasheet": {"sm_count": {"value": "many", "source": "web"}}}, "datasheet.sm_count.value"),
-        ({"datasheet": {"sm_count": {"value": -3, "source": "web"}}}, "datasheet.sm_count"),
-        ({"datasheet": {"sm_count": {"value": 10**400, "source": "web"}}}, "datasheet.sm_count"),
-        ({"datasheet": {"dram_bandwidth_gbps": {"value": 1e-300, "source": "web"}}}, "datasheet.dram_bandwidth_gbps"),
-        ({"datasheet": {"sm_count": {"value": 30}}}, "datasheet.sm_count.source"),
-        ({"parameters": {"kernel_gap_us": 1e308}}, "parameters.kernel_gap_us"),
-        ({"datasheet": {"sm_count": {"value": 30, "source": "nowhere"}}}, "sm_count: source 'nowhere'"),
-        ({"datasheet": {"boost_clock_ghz": {"value": float("nan"), "source": "web"}}}, "datasheet.boost_clock_ghz"),
-        ({"datasheet": {"compute_capability": {"value": "1.3", "source": "web"}}}, "unknown compute capability '1.3'"),
-        ({"datasheet": {"compute_capability": 7.5}}, "datasheet.compute_capability"),
-        ({"datasheet": {"cores": {"value": 1, "source": "web"}}}, "datasheet.cores"),
-        ({"datasheet": 7}, "datasheet"),
-        ({"parameters": {"gemm_efficiency": 1.2}}, "parameters.gemm_efficiency"),
-        ({"parameters": {"speed": 1}}, "parameters.speed"),
-        ({"parameters": [1]}, "parameters"),
-        ({"engine": {"fork_us": "slow"}}, "engine.fork_us"),
-        ({"colour": "green"}, "colour"),
-        (fitted("kind", "guessed"), "provenance.kind"),
-        (fitted("date", "yesterday"), "provenance.date"),
-        (fitted("bands", {"conv": []}), "'conv' must end"),
-        (fitted("bands", {"conv": [band(0.9, up_to_us=5)]}), "'conv' must end"),
-        (fitted("bands", {"conv": [band(0.9, up_to_us=50), band(0.9, up_to_us=5), band(0.9)]}), "'conv' must ascend"),
-        (fitted("bands", {"conv": [band(1.2)]}), "low <= 1 <= high"),
-        (fitted("bands", {"conv": [band(0.0)]}), "bands.conv.0.low"),
-        (fitted("spread", {"a": float("nan")}), "provenance.spread.a"),
-        (fitted("held_out_fraction", 1.0), "held_out_fraction"),
-        (fitted("data_set", "old name"), "provenance.data_set"),
-    ],
-)
+@pytest.mark.parametrize(("change", "field"), CASES["field"])
 def test_a_bad_field_is_named_in_one_line(tmp_path: Path, change: dict[str, object], field: str) -> None:
     data = yaml.safe_load(FACTS)
     for key, value in change.items():
@@ -141,18 +96,7 @@ def test_a_file_says_its_kind_or_is_of_a_gpu(tmp_path: Path) -> None:
         device(write(tmp_path, "kind: cpu\n" + FACTS))
 
 
-@pytest.mark.parametrize(
-    ("family", "board"),
-    [
-        ("v100", "v100-sxm2"),
-        ("V100", "v100-sxm2"),
-        ("a100", "a100-sxm-40gb"),
-        ("h100", "h100-sxm"),
-        ("3090", "rtx-3090"),
-        ("orin", "jetson-orin"),
-        ("p100+sms=50", "p100-pcie-16gb+sm_count=50"),
-    ],
-)
+@pytest.mark.parametrize(("family", "board"), CASES["family"])
 def test_a_family_is_its_most_common_board(family: str, board: str, caplog: pytest.LogCaptureFixture) -> None:
     say_once.cache_clear()
     assert device(family).name == board
@@ -283,31 +227,7 @@ def changed(name: str, **facts: Any) -> DeviceProfile:
     return DeviceProfile.model_validate(data)
 
 
-@pytest.mark.parametrize(
-    ("name", "facts", "words"),
-    [
-        ("t4", {"fp32_tflops": 16.28}, "counts it a multiply-add twice?"),
-        ("t4", {"fp32_tflops": 4.07}, "count a multiply-add once?"),
-        ("t4", {"fp32_tflops": 8141.0}, "is it in GFLOP/s?"),
-        ("t4", {"fp32_tflops": 9.5}, "40 SMs x 64 lanes x 1.59 GHz x 2 make 8.141: check SMs, lanes and clock"),
-        ("p4", {"fp32_lanes_per_sm": 64, "sm_count": 40}, "an SM of compute capability 6.1 has 128"),
-        ("k80", {"sm_count": 130, "fp32_tflops": 43.7}, "sm_count is 130 SMs, Kepler boards have 1 to 15"),
-        ("t4", {"l2_bytes": 4096}, "was it given in KiB?"),
-        ("t4", {"l2_bytes": 64 << 20}, "l2_bytes is 64 MiB, Turing boards have 0.5 to 6"),
-        ("t4", {"dram_bytes": 16}, "was it given in GiB?"),
-        ("t4", {"dram_bandwidth_gbps": 2560.0}, "was it given in Gbit/s?"),
-        ("h100-sxm", {"dram_bandwidth_gbps": 3.35}, "was it given in TB/s?"),
-        ("t4", {"board_power_w": 0.07}, "was it given in kW?"),
-        ("a100-sxm-40gb", {"reduced_precision_tflops": {"fp16": 624.0}}, "the rate with sparsity? then give half)"),
-        ("a100-sxm-40gb", {"reduced_precision_tflops": {"fp16": 3120.0}}, "at most 311.9 dense"),
-        ("a100-sxm-40gb", {"reduced_precision_tflops": {"fp16": 3.0}}, "leave it out where it is computed as fp32"),
-        ("t4", {"reduced_precision_tflops": {"bf16": 65.0}}, "compute capability 7.5 has no unit for it: leave it out"),
-        ("rtx-3090", {"dram_bandwidth_gbps": 468.0, "dram_pin_gbps": 9.75}, ""),
-        ("rtx-3090", {"dram_pin_gbps": 9.75}, "leave out the double data rate?"),
-        ("rtx-3090", {"dram_bus_bits": 320}, "320 bits x 19.5 Gbit/s / 8 make 780: check the three"),
-        ("rtx-3090", {"dram_bus_bits": None}, "dram_bus_bits and dram_pin_gbps: give both, or none"),
-    ],
-)
+@pytest.mark.parametrize(("name", "facts", "words"), CASES["fact"])
 def test_what_is_off_is_named_alone(name: str, facts: dict[str, Any], words: str) -> None:
     problems = implausible(changed(name, **facts))
     assert len(problems) == bool(words)

@@ -1,11 +1,10 @@
 """Profiles of the user's folder, edge devices' profiles, and GPUs as nvidia-smi prints them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 
 from iossim.base.errors import DeviceError, say_once
@@ -25,6 +24,8 @@ from iossim.hardware.names import (
 from iossim.hardware.nvidia_smi import Gpu, gpus, parse
 from iossim.hardware.write import profile_yaml, write_template
 from iossim.ir.types import Precision
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 @pytest.fixture
@@ -80,7 +81,6 @@ def test_a_template_is_a_profile_once_it_is_filled_in(
     assert "FILL_IN" in text
     assert "mine.yaml is there already" in refused("devices new mine")
     assert Path("mine.yaml").read_text() == text
-
     unfilled = main_fails(capsys, "devices validate mine.yaml")
     assert "sm_count.value': Input should be a valid integer, not 'FILL_IN' (other mistakes: " in unfilled
     for name, fact in device("t4").model_dump()["datasheet"].items():
@@ -120,16 +120,7 @@ def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest
     assert printed_json("devices validate --json t4 l4") == [{"profile": name, "problems": []} for name in ("t4", "l4")]
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "words"),
-    [
-        ("t4", "new.yaml", "is that of a device that iossim has"),
-        ("cpu", "new.yaml", "is that of a device that iossim has"),
-        ("a b", "new.yaml", "use letters"),
-        ("mine", "new.txt", "must end in .yaml"),
-        ("mine", "nowhere/new.yaml", "no such folder"),
-    ],
-)
+@pytest.mark.parametrize(("name", "file", "words"), CASES["template"])
 def test_a_template_that_cannot_be_is_one_line(folder: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
     with pytest.raises(DeviceError, match=words):
         write_template(name, tmp_path / file, folder)

@@ -1,11 +1,10 @@
 """What is written is what was meant, and reads like what people write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import yaml
+from case_files import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,8 @@ from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import parse
 from iossim.hardware.provenance import Band, DataSet, KindError, Provenance
 from iossim.hardware.write import profile_yaml, write_profile
+
+CASES = cases(__file__, "mistakes.yaml")
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 names = st.sampled_from(["conv", "gemm fp16", "a: b #c", "no", "1"])
@@ -140,25 +141,7 @@ def test_faster_units_are_not_guessed_for_other_multiprocessors() -> None:
     assert profile.architecture == "pascal"
 
 
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"sm_count": 0}, ["--sm 0", "1 to 1024"]),
-        ({"sm_count": -3}, ["--sm -3"]),
-        ({"boost_clock_ghz": 1590.0}, ["--clock-ghz 1590", "MHz?", "--clock-ghz 1.59"]),
-        ({"boost_clock_ghz": float("nan")}, ["--clock-ghz nan"]),
-        ({"boost_clock_ghz": float("inf")}, ["--clock-ghz inf"]),
-        ({"dram_bandwidth_gbps": 0.9}, ["--dram-gbps 0.9", "TB/s?", "--dram-gbps 900"]),
-        ({"l2_mib": 4194304.0}, ["--l2-mib", "bytes?", "--l2-mib 4"]),
-        ({"l2_mib": 4096.0}, ["--l2-mib 4096", "KiB?", "--l2-mib 4"]),
-        ({"dram_gib": 16384.0}, ["--dram-gib", "MiB?", "--dram-gib 16"]),
-        ({"board_power_w": 0.0}, ["--power-w 0"]),
-        ({"board_power_w": 0.3}, ["kW?", "--power-w 300"]),
-        ({"fp32_lanes_per_sm": 100}, ["--lanes 100", "multiple of 8"]),
-        ({"compute_capability": "7.6"}, ["--compute-capability 7.6", "known: "]),
-        ({"sm_count": 1000}, ["--power-w", "TFLOP/s"]),
-    ],
-)
+@pytest.mark.parametrize(("facts", "words"), CASES["written"])
 def test_facts_that_cannot_be(facts: dict[str, float | int | str | None], words: list[str]) -> None:
     with pytest.raises(DeviceError) as caught:
         derive("mine", T4, facts)

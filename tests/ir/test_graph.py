@@ -1,7 +1,5 @@
 """Graphs: validation that names the op, the canonical hash, and the JSON round trip."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

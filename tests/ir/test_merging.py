@@ -1,7 +1,5 @@
 """Operator merge computes what its parts compute; attention that is spelt out is found however exporters write it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

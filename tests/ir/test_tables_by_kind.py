@@ -1,7 +1,5 @@
 """Tables by op kind: none names a kind that there is not, and ``pytest -s`` prints what each lacks."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Measurement sets as files, tables without a header, and sets of the wrong unit or device: what is wrong is one line, or dropped."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -9,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from case_files import cases
 from hypothesis import HealthCheck, given, settings
 from operators import measurement_sets, operators, parse_description
 
@@ -24,6 +23,8 @@ from iossim.measurements.measurement_set import (
     write_measurements,
 )
 from iossim.prediction.predict import predict
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 def small_set(count: int = 40) -> MeasurementSet:
@@ -118,16 +119,7 @@ def test_too_few(tmp_path: Path) -> None:
     assert len(read_measurements(path, fewest=3).measurements) == 3
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('"us"', '"ms"', ["time_unit", "'us'"]),
-        ('"fp32"', '"fp33"', ["precision"]),
-        ("date", "dat", ["dat"]),
-        ("resolution_us", "rows", ["rows"]),
-        ("version", "versions", ["versions"]),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "words"), CASES["headers"])
 def test_header_that_is_not_valid(tmp_path: Path, old: str, new: str, words: list[str]) -> None:
     path = tmp_path / "set.jsonl"
     write_measurements(small_set(), path)

@@ -1,13 +1,12 @@
 """Columns of tables, to operators and back; recordings, which device they are of, and files that no reader takes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from case_files import cases
 from command_line import refused
 from hypothesis import given
 from operators import conv, describe, operators, parse_description
@@ -22,6 +21,8 @@ from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.kinds import RecordError
 from iossim.measurements.measurement import ALIASES, MeasurementError, Operator, device_of, device_of_product
 from iossim.measurements.operator_kinds import KINDS, OperatorReader, missing_columns, read_record, record_of
+
+CASES = cases(__file__, "mistakes.yaml")
 
 
 @given(operators())
@@ -60,28 +61,9 @@ def test_inner_sizes_of_products() -> None:
     assert parse_description("layer_norm rows=10 cols=20").weights == (1, 2)
 
 
-BAD: dict[str, tuple[str, str]] = {
-    "conv": ("conv batch=1", "in_channels"),
-    "unknown": ("convv batch=1", "did you mean 'conv'"),
-    "zero": ("add rows=0 cols=3", "rows is '0'"),
-    "word": ("add rows=x cols=3", "rows is 'x'"),
-    "fraction": ("add rows=1.5 cols=3", "rows is '1.5'"),
-    "infinite": ("add rows=inf cols=3", "rows is 'inf'"),
-    "huge": ("add rows=99999999999 cols=3", "rows"),
-    "transposition": ("gemm m=1 n=2 k=3 trans_a=1 trans_b=N", "not N or T"),
-    "groups": ("conv batch=1 in_channels=5 out_channels=4 kernel=1 in_size=3 stride=1 padding=0 groups=2", "groups"),
-    "transposed": (
-        "conv_transpose batch=1 in_channels=6 out_channels=4 kernel=1 in_size=3 stride=1 padding=0 groups=3",
-        "groups",
-    ),
-    "kernel": ("conv batch=1 in_channels=5 out_channels=4 kernel=5 in_size=3 stride=1 padding=0", "does not fit"),
-    "pool": ("max_pool batch=1 channels=4 kernel=3 in_size=9 stride=1 padding=3", "padding"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", CASES["records"])
 def test_records_that_name_no_operator(case: str) -> None:
-    text, word = BAD[case]
+    text, word = CASES["records"][case]
     with pytest.raises(RecordError, match=word):
         parse_description(text)
 

@@ -1,7 +1,5 @@
 """Networks and training graphs in micro-batches compute what they do undivided, in plans that are proved; and what a limit makes of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +12,13 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
 from iossim import api, related
-from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
+from iossim.backends.numpy_reference.backend import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
-from iossim.execution.backends import create_backend
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.backend import create_backend
 from iossim.execution.lower import lower_schedule
-from iossim.execution.measured_run import output_difference, plan_for
-from iossim.execution.memory import plan_memory
+from iossim.execution.measured_run import largest_difference, output_difference, plan_for
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter

@@ -1,7 +1,5 @@
 """A kernel in micro-batches computes what it does undivided, bit for bit; and what a plan of them may not do is caught."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,15 +14,12 @@ from other_plans import plan_from_json
 from plan_races import Races, accepted
 from random_networks import make_stage, one_block, random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
-from iossim.execution.backend import Choice, Choices
-from iossim.execution.backends import create_backend
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.backend import Choice, Choices, create_backend
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Command, Copy, Launch, Plan
-from iossim.execution.plan_json import plan_to_json
+from iossim.execution.memory import check_happens_before, plan_memory
+from iossim.execution.plan import Command, Copy, Launch, Plan, plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.op import Array

@@ -1,7 +1,5 @@
 """One limit for many kernels, one for activations and workspaces, and fronts of one kernel: each against every choice."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,9 +11,8 @@ import pytest
 import iossim
 from iossim import api
 from iossim.base.errors import OptionError
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory
+from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Plan
 from iossim.ir.ops.conv import Conv
 from iossim.microbatching.division import BenchmarkRow, Configuration, Part, divide, front, micro_batch_sizes, within

@@ -1,7 +1,5 @@
 """``iossim microbatch``, and rows of a kernel: by cuDNN's plans on the host's double of a GPU, and from the simulator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,10 @@ from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.microbatching.convolutions_in_micro_batches import measured_rows, simulated_rows
 from iossim.microbatching.division import BenchmarkRow, front
-from iossim.microbatching.network_kernels import ConvKernel
+from iossim.microbatching.network_kernels import ConvKernel, convolution_kernels
+from iossim.models.load import load
+from iossim.prediction.bands import measured_over_predicted
+from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.report.schemas import schema
 
 TABLE = {
@@ -124,6 +125,30 @@ def test_activations_and_workspaces_under_one_limit() -> None:
     assert "The arena with activations has" in printed(f"{ALEXNET} --memory-limit 85MiB")
 
 
+def test_the_interval_is_that_of_the_kernels_and_measured_times_have_none(tmp_path: Path) -> None:
+    """A kernel alone has the interval of its operator; many of a kind, whose errors cancel in part, a narrower one."""
+    found = printed_json(f"{ALEXNET} --workspace 64MiB --json")
+    low_us, high_us = found["interval_us"]
+    assert 0.5 * found["time_us"] < low_us < found["time_us"] < high_us < 2 * found["time_us"]
+    assert f"Expected on hardware: {low_us / 1e3:.2f}-{high_us / 1e3:.2f} ms (90% interval)" in printed(
+        f"{ALEXNET} --workspace 64MiB"
+    )
+    measured = printed_json(f"{ALEXNET.replace('p100-sxm2', 'v100-sxm2')} --workspace 64MiB --json")
+    assert measured["interval_us"][1] / measured["interval_us"][0] < high_us / low_us
+    assert (measured["remarks"], len(found["remarks"])) == ([], 1)
+    alone = load("ios_sample", batch=8)
+    errors = ScheduleErrors(alone, device("v100-sxm2"))
+    kernels = list(convolution_kernels(alone).values())
+    steps = [(kernel.step(), 10.0, count) for kernel, count in zip(kernels, (1, 2, 1), strict=False)]
+    one, several = errors.interval_of_steps(steps[:1]), errors.interval_of_steps(steps)
+    band = measured_over_predicted("conv", Precision.FP32, 10.0, device("v100-sxm2"))
+    assert one.low_us == pytest.approx(10 * band.low, rel=0.02)
+    assert one.high_us == pytest.approx(10 * band.high, rel=0.02)
+    assert several.high_us / several.low_us < one.high_us / one.low_us
+    assert printed_json(f"microbatch --table {table(tmp_path)} --json")["interval_us"] is None
+    assert "Expected" not in printed(f"microbatch --table {table(tmp_path)}")
+
+
 def test_the_more_workspace_the_faster() -> None:
     times = [printed_json(f"{ALEXNET} --workspace {size} --json")["time_us"] for size in ("0B", "8MiB", "64MiB")]
     assert times == sorted(times, reverse=True)
@@ -185,7 +210,6 @@ def test_every_plan_is_a_row_and_is_measured_once(tmp_path: Path) -> None:
         assert named[batch, "fused:gemm"].workspace_bytes == 0
         assert named[batch, "fused:gemm"].time_us > named[batch, "fused:fft"].time_us
     assert "4x1 fused:fft" in map(str, front(rows, 4))
-
     again, library = measuring(tmp_path / "store.sqlite")
     assert [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), again)] == rows
     assert not library.asked

@@ -1,7 +1,5 @@
 """Training graphs: gradients against finite differences in float64, op kind by op kind and network by network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,7 +9,7 @@ import pytest
 from command_line import printed_json, refused
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant

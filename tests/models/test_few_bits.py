@@ -16,7 +16,7 @@ from onnx_models import write_onnx
 from onnx_of_op import check_op, run_onnxruntime
 
 from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -19,7 +19,7 @@ from random_networks import sequential_schedule
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 from iossim.api import cost_model, optimize, predict
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.backends.onnxruntime_cpu.backend import create
 from iossim.base.errors import DeviceError, GraphError, OptionError
 from iossim.execution.engine import Engine

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_inputs, random_schedule
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import IossimError, OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant

@@ -15,7 +15,7 @@ from onnx_models import write_onnx
 from seeded_weights import LIGHT_MODELS
 
 from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.network import ModelSource, Network

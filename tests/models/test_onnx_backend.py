@@ -11,7 +11,7 @@ from onnx_backend_cases import NOT_IMPORTED, NOT_RUN, Case, Outcome, round_trip,
 from onnx_of_op import import_onnx, run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.models.passes.pipeline import canonicalise
 
 #: Cases of each kind, how many of them pass, and how many go through import and export to ONNX Runtime.

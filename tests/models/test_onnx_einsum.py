@@ -13,7 +13,7 @@ from onnx import helper
 from onnx_models import write_onnx
 from onnx_of_op import import_onnx, run_onnxruntime
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.ir.graph import Graph
 from iossim.models.load import load
 

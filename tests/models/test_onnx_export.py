@@ -17,7 +17,7 @@ from onnx_models import write_onnx as made_onnx
 from onnx_of_op import import_onnx, run_onnxruntime
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ModelError, OptionError
 from iossim.execution.made_inputs import merged_graph
 from iossim.ir.builder import GraphBuilder

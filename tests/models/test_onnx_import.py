@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx_models import Declared, nodes_of, write_onnx
 from onnx_of_op import import_onnx, run_onnxruntime
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array

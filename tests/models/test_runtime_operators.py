@@ -13,7 +13,7 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 from scipy.special import ndtr
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array
 from iossim.models.load import load

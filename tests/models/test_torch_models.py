@@ -14,9 +14,9 @@ from exported_networks import assert_equal_outputs
 from onnx_of_op import import_onnx, run_onnxruntime
 
 from iossim.api import optimize, search_options
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ModelError, OptionError
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.network import Network

@@ -14,7 +14,7 @@ from exported_networks import assert_equal_outputs
 from onnx_of_op import run_onnxruntime
 
 from iossim.api import optimize
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network

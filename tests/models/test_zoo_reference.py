@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph

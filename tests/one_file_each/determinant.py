@@ -1,7 +1,5 @@
 """An op kind: determinants of square matrices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

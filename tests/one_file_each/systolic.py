@@ -1,7 +1,5 @@
 """A kind of device, systolic arrays, and a device of that kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import MultiprocessorLimits

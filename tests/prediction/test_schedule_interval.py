@@ -1,7 +1,5 @@
 """Intervals of operators, of schedules and of their differences, by bands of residuals."""
 
-from __future__ import annotations
-
 from functools import cache
 from math import log
 from typing import Any

@@ -1,7 +1,5 @@
 """Kernels side by side: who slows whom through what, and the command."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -10,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from case_files import cases
 from command_line import printed, printed_json, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +25,8 @@ from iossim.hardware.lowering.unit import lower_unit
 from iossim.models.load import load
 from iossim.profiles.corun import Corun, Through, corun_kernels
 from iossim.report.schemas import schema
+
+CASES = cases(__file__, "mistakes.yaml")
 
 #: As the recorded one ran.
 V100 = with_facts(device("v100-sxm2"), boost_clock_ghz=1.38)
@@ -91,18 +92,7 @@ def test_shares_of_the_sms() -> None:
     assert run.makespan_us == pytest.approx(2_000.0, rel=0.02)
 
 
-@pytest.mark.parametrize(
-    ("shares", "told"),
-    [
-        ((50,), "has 1 shares, and there are 2 streams"),
-        ((30, 30, 30), "has 3 shares, and there are 2 streams"),
-        ((60, 50), "at most 100"),
-        ((99.9, 0.1), "no SM"),
-        ((-1, 50), "more than 0"),
-        ((0, 50), "more than 0"),
-        ((math.nan, 50), "more than 0"),
-    ],
-)
+@pytest.mark.parametrize(("shares", "told"), CASES["shares"])
 def test_impossible_shares(shares: tuple[float, ...], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         corun_kernels(pair(RawKernel("sleep", 0, 160, 1024, alone_us=1_000.0)), V100, sm_share=shares)
@@ -294,17 +284,7 @@ def test_files() -> None:
     assert sorted(path.name for path in Path("few").iterdir()) == ["corun.json", "kernels.csv"]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("", ["--device"]),
-        ("-d v101", ["did you mean"]),
-        ("-d v100-sxm2 --sm-share 50,x", ["--sm-share '50,x'", "percentage"]),
-        ("-d v100-sxm2 --sm-share 60,50", ["--sm-share", "at most 100"]),
-        ("-d v100-sxm2 --trace", ["--trace needs a folder"]),
-        ("-d v100-sxm2 --out KERNELS.csv", ["is not a folder"]),
-    ],
-)
+@pytest.mark.parametrize(("options", "words"), CASES["options"])
 def test_bad_options(options: str, words: list[str]) -> None:
     line = refused(f"corun KERNELS.csv {options}")
     for word in words:

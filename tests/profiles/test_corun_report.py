@@ -1,7 +1,5 @@
 """Concurrent kernels as text, CSV, trace and picture."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace
@@ -27,7 +25,7 @@ from iossim.profiles.corun_report import (
     makespan_words,
     short_name,
 )
-from iossim.report.figures.pictures import picture_files, whole_specification
+from iossim.report.figures.vega import picture_files, whole_specification
 
 LONG_NAME = "void at::native::(anonymous namespace)::elementwise_kernel<4, at::AddFunctor<float> >(int, float*)"
 

@@ -1,17 +1,18 @@
 """Tables of kernels and recordings of profilers: every column is read, and what is wrong is named by its line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from case_files import cases
 
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.base.errors import DeviceError
 from iossim.hardware.load import device
 from iossim.profiles.kernel_table import KernelTable, KernelTableError, kernels_of, read_rows
+
+CASES = cases(__file__, "mistakes.yaml")
 
 EXAMPLE_CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 
@@ -74,39 +75,11 @@ def test_operators_run_as_their_fastest_kernels(path: Path) -> None:
 
 
 HEADER = "stream,name,blocks,threads,registers_per_thread,shared_bytes,alone_us,dram_bytes,flops,pipe\n"
-BAD_ROWS: dict[str, tuple[str, str, list[str]]] = {
-    "threads": ("0,a,8,1025,,,5,,,", "threads", ["1025", "at most 1024"]),
-    "block": ("0,a,8,64x32,,,5,,,", "threads", ["2048", "at most 1024"]),
-    "no blocks": ("0,a,0,32,,,5,,,", "blocks", ["'0' is less than 1"]),
-    "negative blocks": ("0,a,-8,32,,,5,,,", "blocks", ["'-8' is less than 1"]),
-    "half a block": ("0,a,8.5,32,,,5,,,", "blocks", ["whole number"]),
-    "many blocks": ("0,a,99999999999,32,,,5,,,", "blocks", ["too large"]),
-    "more blocks than are simulated": ("0,a,2147483647,32,,,5,,,", "blocks", ["part of the grid"]),
-    "empty blocks": ("0,a,,32,,,5,,,", "blocks", ["is empty"]),
-    "empty threads": ("0,a,8,,,,5,,,", "threads", ["is empty"]),
-    "empty stream": (",a,8,32,,,5,,,", "stream", ["is empty"]),
-    "stream by name": ("decode,a,8,32,,,5,,,", "stream", ["'decode' is not a number"]),
-    "time": ("0,a,8,32,,,0,,,", "alone_us", ["not positive"]),
-    "negative time": ("0,a,8,32,,,-1,,,", "alone_us", ["not positive"]),
-    "nan": ("0,a,8,32,,,nan,,,", "alone_us", ["not a number"]),
-    "infinite": ("0,a,8,32,,,5,inf,,", "dram_bytes", ["not finite"]),
-    "unit": ("0,a,8,32,,,5 us,,,", "alone_us", ["'5 us' is not a number", "in microseconds"]),
-    "decimal comma": ('0,a,8,32,,,"5,5",,,', "alone_us", ["'5,5'", "a point for decimals"]),
-    "thousands": ('0,a,"1,024",32,,,5,,,', "blocks", ["nothing between thousands"]),
-    "thousands below": ("0,a,8,32,,,1_000,,,", "alone_us", ["not a number"]),
-    "pipe": ("0,a,8,32,,,5,,1e6,fp46", "pipe", ["'fp46'", "did you mean 'fp64'"]),
-    "registers": ("0,a,8,32,256,,5,,,", "registers_per_thread", ["at most 255"]),
-    "shared": ("0,a,8,32,,200000,5,,,", "shared_bytes", ["at most 98304"]),
-    "fits no SM": ("0,a,8,1024,128,,5,,,", "registers_per_thread", ["does not fit an SM of v100-sxm2"]),
-    "no time": ("0,a,8,32,,,,,,", "nothing says how long", ["alone_us", "flops"]),
-    "cells": ("0,a,8,32", "has 4 cells", ["the header has 10"]),
-    "quote": ('0,"a,8,32,,,5,,,', "is not CSV", []),
-}
 
 
-@pytest.mark.parametrize("case", BAD_ROWS)
+@pytest.mark.parametrize("case", CASES["rows"])
 def test_bad_rows_are_named_by_line(case: str, path: Path) -> None:
-    row, column, words = BAD_ROWS[case]
+    row, column, words = CASES["rows"][case]
     with pytest.raises(KernelTableError) as caught:
         read(path, f"# a comment\n{HEADER}0,good,8,32,,,5,,,\n\n{row}\n")
     assert str(caught.value).startswith(f"{path}:5: {column}")
@@ -115,30 +88,9 @@ def test_bad_rows_are_named_by_line(case: str, path: Path) -> None:
         assert word in str(caught.value)
 
 
-BAD_TABLES = {
-    "empty": ("", "is empty"),
-    "header": (HEADER, "has no rows"),
-    "column": ("stream,blocks,threds,alone_us\n0,1,32,5\n", ":1: column 'threds' is unknown; did you mean 'threads'"),
-    "nameless column": ("stream,blocks,threads,alone_us,\n0,1,32,5,\n", "a column has no name"),
-    "twice": ("stream,stream\n0,1\n", "'stream' is there twice"),
-    "no stream": ("blocks,threads,alone_us\n1,32,5\n", "column 'stream' is missing"),
-    "no grid": ("stream,threads,alone_us\n0,32,5\n", "column 'blocks' is missing"),
-    "nothing asked": ("stream,blocks,threads\n0,1,32\n", "no column says how long"),
-    "semicolons": ("stream;blocks;threads;alone_us\n0;1;32;5\n", "separated by semicolons"),
-    "tabs": ("stream\tblocks\n0\t1\n", "separated by tabs"),
-    "operator": ("stream,op,rows,cols\n0,relu,4,\n", ":2: op: relu needs the column cols"),
-    "unknown operator": ("stream,op,rows,cols\n0,rellu,4,4\n", ":2: op: op 'rellu' is unknown; did you mean 'relu'"),
-    "size": ("stream,op,rows,cols\n0,relu,4,4\n0,relu,4,x\n", ":3: op: cols is 'x'"),
-    "both": ("stream,op,rows,cols,blocks\n0,relu,4,4,7\n", ":2: blocks: is given in addition to op"),
-    "size of no operator": ("stream,op,rows,blocks,threads,alone_us\n0,,4,1,32,5\n", ":2: rows: is of operators"),
-    "precision": ("stream,op,rows,cols,dtype\n0,relu,4,4,bf16\n", ":2: op: "),
-    "two precisions": ("stream,op,rows,cols,dtype,precision\n0,relu,4,4,,\n", "say one thing"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_TABLES)
+@pytest.mark.parametrize("case", CASES["tables"])
 def test_bad_tables(case: str, path: Path) -> None:
-    text, words = BAD_TABLES[case]
+    text, words = CASES["tables"][case]
     with pytest.raises(KernelTableError, match=r"KERNELS\.csv") as caught:
         read(path, text)
     assert words in str(caught.value)

@@ -1,7 +1,5 @@
 """Layers of a profile and the units that they are: by name, by value and by order."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

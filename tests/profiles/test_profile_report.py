@@ -1,19 +1,16 @@
 """Profiles of runtimes beside predictions: formats, repetitions, what a profile states, and the command."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx_models import write_onnx
 
 import iossim
 from iossim.cli.main import main
@@ -22,8 +19,7 @@ from iossim.measurements.profilers.kernels import repetitions
 from iossim.measurements.profilers.layer_times import layer_times
 from iossim.measurements.text_files import CsvError
 from iossim.profiles.profile_match import op_class
-from iossim.profiles.profile_report import profile_report
-from iossim.profiles.recorded_timeline import recording
+from iossim.profiles.profile_report import profile_report, recording
 
 NETWORK = iossim.load("squeezenet")
 CPU = str(Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml")
@@ -342,20 +338,9 @@ def stated_profile(*batches: int, size: int = 64, dtype: str = "float", provider
 def two_convolutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model that leaves its batch open, in the folder that the test runs in."""
     monkeypatch.chdir(tmp_path)
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ("batch", channels, 64, 64))
-        for name, channels in (("x", 3), ("y", 32))
-    ]
-    weights = [
-        numpy_helper.from_array(np.ones((*channels, 1, 1), np.float32), name)
-        for name, channels in (("v", (16, 3)), ("w", (32, 16)))
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "v"], ["a"], "first"),
-        helper.make_node("Conv", ["a", "w"], ["y"], "second"),
-    ]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "m.onnx")
+    weights = {"v": np.ones((16, 3, 1, 1), np.float32), "w": np.ones((32, 16, 1, 1), np.float32)}
+    nodes, ends = "[first] a = Conv (x, v); [second] y = Conv (a, w)", {"y": ["batch", 32, 64, 64]}
+    write_onnx(Path("m.onnx"), nodes, {"x": ["batch", 3, 64, 64]}, weights, output=ends, opset=17)
     return tmp_path
 
 

@@ -1,7 +1,5 @@
 """Proofs: what follows is proved with the axioms it takes, wrong rules never are; and each axiom holds where it is tried."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from case_files import cases
 from place_rules import rule
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
@@ -27,117 +26,9 @@ from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeErr
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
 
-CONV = "strides=s, pads=p, dilations=d, groups=g"
-
-
-PROVED: dict[str, tuple[Rule, set[str]]] = {
-    "associative, whatever the ranks": (
-        rule("u = add(x, y); z = add(u, v)", "u = add(x, v); z = add(y, u)", "z: z"),
-        {"add-associates", "add-commutes"},
-    ),
-    "distributive, though they broadcast": (
-        rule("u = add(x, y); z = mul(v, u)", "a = mul(v, x); b = mul(v, y); z = add(a, b)", "z: z"),
-        {"mul-commutes", "mul-over-add"},
-    ),
-    "columns of one matrix": (
-        rule(
-            "a = matmul(x, v); b = matmul(x, w)",
-            "u = concat(v, w, axis=1); c = matmul(x, u); m, n = split(c, axis=1, sizes=(v.shape[1], w.shape[1]))",
-            "a: m, b: n",
-            "len(x.shape) == 2",
-            "len(v.shape) == 2",
-        ),
-        {"matmul-of-joined-columns", "split-in-2", "first-part-of-concat", "last-part-of-concat"},
-    ),
-    "a dilation that only 1 makes fit": (
-        rule(
-            "z = conv(x, w, strides=(1, 1), pads=p, dilations=d)",
-            "v = pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1));"
-            "z = conv(x, v, strides=(1, 1), pads=(p[0] + 1, p[1] + 1, p[2] + 1, p[3] + 1), dilations=d)",
-            "z: z",
-            "w.shape[2:] == (3, 3)",
-        ),
-        {"enlarged-filters"},
-    ),
-    "an axis that any number of tensors are joined along": (
-        rule("z = concat(*a, x, y, *b, axis=k)", "u = concat(x, y, axis=k); z = concat(*a, u, *b, axis=k)", "z: z"),
-        {"concat-associates"},
-    ),
-    "an axis that is counted from the end": (
-        rule("u = concat(x, y, axis=k); z = concat(u, v, axis=k)", "z = concat(x, y, v, axis=k)", "z: z", "k < 0"),
-        set(),
-    ),
-    "filters of one input, biases or not": (
-        rule(
-            f"m = conv(x, v, b?, {CONV}); n = conv(x, w, c?, {CONV}); z = concat(m, n, axis=1)",
-            f"u = concat(v, w, axis=0); e = concat(b?, c?, axis=0); z = conv(x, u, e?, {CONV})",
-            "z: z",
-            "g == 1",
-        ),
-        {"conv-of-joined-filters", "conv-with-zeros-for-bias"},
-    ),
-    "images, in groups too": (
-        rule(
-            "m = conv(x, w, groups=g); n = conv(y, w, groups=h); z = concat(m, n, axis=0)",
-            "u = concat(x, y, axis=0); z = conv(u, w, groups=u.shape[1] // w.shape[1])",
-            "z: z",
-        ),
-        {"conv-of-joined-images"},
-    ),
-}
-#: Each is wrong at some shapes or attributes.
-WRONG: dict[str, Rule] = {
-    "not commutative": rule("z = matmul(x, y)", "z = matmul(y, x)", "z: z"),
-    "filters in groups": rule(
-        f"m = conv(x, v, {CONV}); n = conv(x, w, {CONV}); z = concat(m, n, axis=1)",
-        f"u = concat(v, w, axis=0); z = conv(x, u, {CONV})",
-        "z: z",
-    ),
-    "channels in groups": rule(
-        f"m = conv(x, v, {CONV}); n = conv(y, w, {CONV}); z = add(m, n)",
-        f"u = concat(x, y, axis=1); a = concat(v, w, axis=1); z = conv(u, a, {CONV})",
-        "z: z",
-        "w.shape == v.shape",
-        "x.shape == y.shape",
-    ),
-    "joined groups that are one": rule(
-        "m = conv(x, v, groups=g); n = conv(y, w, groups=h); z = concat(m, n, axis=1)",
-        "u = concat(x, y, axis=1); a = concat(v, w, axis=0); z = conv(u, a, groups=u.shape[1] // a.shape[1])",
-        "z: z",
-    ),
-    "one axis twice": rule(
-        "u = concat(x, y, axis=1); v = concat(a, b, axis=1); z = concat(u, v, axis=-1)",
-        "u = concat(x, a, axis=-1); v = concat(y, b, axis=-1); z = concat(u, v, axis=1)",
-        "z: z",
-        "len(x.shape) == 2",
-        "x.shape == y.shape",
-        "x.shape == a.shape",
-        "x.shape == b.shape",
-    ),
-    "sums that broadcast before they are joined": rule(
-        "u = add(x, y); v = add(a, b); z = concat(u, v, axis=0)",
-        "u = concat(x, a, axis=0); v = concat(y, b, axis=0); z = add(u, v)",
-        "z: z",
-    ),
-    "another order": rule("z = concat(x, y, axis=0)", "z = concat(y, x, axis=0)", "z: z", "x.shape == y.shape"),
-    "a relu lost": rule("u = relu(x); z = add(u, y)", "u = add(x, y); z = relu(u)", "z: z"),
-    "the scale of a convolution lost": rule("u = conv(x, w); z = mul(u, y)", "z = conv(x, w)", "z: z"),
-    "a wider window": rule(
-        "z = conv(x, w, strides=(1, 1), pads=p, dilations=d)",
-        "v = pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1));"
-        "z = conv(x, v, strides=(1, 1), pads=(p[0] + 2, p[1] + 2, p[2], p[3]), dilations=(1, 1))",
-        "z: z",
-        "w.shape[2:] == (3, 3)",
-        "d == (1, 1)",
-    ),
-    "a split at another place": rule(
-        "u = relu(x); v = relu(y)",
-        "t = concat(x, y, axis=0); r = relu(t); a, b = split(r, axis=0, sizes=(x.shape[0], y.shape[0]))",
-        "u: b, v: a",
-        "x.shape == y.shape",
-    ),
-    "rests joined otherwise": rule("z = concat(x, *r, axis=0)", "z = concat(*r, x, axis=0)", "z: z"),
-}
+CASES = cases(__file__, "rules.yaml")
+PROVED = {name: (rule(*parts), set(axioms)) for name, (axioms, *parts) in CASES["proved"].items()}
+WRONG = {name: rule(*parts) for name, parts in CASES["unproved"].items()}
 
 
 @pytest.mark.parametrize("name", PROVED)

@@ -1,7 +1,5 @@
 """``iossim rules``: sets listed, rules shown, and a verdict on each rule of a file."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,11 +1,10 @@
 """Shapes and attributes are drawn as a rule takes them; one difference refutes, and can be found again; evaluation over the prime field."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
+from case_files import cases
 from command_line import printed_everywhere
 from place_rules import ASSOCIATIVE, MERGED, rule
 from pydantic import TypeAdapter
@@ -28,6 +27,7 @@ from iossim.transforms.rewriting.instance import holds
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.verdict import Counterexample
 
+CASES = cases(__file__, "rules.yaml")
 CONV = rule("y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=g)", "", "y: x")
 
 
@@ -64,27 +64,7 @@ def test_sums_are_tried_with_broadcasting() -> None:
     assert any(len(a) == len(b) and a != b for a, b in shapes)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "y = concat(a, *rest, axis=n)",
-        "y, z = split(a, axis=n, sizes=s)",
-        "t = transpose(a, permutation=p); y = transpose(t, permutation=q)",
-        "y = reshape(a, shape=s)",
-        "y = gemm(a, b, c?, alpha=k, beta=l, trans_a=m, trans_b=n)",
-        "y = batch_norm(a, b, c, d, e, epsilon=f)",
-        "t = max_pool(a, kernel=k, strides=s, pads=p, dilations=d, ceil_mode=c); y = relu(t)",
-        "y = average_pool(a, kernel=k, strides=s, pads=p, count_include_pad=c)",
-        "y = pad(a, pads=p, mode=m, value=v)",
-        "y = slice(a, starts=s, ends=e, axes=x, steps=t)",
-        "y = layer_norm(a, b, c?, axis=n)",
-        "y = conv_transpose(a, b, c?, strides=s, pads=p, groups=g)",
-        "y = reduce(a, function=f, axes=x, keepdims=k)",
-        "y = softmax(a, axis=n)",
-        "t = conv(a, b, groups=a.shape[1]); y = conv(t, c, groups=1)",
-        "y = nary(a, b, function=f)",
-    ],
-)
+@pytest.mark.parametrize("source", CASES["placed"])
 def test_ops_of_many_kinds_are_placed(source: str) -> None:
     assert len(list(samples(rule(source, "", "y: a"), 20))) >= 10
 
@@ -102,54 +82,21 @@ def test_a_seed_draws_the_same_everywhere() -> None:
     assert printed_everywhere(program)
 
 
-RIGHT = {
+RIGHT = {name: rule(*parts) for name, parts in CASES["right"].items()} | {
     "associative": ASSOCIATIVE,
-    # Squares are never negative: true of real numbers, and not in the field.
-    "relu of a square": rule("t = mul(x, x); y = relu(t)", "y1 = mul(x, x)", "y: y1"),
-    "tanh is odd": rule(
-        "t = unary(x, function='neg'); y = unary(t, function='tanh')",
-        "u = unary(x, function='tanh'); y1 = unary(u, function='neg')",
-        "y: y1",
-    ),
-    "relu behind max pool": rule(
-        "t = relu(x); y = max_pool(t, kernel=k, strides=s, pads=p)",
-        "u = max_pool(x, kernel=k, strides=s, pads=p); y1 = relu(u)",
-        "y: y1",
-    ),
     "batch norm of two": rule(
         "y = batch_norm(x, a, b, c, d, epsilon=e)",
         "n = unary(c, function='neg'); w = reshape(n, shape=(1, n.shape[0], 1, 1)); u = add(x, w); "
         "z = mul(c, zero); y1 = batch_norm(u, a, b, z, d, epsilon=e)",
-        "y: y1",
-        "len(x.shape) == 4",
+        *("y: y1", "len(x.shape) == 4"),
         filled=("zero = filled(shape=c.shape, value=0.0)",),
     ),
-    "softmax and concat": rule(
-        "a = softmax(x, axis=1); b = softmax(y, axis=1); z = concat(a, b, axis=0)",
-        "t = concat(x, y, axis=0); z1 = softmax(t, axis=1)",
-        "z: z1",
-    ),
 }
-WRONG = {
-    "not commutative": rule("y = matmul(a, b)", "y1 = matmul(b, a)", "y: y1"),
-    "relu of a sum": rule("t = add(a, b); y = relu(t)", "u = relu(a); v = relu(b); y1 = add(u, v)", "y: y1"),
-    "average for maximum": rule(
-        "y = max_pool(x, kernel=k, strides=s, pads=p)", "y1 = average_pool(x, kernel=k, strides=s, pads=p)", "y: y1"
-    ),
-    "another epsilon": rule(
-        "y = batch_norm(x, a, b, c, d, epsilon=e)", "y1 = batch_norm(x, a, b, c, d, epsilon=e + 0.001)", "y: y1"
-    ),
-    "padding counted": rule(
-        "y = average_pool(x, kernel=k, strides=s, pads=p, count_include_pad=True)",
-        "y1 = average_pool(x, kernel=k, strides=s, pads=p)",
-        "y: y1",
-    ),
+WRONG = {name: rule(*parts) for name, parts in CASES["refuted"].items()} | {
+    "groups": MERGED,
     "a thousandth more": rule(
         "y = relu(x)", "t = relu(x); y1 = mul(t, c)", "y: y1", filled=("c = filled(shape=(1,), value=1.001)",)
     ),
-    "bias lost": rule("y = conv(x, w, b?)", "y1 = conv(x, w)", "y: y1"),
-    "pads of the other side": rule("y = conv(x, w, pads=p)", "y1 = conv(x, w, pads=(p[2], p[3], p[0], p[1]))", "y: y1"),
-    "groups": MERGED,
 }
 
 

@@ -1,7 +1,5 @@
 """Verdicts: proved, with the conditions that lack where some do, refuted, unknown; kept while they can be trusted."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """A real browser for what is read in one."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from typing import Any

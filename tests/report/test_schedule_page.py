@@ -1,7 +1,5 @@
 """The page of a schedule: all that it says is of the schedule, and a unit that is chosen is lit everywhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import combinations
@@ -13,7 +11,7 @@ import pytest
 import iossim
 from iossim.ir.builder import GraphBuilder
 from iossim.report.figures.graph import graph_svg, unit_names
-from iossim.report.schedule_page.page import schedule_page
+from iossim.report.schedule_page import schedule_page
 from iossim.report.schedule_tables import repeats, schedule_table, summary
 from iossim.report.search_words import comparison_lines
 from iossim.schedule.batch import Strategy

@@ -1,7 +1,5 @@
 """Schedules and plans as traces: a track for each stream and one of stages; lanes of units and memories."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

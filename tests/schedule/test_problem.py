@@ -1,17 +1,14 @@
 """Scheduling problems: masks, groups, keys, runs of a block; and what a schedule may be for a network, error by error."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from brute_force import connected_components
+from brute_force import connected_components, problems
 from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_network, random_schedule
-from random_problems import problems
 
 import iossim
 from iossim.base.errors import GraphError, ScheduleError
@@ -21,11 +18,10 @@ from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.masks import count_groups, find_groups
+from iossim.schedule.masks import count_groups, find_groups, stage_hashes, unit_keys
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 
 @given(problems(10), st.integers(0, 1 << 10))
@@ -154,71 +150,51 @@ def test_random_valid_schedules_fit(network: int, schedule: int) -> None:
     fit(random_schedule(drawn, schedule), drawn)
 
 
-def merged_as(units: list[str], **variants: str) -> Stage:
-    return make_stage([units], "merge").model_copy(update={"variants": variants})
+def stage_of(text: str) -> Stage:
+    """A stage such as ``ab|c``, each letter a unit; ``a+b`` merges, and ``a+b:gemm`` names a variant of its first unit."""
+    units, _, variant = text.partition(":")
+    strategy = "merge" if "+" in units else "concurrent"
+    groups = [list(group) for group in units.replace("+", "").split("|")] if units else []
+    return make_stage(groups, strategy).model_copy(update={"variants": {units[0]: variant} if variant else {}})
 
 
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        ([make_stage([["a", "b", "c", "d"]])], "block 'main': unit 'e' is in no stage; add it or write"),
-        ([make_stage([["a", "b"]])], "block 'main': unit 'c' (and 2 more) is in no stage"),
-        ([make_stage([["a", "B"]])], "block 'main', stage 0: 'B' is no unit of the network; did you mean 'b'?"),
+        ("abcd", ": unit 'e' is in no stage; add it or write"),
+        ("ab", ": unit 'c' (and 2 more) is in no stage"),
+        ("aB", ", stage 0: 'B' is no unit of the network; did you mean 'b'?"),
+        ("a f", ", stage 1: 'f' belongs to another block; known: a, b"),
+        ("a a", ", stage 1: unit 'a' is scheduled twice; keep one"),
+        ("a|", ", stage 0: it has a group without units"),
+        ("", ", stage 0: it has a group without units"),
+        ("b acde", ", stage 0: unit 'b' reads 'a', which runs in a later stage; move it after that stage"),
+        ("ace|b d", ", stage 0: unit 'b' reads 'a', which runs in another group of the stage; put both in one group"),
+        ("adbce", ", stage 0: unit 'd' reads 'b', which comes later in its group; swap the two"),
+        ("a bc|e d", ", stage 1: units 'b' and 'c' share a group and no edge joins them; give each"),
+        ("a +b|c d|e", ", stage 1: it is merged and has 2 groups; put the units of a merged stage in one group"),
+        ("a b+c:gemm d|e", ", stage 1: it is merged and names variants; leave them out"),
         (
-            [make_stage([["a"]]), make_stage([["f"]])],
-            "block 'main', stage 1: 'f' belongs to another block; known: a, b",
-        ),
-        ([make_stage([["a"]]), make_stage([["a"]])], "block 'main', stage 1: unit 'a' is scheduled twice; keep one"),
-        ([make_stage([["a"], []])], "block 'main', stage 0: it has a group without units"),
-        ([make_stage([])], "block 'main', stage 0: it has a group without units"),
-        (
-            [make_stage([["b"]]), make_stage([["a", "c", "d", "e"]])],
-            "block 'main', stage 0: unit 'b' reads 'a', which runs in a later stage; move it after that stage",
-        ),
-        (
-            [make_stage([["a", "c", "e"], ["b"]]), make_stage([["d"]])],
-            "block 'main', stage 0: unit 'b' reads 'a', which runs in another group of the stage; put both in one group",
-        ),
-        (
-            [make_stage([["a", "d", "b", "c", "e"]])],
-            "block 'main', stage 0: unit 'd' reads 'b', which comes later in its group; swap the two",
-        ),
-        (
-            [make_stage([["a"]]), make_stage([["b", "c"], ["e"]]), make_stage([["d"]])],
-            "block 'main', stage 1: units 'b' and 'c' share a group and no edge joins them; give each",
-        ),
-        (
-            [make_stage([["a"]]), make_stage([["b"], ["c"]], "merge"), make_stage([["d"], ["e"]])],
-            "block 'main', stage 1: it is merged and has 2 groups; put the units of a merged stage in one group",
-        ),
-        (
-            [make_stage([["a"]]), merged_as(["b", "c"], b="gemm"), make_stage([["d"], ["e"]])],
-            "block 'main', stage 1: it is merged and names variants; leave them out",
-        ),
-        (
-            [make_stage([["a"]]), make_stage([["b", "e"]], "merge"), make_stage([["c", "d"]])],
-            "block 'main', stage 1: units b, e do not merge: they need one input, stride, dilation, size and activation; "
+            "a b+e cd",
+            ", stage 1: units b, e do not merge: they need one input, stride, dilation, size and activation; "
             "use the strategy 'concurrent'",
         ),
-        (
-            [make_stage([["b", "c"]], "merge"), make_stage([["a", "e"]]), make_stage([["d"]])],
-            "block 'main', stage 0: unit 'b' reads 'a', which runs in a later stage",
-        ),
+        ("b+c ae d", ", stage 0: unit 'b' reads 'a', which runs in a later stage"),
     ],
 )
-def test_a_stage_that_is_not_valid(network: Network, stages: list[Stage], message: str) -> None:
-    with pytest.raises(ScheduleError, match=re.escape(message)):
-        fit(schedule_of(network, *stages), network)
+def test_a_stage_that_is_not_valid(network: Network, stages: str, message: str) -> None:
+    with pytest.raises(ScheduleError, match=re.escape(f"block 'main'{message}")):
+        fit(schedule_of(network, *map(stage_of, stages.split(" "))), network)
 
 
 def test_another_graph(network: Network) -> None:
-    schedule = schedule_of(network, make_stage([["a", "b", "c", "d", "e"]]))
+    schedule = schedule_of(network, stage_of("abcde"))
     with pytest.raises(ScheduleError, match="the schedule of 'small' is for a graph with hash 0123, 'small' has"):
         fit(schedule.model_copy(update={"graph_hash": "0123"}), network)
 
 
 def test_other_blocks(network: Network) -> None:
-    main = BlockSchedule(name="main", stages=[make_stage([["a", "b", "c", "d", "e"]])])
+    main = BlockSchedule(name="main", stages=[stage_of("abcde")])
     tail = BlockSchedule(name="tail", stages=[make_stage([["f"]])])
     with pytest.raises(ScheduleError, match="it has 1 blocks, the network has 2; write the schedule again"):
         fit(make_schedule(network, [main]), network)

@@ -1,7 +1,5 @@
 """Schedules of streams: what is valid, in which order they are issued, and files of both kinds."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -20,11 +18,10 @@ from random_networks import (
     sequential_schedule,
 )
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.memory import check_happens_before, with_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add

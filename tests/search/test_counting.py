@@ -1,17 +1,14 @@
 """Counts of the search space: against brute force, and against the figures that are known for the paper's networks."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from brute_force import stages_of
+from brute_force import problems, spaces, stages_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_problems import problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError

@@ -1,17 +1,14 @@
 """The search against brute force over all schedules, and the bounded search against the plain one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, Unbounded, cheapest
+from brute_force import ScrambledTable, Unbounded, boundaries, cheapest, layered, problems, spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_problems import boundaries, layered, problems, spaces
 
 from iossim.cost.model import START, CostModel, Prices, StageBounds, WrappedCostModel, price_path
 from iossim.cost.random import RandomCostModel

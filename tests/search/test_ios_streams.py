@@ -1,7 +1,5 @@
 """Streams: the best on small networks, never worse than the stages, and no bound above any schedule."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,9 +14,8 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.memory import check_happens_before, with_memory
 from iossim.hardware.load import device
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import StreamSchedule
@@ -27,9 +24,8 @@ from iossim.search.anytime import Steps
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names
 from iossim.search.streams.bounds import ancestors, cut, stream_bound_us
-from iossim.search.streams.moves import Neighbours, draw
-from iossim.search.streams.search import list_schedules, search_launches
-from iossim.testing.cost_models import twin_network
+from iossim.search.streams.search import Neighbours, draw, list_schedules, search_launches
+from iossim.testing.conformance import twin_network
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])

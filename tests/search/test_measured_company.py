@@ -1,7 +1,5 @@
 """A measured search that chooses kernels, and schedules at measured prices through the API, a store and the command line."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys
@@ -22,7 +20,6 @@ from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModel, Prices, WrappedCostModel, problems_of
-from iossim.cost.named_alike import NamedAlike, _alike
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Timing
@@ -36,9 +33,8 @@ from iossim.schedule.schedule import Schedule
 from iossim.schedule.streams import as_streams
 from iossim.search.assemble import price_blocks, reprice, total_latency_us
 from iossim.search.measured import Budget
-from iossim.search.measured.company import with_names_of
-from iossim.search.measured.schedule import expected_deviation
-from iossim.search.measured.search import DEVIATION, MeasuredSolution, measured_search
+from iossim.search.measured.company import NamedAlike, _alike, with_names_of
+from iossim.search.measured.search import DEVIATION, MeasuredSolution, expected_deviation, measured_search
 from iossim.tasks.explain import explain
 
 DEVICE = "v100-sxm2"

@@ -1,7 +1,5 @@
 """The parts of the measured search, and what a budget buys: mean regret against the optimum when all is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -9,9 +7,9 @@ from statistics import mean
 
 import numpy as np
 import pytest
+from brute_force import layered, problems, spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_problems import layered, problems, spaces
 
 import iossim
 from iossim.cost.capabilities import MeasuringCostModel
@@ -23,11 +21,9 @@ from iossim.search.ios import solve
 from iossim.search.lattice import Lattice, build_lattice, no_merges, price_merges
 from iossim.search.measured import Budget
 from iossim.search.measured.correction import Correction, optimistic_us
-from iossim.search.measured.planner import Planner
-from iossim.search.measured.schedule import expected_deviation
-from iossim.search.measured.search import MeasuredSolution, measured_search
+from iossim.search.measured.planner import Planner, Transitions, enumerate_transitions
+from iossim.search.measured.search import MeasuredSolution, expected_deviation, measured_search
 from iossim.search.measured.stage_classes import DENSE, StageClasses, classify, number_units
-from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions, StageSpace
 
 

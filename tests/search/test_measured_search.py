@@ -1,7 +1,5 @@
 """The measured search against brute force and the exact search; what it may measure, and what it has at any moment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, cheapest
+from brute_force import ScrambledTable, boundaries, cheapest, layered, problems, spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring_model import Measuring, Sign, by_place, stage_signature
-from random_problems import boundaries, layered, problems, spaces
 
 import iossim
 from iossim.base.errors import OptionError, ScheduleError

@@ -1,7 +1,5 @@
 """Schedulers on whole networks: what every schedule keeps to, how much work a search is, and views that it leaves out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from random import Random

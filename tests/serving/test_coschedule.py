@@ -1,7 +1,5 @@
 """Several models on one device: ways of running them, requests over time, and the command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, random_stream_batch
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.engine import Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import with_memory
+from iossim.execution.memory import check_happens_before, with_memory
 from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx
+from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.serving.arrivals import Request, poisson, read_trace, serve_in_turns, serve_side_by_side
 from iossim.serving.coschedule import (
     ONE_AFTER_ANOTHER,
@@ -39,8 +37,8 @@ from iossim.serving.coschedule import (
     coschedule,
     time_sliced,
 )
-from iossim.serving.objective import Objective
-from iossim.serving.union import label_of, union
+from iossim.serving.coschedule_report import bound_words
+from iossim.serving.union import Objective, label_of, union
 
 SEEDS = st.integers(0, 2**20)
 MODELS = {engine: SimulatorCostModel(device("v100-sxm2"), random_network(0).precision, engine) for engine in Engine}
@@ -64,6 +62,8 @@ def test_ways_are_right_and_streams_are_not_above_any_of_them(seed: int, engine:
         assert found.bound_us <= way.makespan_us
         assert way.simulated_us is None or way.simulated_us > 0
         assert max(way.ends_us.values()) == way.makespan_us
+        assert way.interval_us is not None
+        assert way.interval_us[0] < way.makespan_us < way.interval_us[1]
         if way.schedule is not None:
             check_happens_before(with_memory(lower_schedule(way.schedule, found.network, engine)))
     streams = by_name[STREAMS].schedule
@@ -90,6 +90,26 @@ def test_streams_are_searched_for_weighted_latencies(seed: int, weight: float, e
     )
     assert found.best in found.ways
     assert found.to_json()["objective"]["weights"] == {"a": weight, "b": 1.0}
+
+
+@pytest.mark.parametrize(("where", "engine"), [("v100-sxm2", Engine.PAPER), ("h100-sxm", Engine.GRAPH)])
+def test_a_way_is_as_sure_as_its_schedule(where: str, engine: Engine) -> None:
+    """By its kernels' spans alone, without pricing it again at changed parameters; what runs in turn is the surest."""
+    network = load("ios_sample")
+    prices = SimulatorCostModel(device(where), network.precision, engine)
+    found = coschedule({"a": network, "b": network}, prices)
+    errors = ScheduleErrors(found.network, device(where), prices)
+    width = {}
+    for way in found.ways:
+        assert way.interval_us is not None
+        width[way.name] = way.interval_us[1] / way.interval_us[0]
+        if way.name in (ONE_STREAM_EACH, STREAMS):
+            assert way.schedule is not None
+            whole = errors.interval(way.schedule)
+            assert way.interval_us == pytest.approx((whole.low_us, whole.high_us), rel=0.01)
+    assert width[TIME_SLICING] == width[ONE_AFTER_ANOTHER] < width[ONE_STREAM_EACH]
+    low_ms, high_ms = (us / 1e3 for us in found.best.interval_us or ())
+    assert f"Expected on hardware: {low_ms:.3f}-{high_ms:.3f} ms (90% interval)" in bound_words(found)
 
 
 def test_a_limit_makes_one_model_first() -> None:

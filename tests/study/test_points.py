@@ -1,7 +1,5 @@
 """Points of a study: grids and lists against brute force; keys that depend on all that results depend on, and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from case_files import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +23,8 @@ from iossim.study.report.report import ROW_COLUMNS
 from iossim.study.scenario import PointLabels, Scenario
 from iossim.study.study_kind import GROUP
 from iossim.study.study_run import Row
+
+CASES = cases(__file__, "points.yaml")
 
 FIELDS = {name: axis.field for name, axis in AXES.items()}
 CHOICES: dict[str, list[Any]] = {
@@ -144,28 +145,7 @@ def test_keys_are_equal_across_processes_and_hash_seeds(tmp_path: Path) -> None:
         assert done.stdout.split() == keys
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"models": ["resnet18"]},
-        {"models": [{"model": "squeezenet", "block": 1}]},
-        {"models": [{"model": "squeezenet", "units": "none"}]},
-        {"models": [{"model": "squeezenet", "shapes": {"image": [2, 3, 96, 96]}}]},
-        {"models": [{"model": "squeezenet", "max_block": 4}]},
-        {"devices": ["t4"]},
-        {"devices": [{"device": "t4", "set": {"dram_gbps": 101}}]},
-        {"devices": [{"device": "t4", "set": {"dram_gbps": 100, "interference": 0.1}}]},
-        {"batch_sizes": [3]},
-        {"dtypes": ["fp16"]},
-        {"engines": ["graph"]},
-        {"cost_models": ["random:1"]},
-        {"searches": [{"max_groups": 4}]},
-        {"searches": [{"stages": "paper"}]},
-        {"schedulers": ["sequential", "ios-merge"]},
-        {"questions": [{"metric": "active_warps"}]},
-        {"seed": 1},
-    ],
-)
+@pytest.mark.parametrize("change", CASES["changes"])
 def test_a_key_depends_on_what_results_depend_on(change: dict[str, Any]) -> None:
     (base,), (other,) = (points_of(Scenario.model_validate({**BASE, **more})) for more in ({}, change))
     assert base.key != other.key
@@ -204,7 +184,7 @@ def test_keys_go_by_the_contents_of_files(tmp_path: Path, monkeypatch: pytest.Mo
 #: The fields of a point and a row that are neither an axis nor a metric.
 _BESIDE = {"index", "seed", "key"}
 _NO_FIGURES = {
-    "point", "status", "reason", "ties", "in_sample", "remark", "blocks", "time_by_kind_us", "rules", "schedule",
+    "point", "status", "reason", "ties", "in_sample", "remark", "time_by_kind_us", "rules", "schedule",
 }  # fmt: skip
 
 

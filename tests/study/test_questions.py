@@ -1,13 +1,13 @@
 """Questions, constraints and claims: their keys, what is refused, and answers against rows whose answers are known."""
 
-from __future__ import annotations
-
 import math
 import re
+from operator import itemgetter
 from typing import Any
 
 import pytest
 import yaml
+from case_files import cases
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from iossim.study.scenario_checks import faults_of
 from iossim.study.study_run import Answer, CrossPrice, Row
 from iossim.study.table import meets
 
+CASES = cases(__file__, "questions.yaml")
 DEVICES = {"p4": (5.4, 75.0), "t4": (8.1, 70.0), "v100-sxm2": (15.7, 300.0)}
 SCHEDULERS = ("sequential", "ios-parallel", "ios-both")
 
@@ -87,34 +88,10 @@ def asked(text: str, scenario: Scenario | None = None, cross: list[CrossPrice] |
     return found
 
 
-ANSWERS = {
-    # 40 x 0.8 / 5.4 = 5.926 ms, / 8.1 = 3.951, / 15.7 = 2.038
-    # The T4 has 70 W, the P4 75 W and the V100 300 W; by fp32 peak the P4 is the smallest.
-    "{smallest: device, having: {latency_ms: {at_most: 5}}}": "t4 (by board power, 70 W), 3.95 ms (90% interval 3.75-4.15) with ios-both " "at batch 1.",
-    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 5}}}": "t4 (by fp32 peak, 8.1 TFLOP/s), 3.95 ms (90% interval 3.75-4.15) "
-    "with ios-both at batch 1; the next smaller, p4, has 5.93 ms at best.",
-    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 4}}}": "t4 (by fp32 peak, 8.1 TFLOP/s), 3.95 ms (90% interval 3.75-4.15) with "
-    "ios-both at batch 1, and measuring may show more than 4 ms; the next smaller, p4, has 5.93 ms at best.",
-    "{largest: device, where: {batch: 1}}": "v100-sxm2 (by board power, 300 W), 2.04 ms (90% interval 1.94-2.14) " "with ios-both.",
-    "{largest: batch, having: {latency_ms: {at_most: 25}}, where: {device: t4}}": "batch 8, 20.9 ms (90% interval 19.8-21.9) with ios-both; the next " "larger, batch 32, has 63.2 ms at best.",
-    "{smallest: device, having: {latency_ms: {at_most: 1}}}": "none; the nearest is 2.04 ms on v100-sxm2 with ios-both at batch 1.",
-    # Slack in one bound does not make up for a violation of another.
-    "{smallest: device, having: {latency_ms: {at_most: 1}, board_power_w: {at_most: 1000}}}": "none; the nearest is 2.04 ms and 300 W on v100-sxm2 "
-    "with ios-both at batch 1.",
-    "{best: scheduler, where: {batch: 8, device: t4}}": "ios-both, 20.9 ms (90% interval 19.8-21.9), a tie with " "ios-parallel; next sequential, 26.1 ms (1.25x).",
-    "{best: scheduler}": "ios-both in 9 of 9 cases (9 a tie, with ios-parallel).",
-    "{best: device, for_each: [batch], where: {scheduler: ios-both}}": "batch 1: v100-sxm2, 2.04 ms (90% interval 1.94-2.14); "
-    "next t4, 3.95 ms (1.94x); batch 8: v100-sxm2, 10.8 ms (90% interval 10.2-11.3); next t4, 20.9 ms (1.94x); "
-    "batch 32: v100-sxm2, 32.6 ms (90% interval 31-34.2); next t4, 63.2 ms (1.94x).",
-    "{metric: throughput_per_s, per: board_power_w}": "7.23 samples/s per watt on t4 with ios-both at batch 32; next 4.5 samples/s per watt on p4 with " "ios-both at batch 32.",
-    "{metric: stages}": "20 stages on v100-sxm2 with ios-both at batch 1; a tie with 20 stages on t4 with ios-both at batch 1.",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ANSWERS)
-def test_answers_are_sentences_with_figures(text: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), CASES["answers"])
+def test_answers_are_sentences_with_figures(text: str, expected: str) -> None:
     found = asked(text)
-    assert found.answer == ANSWERS[text]
+    assert found.answer == expected
     assert found.holds is None
     assert found.rows
 
@@ -134,32 +111,8 @@ def test_models_are_answered_one_by_one_unless_they_are_asked_for() -> None:
     assert [part.split(":")[0] for part in each.split("; ")] == expected
 
 
-CLAIMS = {
-    "{best: scheduler, expect: ios-both}": (True, "Within the noise in all 9 cases; 1.01x of the next best."),
-    "{best: scheduler, expect: ios-parallel}": (True, "Within the noise in all 9 cases; 0.988x of the next best."),
-    "{best: scheduler, expect: sequential}": (False, "Holds in 0 of 9 cases, not on p4 at batch 1 (ios-both is ahead by 1.25x), "),
-    "{best: device, expect: v100-sxm2, where: {scheduler: ios-both}}": (True, "Holds in all 3 cases; 1.94x of the next best."),
-    "{best: device, expect: t4, metric: throughput_per_s, per: board_power_w}": (True, "Holds in all 3 cases; 1.61x of the next best."),
-    "{metric: speedup, at_least: 1.2, where: {scheduler: ios-both}}": (True, "Holds in all 9 cases; 1.25x."),
-    "{metric: speedup, at_least: 1.2}": (False, "Holds in 18 of 27 cases, not on p4 with sequential at batch 1 (1x), "),
-    "{metric: speedup, at_least: 1.2, where_not: {scheduler: sequential}}": (True, "Holds in all 18 cases; 1.23 to 1.25x."),
-    "[{metric: speedup, at_least: 0.2}, {metric: stages, below: 50}]": (True, "Holds in all 27 cases; 1 to 1.25x; Holds in all 27"),
-    "{metric: stages, of: {scheduler: ios-both, batch: 32}, over: {scheduler: sequential, batch: 1}, below: 1}": (True, "Holds in all 3 cases; 0.6x."),
-    "{metric: active_warps, of: ios-both, over: sequential, at_least: 1.2}": (True, "Holds in all 9 cases; 1.4x."),
-    "{metric: latency_ms, of: {device: t4}, over: {device: p4}, below: 0.7}": (True, "Holds in all 9 cases; 0.667x."),
-    "{metric: latency_ms, of: {scheduler: ios-both, batch: 32}, over: {batch: 1}, below: 17}": (True, "Holds in all 3 cases; 16x."),
-    "{metric: speedup, of: ios-both, aggregate: mean, above: 1.3}": (False, "Does not hold: 1.25x."),
-    "{metric: speedup, of: ios-both, aggregate: geomean, equals: 1.25, for_each: [batch]}": (True, "Holds in all 3 cases; 1.25x."),
-    "{metric: latency_ms, of: ios-both, over: sequential, aggregate: max, below: 1}": (True, "Holds: 0.8x."),
-    "{metric: latency_ms, rises_over: batch}": (True, "Holds in all 9 cases; on p4 with sequential (7.41 to 119 ms), "),
-    "{metric: latency_ms, falls_over: device, where: {scheduler: ios-both}}": (True, "Holds in all 3 cases; at batch 1 (5.93 to 2.04 ms), "),
-    "{metric: speedup, falls_over: batch}": (False, "Holds in 0 of 9 cases, not "),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", CLAIMS)
-def test_claims_hold_or_not_and_say_where(text: str) -> None:
-    expected, words = CLAIMS[text]
+@pytest.mark.parametrize(("text", "expected", "words"), CASES["claims"])
+def test_claims_hold_or_not_and_say_where(text: str, expected: bool, words: str) -> None:
     claims = yaml.safe_load(text if text.startswith("[") else f"[{text}]")
     scenario = study(published=[{"says": "So it is.", "source": "a book, table 1", "claims": claims}])
     (found,) = answer(scenario, rows_of(scenario))
@@ -171,23 +124,7 @@ def test_claims_hold_or_not_and_say_where(text: str) -> None:
         assert asked(text, scenario.model_copy(update={"published": []})).holds is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "is_noise"),
-    [
-        ("{best: scheduler, expect: ios-both}", True),
-        ("{best: scheduler, expect: ios-both, where_not: {scheduler: ios-parallel}}", False),
-        ("{metric: latency_ms, of: ios-both, over: ios-parallel, below: 1}", True),
-        ("{metric: latency_ms, of: ios-both, over: sequential, below: 1}", False),
-        # A ratio of less than a tie is worth is no tie.
-        ("{metric: latency_ms, of: ios-both, over: ios-parallel, below: 2}", False),
-        ("{best: scheduler, expect: ios-both, metric: throughput_per_s}", True),
-        # Counts are not measured.
-        ("{best: scheduler, expect: ios-both, metric: stages}", False),
-        ("{metric: latency_ms, below: 4, where: {device: t4, batch: 1, scheduler: ios-both}}", True),
-        ("{metric: latency_ms, below: 5, where: {device: t4, batch: 1, scheduler: ios-both}}", False),
-        ("{metric: latency_ms, rises_over: batch}", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "is_noise"), CASES["noise"])
 def test_what_measuring_might_turn_around_is_no_fact(text: str, is_noise: bool) -> None:
     found = asked(text)
     assert found.holds is True
@@ -308,57 +245,13 @@ def test_no_rows_answer_nothing_and_claims_are_open() -> None:
     assert all("There are no rows" in each.answer for each in found)
 
 
-#: What is refused whatever the study: the mapping, and words of the reason and the remedy.
-REFUSED = {
-    "{}": ("asks nothing", "write a 'metric'"),
-    "{where: {batch: 1}}": ("asks nothing",),
-    "{best: modl}": ("is 'modl', which is no axis", "did you mean 'model'?"),
-    "{metric: latncy_ms}": ("is 'latncy_ms', which is no metric", "did you mean 'latency_ms'?"),
-    "{best: scheduler, largest: batch}": ("'best' and 'largest' are two questions", "leave one"),
-    "{best: scheduler, at_least: 2}": ("'at_least' does not go with 'best'",),
-    "{metric: speedup, by: peak_tflops}": ("'by' does not go with a metric alone",),
-    "{largest: batch, by: peak_tflops}": ("'by' is the order of devices",),
-    "{metric: speedup, over: sequential}": ("say 'of' which labels",),
-    "{metric: speedup, of: ios-both, above: ios-merge}": ("valid number",),
-    "{metric: speedup, of: ios-both, at_least: 1, for_each: [model]}": ("'for_each' goes with an 'aggregate'",),
-    "{best: device, where: {scheduler: {above: 1}}}": ("labels of 'scheduler' have no order",),
-    "{best: device, where: {dvice: t4}}": ("is 'dvice', which is no axis", "did you mean"),
-    "{best: device, where: {latency_ms: {at_most: 5}}}": (
-        "is 'latency_ms', which is a metric, as of 'having', and no axis",
-    ),
-    "{best: device, having: {batch: {at_most: 5}}}": ("is 'batch', which is an axis, as of 'where', and no metric",),
-    "{largest: batch, having: {latency_ms: {at_most: -1}}}": (
-        "asks for at most -1, and figures are numbers of 0 or more",
-        "correct the bounds",
-    ),
-    "{metric: gap, of: ios-both, at_least: -0.5}": ("asks for at least -0.5",),
-    "{largest: batch, having: {latency_ms: {at_least: 3, at_most: 1}}}": ("asks for at least 3 and at most 1",),
-    "{metric: speedup, above: 1, below: 1}": ("asks for more than 1 and less than 1",),
-    "{metric: speedup, equals: 1, above: 1}": ("asks for more than 1 and equal to 1",),
-    "{metric: latency_ms, below: 0}": ("asks for less than 0",),
-    "{largest: batch, having: {latency_ms: {}}}": ("'latency_ms' is bounded by nothing", "{at_most: 10}"),
-    "{best: device, where: {batch: []}}": ("at least 1 item",),
-    "{metric: latency_ms, per: latency_ms}": ("'per' is the metric itself",),
-}
-#: What is refused in the study of these tests.
-UNKNOWN = {
-    "{metric: latency_ms, of: ios, below: 1}": "'ios' is no label of this study; did you mean 'ios-both'?",
-    "{metric: latency_ms, of: {batch: 9}, below: 1}": "'9' is no batch of this study; known: 1, 32, 8",
-    "{metric: latency_ms, of: t4, over: {device: V100}}": "'V100' is no device of this study",
-    "{best: scheduler, expect: ios-bth}": "did you mean 'ios-both'?",
-    "{best: scheduler, where: {batch: {above: 32}}}": "no batch of this study is more than 32; known: 1, 8, 32",
-    "{metric: speedup, where_not: {batch: {above: 8, below: 32}}}": "no batch of this study is more than 8 and less than",
-    "{best: scheduler, where: {device: [t4, k80]}}": "'k80' is no device of this study",
-    "{metric: shared_mib}": "shared_mib is known of edge devices alone",
-}
-
-
-@pytest.mark.parametrize("text", REFUSED)
-def test_what_asks_nothing_is_refused(text: str) -> None:
+@pytest.mark.parametrize("case", CASES["refused"], ids=itemgetter(0))
+def test_what_asks_nothing_is_refused(case: list[str]) -> None:
+    text, *words = case
     with pytest.raises(ValidationError) as caught:
         question(text)
     (problem,) = caught.value.errors()
-    assert [word for word in REFUSED[text] if word not in problem["msg"]] == []
+    assert [word for word in words if word not in problem["msg"]] == []
 
 
 def test_no_phrase_says_a_word_twice_or_a_count_of_itself() -> None:
@@ -381,11 +274,11 @@ def test_no_phrase_says_a_word_twice_or_a_count_of_itself() -> None:
     assert (Quantity("stages").amount(1), choice_words("point", "batch 1")) == ("1 stage", "batch 1")
 
 
-@pytest.mark.parametrize("text", UNKNOWN)
-def test_what_a_study_does_not_have_is_refused(text: str) -> None:
+@pytest.mark.parametrize(("text", "words"), CASES["unknown"])
+def test_what_a_study_does_not_have_is_refused(text: str, words: str) -> None:
     (fault,) = faults_of(study(questions=[question(text)]))
     assert fault.location == ("questions", 0)
-    assert UNKNOWN[text] in fault.reason
+    assert words in fault.reason
 
 
 def test_a_label_of_two_axes_must_name_one() -> None:
@@ -404,25 +297,12 @@ def test_a_figure_over_another_is_told_case_by_case() -> None:
     assert found.cases == [{"device": "p4", "latency": "1.25x"}, {"device": "t4", "latency": "1.25x"}]
 
 
-WORDS = {
-    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 5}}, where: {batch: 1}}":
-        "Which is the smallest device by fp32 peak with a latency of at most 5 ms, where the batch size is 1?",
-    "{metric: throughput_per_s, per: board_power_w, for_each: [model, batch]}": "What is the highest throughput per watt for each model and batch size?",
-    "{best: scheduler, expect: ios-both, where_not: {model: [lstm, bert_s]}}": "The scheduler of the lowest latency is ios-both, where the model is not lstm or bert_s",
-    "{metric: speedup, aggregate: geomean, of: {scheduler: ios-both, batch: 8}, at_least: 1.015, at_most: 2}":
-        "The geometric mean of the speed-up with ios-both at batch 8 is at least 1.015x and at most 2x",
-    "{metric: latency_ms, of: ios-both, over: sequential, below: 1}": "The latency of ios-both is less than that of sequential",
-    "{metric: latency_ms, of: full, over: horizontal, at_most: 1}": "The latency of full is at most that of horizontal",
-    "{metric: throughput_per_s, rises_over: batch}": "The throughput rises over the batch size",
-}  # fmt: skip
+@pytest.mark.parametrize(("text", "words"), CASES["words"])
+def test_questions_are_told_in_words(text: str, words: str) -> None:
+    assert in_words(question(text)) == words
 
 
-@pytest.mark.parametrize("text", WORDS)
-def test_questions_are_told_in_words(text: str) -> None:
-    assert in_words(question(text)) == WORDS[text]
-
-
-@pytest.mark.parametrize("text", [*ANSWERS, *(text for text in CLAIMS if text.startswith("{"))])
+@pytest.mark.parametrize("text", [text for text, *_ in CASES["answers"] + CASES["claims"] if text.startswith("{")])
 def test_a_question_is_written_as_it_was_given(text: str) -> None:
     given = question(text)
     assert Question.model_validate(given.model_dump(mode="json")) == given

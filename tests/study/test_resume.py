@@ -1,7 +1,5 @@
 """Studies that are interrupted, killed or torn go on where they were, and end as if nothing had been."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

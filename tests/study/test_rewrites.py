@@ -1,7 +1,5 @@
 """Rewriting, edge devices and workspaces as axes of a study."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,6 @@ from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.search.scheduler import schedule
 from iossim.study.evaluate import context_of
 from iossim.study.points import points_of
-from iossim.study.report.plots import figures
-from iossim.study.report.plots.chosen_points import chosen_points
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 
@@ -78,18 +74,6 @@ def test_chosen_joins_are_those_of_a_comparison(tmp_path: Path) -> None:
         "joins"
         in json.loads((tmp_path / "run" / str(found["chosen", "ios-both"].schedule)).read_text())["source"]["options"]
     )
-
-
-def test_a_report_looks_into_rewritten_networks(tmp_path: Path) -> None:
-    """Its timelines run the schedules on the networks that they were made for."""
-    pytest.importorskip("altair")
-    rewrites = [{**RULES, "scheduler": "sequential", "label": "rewritten"}]
-    run = run_study(Scenario.model_validate({**STUDY, "rewrites": rewrites}), tmp_path / "run", workers=1)
-    (point,) = chosen_points(run)
-    (row, *_) = run.results.rows
-    assert row.rules
-    assert point.network.graph.hash == point.best.graph_hash
-    assert [figure.name for figure in figures(run, ["timeline"])] == ["timeline"]
 
 
 def test_a_graph_for_one_device_runs_on_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

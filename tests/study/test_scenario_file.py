@@ -1,13 +1,11 @@
 """Files of scenarios: what is read back, and every mistake as one line with file, line, field and remedy."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from case_files import cases
 
 from iossim.base.errors import IossimError, ScenarioError
 from iossim.base.located_yaml import LocatedYamlError, read_located
@@ -15,121 +13,28 @@ from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, parse_scenario, read_scenario, scenario_names, write_scenario
 
-VALID = """\
-# yaml-language-server: $schema=../docs/schemas/scenario.json
-name: whole
-title: All that a scenario can say
-models:
-  - squeezenet
-  - {model: inception_v3, block: mixed_7c, label: last block}
-devices:
-  - t4
-  - device: v100-sxm2
-    set: {dram_gbps: 450, sms: 40}
-batch_sizes: [1, 8]
-dtypes: [fp32]
-engines: [paper]
-cost_models: [simulator]
-searches: [{max_group_size: 3, max_groups: 8}]
-workspace: [none]
-schedulers: [sequential, ios-both]
-rewrites: [none]
-micro_batches: [1]
-questions:
-  - {metric: latency_ms, at_most: 10}
-  # The next one is no claim.
-  - {smallest: device, having: {latency_ms: {at_most: 5}}}
-published:
-  - says: It is faster
-    source: somewhere
-    claims: [{best: scheduler, expect: ios-both}]
-seed: 3
-"""
+FOLDER = Path(__file__).parent
+VALID = (FOLDER / "whole.yaml").read_text(encoding="utf-8")
+MISTAKES = cases(__file__, "mistakes.yaml")
 
 
-def changed(old: str, new: str) -> str:
-    assert VALID.count(old) == 1, old
-    return VALID.replace(old, new)
+def changed(changes: dict[str, str]) -> str:
+    """The valid scenario with other text where each key stands."""
+    text = VALID
+    for old, new in changes.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
 
 
-#: What is wrong: the file, the line and the field that are named, and words of the reason and the remedy.
-MALFORMED: list[tuple[Any, ...]] = [
-    ("", 1, "", "not a mapping", "begin with 'name: ...'"),
-    ("- name\n", 1, "", "not a mapping", "begin with"),
-    (changed("  - t4", "\t- t4"), 8, "", "not YAML", "'\\t'", "correct the line"),
-    (changed("[1, 8]", "[1, 8"), 12, "", "not YAML", "correct the line"),
-    (changed("title: All", "title: 'All"), 29, "", "not YAML", "quoted scalar", "correct the line"),
-    (changed("All that", "All \x07 that"), 3, "", "not YAML", "correct the line"),
-    (VALID + "---\nname: more\n", 29, "", "not YAML", "another document", "correct the line"),
-    (changed("[1, 8]", "&sizes [1, 8]"), 11, "", "&sizes", "write the value out"),
-    ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", 1, "", "&a", "write the value out"),
-    (f"name: {'[' * 5000}", 1, "", "nested more than 20 deep", "close one"),
-    (VALID + "seed: 4\n", 29, "seed", "given twice, first in line 28", "leave one out"),
-    (VALID + "[a, b]: 4\n", 29, "", "a key is a list", "write a name"),
-    (changed("seed: 3", "seed: !!python/object/apply:os.getcwd []"), 28, "seed", "is a list", "whole"),
-    (changed("seed: 3", "seed: !secret 3"), 28, "", "!secret", "correct the line"),
-    (changed("seed: 3", "seed: 2001-13-40"), 28, "seed", "2001-13-40", "quotes"),
-    (changed("name: whole\n", ""), 1, "name", "is missing", "write 'name: ...'"),
-    (changed("name: whole", "name: 2022"), 2, "name", "is 2022", "quotes"),
-    (changed("name: whole", "name: Whole thing"), 2, "name", "'Whole thing'", "small letters"),
-    (changed("batch_sizes", "batchsizes"), 11, "batchsizes", "not known", "did you mean 'batch_sizes'?"),
-    (changed("block:", "blok:"), 6, "models[1].blok", "not known", "did you mean 'block'?"),
-    (changed("    source: somewhere\n", ""), 25, "published[0].source", "is missing", "write 'source: ...'"),
-    (changed("[1, 8]", "8"), 11, "batch_sizes", "is 8, not a list", "write [8]"),
-    (changed("  - squeezenet", "  - 7"), 5, "models[0]", "is 7", "write a mapping of fields, or a name"),
-    (changed("[1, 8]", "[1, eight]"), 11, "batch_sizes[1]", "'eight'", "write a whole number"),
-    (changed("[1, 8]", "[1, 2.5]"), 11, "batch_sizes[1]", "2.5", "write a whole number"),
-    (changed("[1, 8]", "[1, 0]"), 11, "batch_sizes[1]", "is 0", "give at least 1"),
-    (changed("[1, 8]", "[]"), 11, "batch_sizes", "is empty", "give at least one"),
-    (changed("[1, 8]", ""), 11, "batch_sizes", "is empty, not a list", "write"),
-    (changed("  - squeezenet", "  - squeezent"), 5, "models[0]", "unknown model 'squeezent'", "did you mean 'squeezenet'?"),
-    (changed("  - squeezenet", "  - nets/mine.onnx"), 5, "models[0]", "nets/mine.onnx' does not exist", "give an ONNX file"),
-    (changed("block: mixed_7c", "units: fussed"), 6, "models[1].units", "unknown unit policy", "did you mean 'fused'?"),
-    (changed("title:", "units: fussed\ntitle:"), 3, "units", "unknown unit policy 'fussed'", "did you mean 'fused'?"),
-    (changed("  - t4", "  - t5"), 8, "devices[0]", "unknown device 't5'", "did you mean 't4'?"),
-    (changed("  - t4", "  - mine.yaml"), 8, "devices[0]", "mine.yaml: No such file", "give a YAML file"),
-    (changed("  - t4", "  - t4\n  - t4"), 9, "devices[1]", "there twice", "another 'label'"),
-    (changed("dram_gbps: 450", "dram_gpbs: 450"), 10, "devices[1].set", "'dram_gpbs'", "did you mean 'dram_gbps'?"),
-    (changed("sms: 40", "sms: 40.5"), 10, "devices[1].set", "'sms' is 40.5", "give a whole number"),
-    (changed("450", "-450"), 10, "devices[1].set", "'dram_gbps' is -450", "give more than 0"),
-    (changed("450", ".inf"), 10, "devices[1].set.dram_gbps", "is inf", "write a finite number"),
-    (changed("sms: 40", "dram_bandwidth_gbps: 500"), 10, "devices[1].set", "are the same", "give one of them"),
-    (changed("sms: 40", "fp32_tflops: 9"), 10, "devices[1].set", "follows from", "set sm_count"),
-    (changed("sms: 40", "gemm_efficiency: 1.2"), 10, "devices[1].set", "parameters.gemm_efficiency", "change the value"),
-    (changed("[fp32]", "[fp31]"), 12, "dtypes[0]", "unknown dtype", "did you mean 'fp32'?"),
-    (changed("[paper]", "[papers]"), 13, "engines[0]", "unknown engine", "did you mean 'paper'?"),
-    (changed("[simulator]", "[simulater]"), 14, "cost_models[0]", "unknown cost model", "did you mean 'simulator'?"),
-    (changed("[simulator]", '["table:mine.json"]'), 14, "cost_models[0]", "mine.json' does not exist", "give the file"),
-    (changed("max_groups: 8", "stages: papers"), 15, "searches[0].stages", "'papers'", "did you mean 'paper'?"),
-    (changed("workspace: [none]", "combine: zip"), 16, "combine", "is no longer a field", "a list 'points'"),
-    (changed("workspace: [none]", "constraints: []"), 16, "constraints", "is no longer a field", "ask in 'questions'"),
-    (changed("workspace: [none]", "points: []"), 16, "points", "is empty", "leave the field out"),
-    (changed("workspace: [none]", "points: [{device: t4, batch: 8}]"), 16, "points", "no 'model'", "write 'model: ...'"),
-    (changed("workspace: [none]", "points: [{device: t5, model: squeezenet, batch: 8}]"), 16, "points", "points[0].device: no device is called 't5'", "list it in devices; did you mean 't4'?"),
-    (changed("workspace: [none]", "points: [{model: squeezenet, device: t4, batch: 8, search: narrow}]"), 16, "points", "no search is called 'narrow'", "list it in searches; known: r=3 s=8"),
-    (changed("workspace: [none]", "points: [{model: squeezenet, device: {device: t4}, batch: 8}]"), 16, "points[0].device", "is a mapping"),
-    (changed("[sequential, ios-both]", "[sequential, ios]"), 17, "schedulers[1]", "unknown scheduler", "did you mean 'ios-both'?"),
-    (changed("[sequential, ios-both]", "[]"), 17, "schedulers", "is empty", "leave the field out"),
-    (changed("[1, 8]", "[1]").replace("at_most: 10}", "at_most: 10}\n  - {specialised_for: batch}"), 22, "questions[1]", "'batch' has one value", "give batch_sizes another"),
-    (changed("workspace: [none]", "cross_evaluate: [batch]"), 16, "cross_evaluate", "is no longer a field", "{specialised_for: batch}"),
-    (changed("workspace: [none]", "measures: [active_warps]"), 16, "measures", "is no longer a field", "{metric: active_warps}"),
-    (changed("metric: latency_ms", "metric: latncy_ms"), 21, "questions[0].metric", "no metric", "did you mean 'latency_ms'?"),
-    (changed("at_most: 10", "atmost: 10"), 21, "questions[0].atmost", "not known", "did you mean 'at_most'?"),
-    (changed("at_most: 10", "below: sequential"), 21, "questions[0].below", "is 'sequential'", "labels to compare with in 'over'"),
-    (changed("at_most: 10", "at_most: []"), 21, "questions[0].at_most", "is a list", "write a number"),
-    (changed("at_most: 5", "at_mst: 5"), 23, "questions[1].having.latency_ms.at_mst", "not known", "did you mean 'at_most'?"),
-    (changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[1]", "is 'smallest device under 5 ms'", "write a mapping of fields"),
-    (changed("{metric: latency_ms, at_most: 10}", "latency_ms <= 10"), 21, "questions[0]", "write a mapping of fields"),
-    (changed("{best: scheduler, expect: ios-both}", "{best: scheduler}"), 27, "published[0].claims[0]", "this is a question", "add 'expect: LABEL'"),
-    (changed("seed: 3", "plots: [speedups]"), 28, "plots[0]", "plot 'speedups' is not known", "did you mean 'speedup'?"),
-    (changed("seed: 3", "seed: -3"), 28, "seed", "is -3", "give at least 0"),
-    (changed("[1, 8]", str(list(range(1, 3001)))).replace("[fp32]", "[fp32, tf32, fp16, bf16, int8]").replace("[paper]", "[paper, graph]"), 1, "", "120,000 points", "shorten the lists"),
-    (changed("[1, 8]", "[1, yes]"), 11, "batch_sizes[1]", "is true", "write a whole number"),
-    (changed("450", "fast"), 10, "devices[1].set.dram_gbps", "'fast'", "write a number"),
-    (changed("    claims:", "    claim:"), 27, "published[0].claim", "is no longer a field", "write 'claims'"),
-    (changed("    claims:", "    clams:"), 27, "published[0].clams", "not known", "did you mean 'claims'?"),
-    (changed("{best: scheduler, expect: ios-both}", "{best: scheduler, expect: ios-both}, {metric: speedup}"), 27, "published[0].claims[1]", "this is a question"),
-]  # fmt: skip
+#: As the list of mistakes has them, of texts that are too long for it.
+LONG = [
+    [f"name: {'[' * 5000}", 1, "", "nested more than 20 deep", "close one"],
+    [
+        {"[1, 8]": str(list(range(1, 3001))), "[fp32]": "[fp32, tf32, fp16, bf16, int8]", "[paper]": "[paper, graph]"},
+        *(1, "", "120,000 points", "shorten the lists"),
+    ],
+]
 
 
 def refusal(text: str, path: Path) -> str | None:
@@ -153,12 +58,14 @@ def test_a_whole_scenario_is_read_with_defaults_filled_in_and_written_again(tmp_
     assert VALID.startswith(MODELINE)
 
 
-@pytest.mark.parametrize(("text", "line", "field", "words"), [(*case[:3], case[3:]) for case in MALFORMED])
+@pytest.mark.parametrize(
+    ("text", "line", "field", "words"), [(*case[:3], case[3:]) for case in (*MISTAKES["whole"], *LONG)]
+)
 def test_a_mistake_is_one_line_with_file_line_field_and_remedy(
-    text: str, line: int, field: str, words: tuple[str, ...], tmp_path: Path
+    text: str | dict[str, str], line: int, field: str, words: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "study.yaml"
-    path.write_text(text)
+    path.write_text(text if isinstance(text, str) else changed(text))
     with pytest.raises(ScenarioError) as caught:
         read_scenario(path)
     told, place = str(caught.value), f"scenario {path}, line {line}{f', field {field}' if field else ''}"
@@ -167,39 +74,9 @@ def test_a_mistake_is_one_line_with_file_line_field_and_remedy(
     assert [word for word in words if word not in told] == [], told
 
 
-#: Mistakes in what a study of one model may say besides.
-ASKED_TOO_MUCH = {
-    "rewrites: [metaflo]": "field rewrites[0]: unknown rules 'metaflo'; did you mean 'metaflow'",
-    "rewrites: [{rules: default, alpha: 0.5}]": "field rewrites[0].alpha: is 0.5",
-    "rewrites: [{rules: default, scheduler: greedy}]": "field rewrites[0].scheduler: is 'greedy'",
-    "rewrites: [none, none]": "is there twice",
-    "rewrites: [{rules: default, search: joined}]": "field rewrites[0].search: is 'joined'",
-    "workspace: [64]": "workspace[0]",
-    "workspace: ['64']": "'64' is not a size; say 64MiB",
-    "workspace: [8MiB, 8MiB]": "is there twice",
-    "workspace: [{total: 8, policy: all}]": "workspace[0].total",
-    "workspace: [8MiB]\nbatch_sizes: [1, 2]\nquestions: [{specialised_for: batch}]": "without a limit on workspace",
-    "dataflow: [priority]": "device 't4' is no edge device",
-    "questions: [{metric: shared_mib}]": "shared_mib is known of edge devices alone",
-}
-#: The same of a study of an edge device.
-EDGE = {
-    "": "is an edge device; write 'dataflow: [priority]'",
-    "dataflow: [fast]": "dataflow[0]",
-    "dataflow: [priority, none]": "list no 'none' beside policies",
-    "dataflow: [{devices: 2, link: can}]": "no link 'can'; it has srio",
-    "dataflow: [{devices: 2}]\nschedulers: [vanilla, full]": "unknown scheduler 'vanilla'; known: full",
-    "dataflow: [priority]\nschedulers: [greedy]": "unknown scheduler 'greedy'",
-    "dataflow: [priority]\nengines: [graph]": "field engines: says nothing of edge devices",
-    "dataflow: [priority]\nquestions: [{metric: peak_memory_mib}]": "is known of GPUs and processors alone",
-    "dataflow: [priority]\nquestions: [{specialised_for: batch}]": "are priced at their own points alone",
-    "dataflow: [priority, {policy: priority}]": "is there twice",
-}
-
-
 @pytest.mark.parametrize(
     ("device", "lines", "reason"),
-    [(device, *case) for device, cases in (("t4", ASKED_TOO_MUCH), ("c6678", EDGE)) for case in cases.items()],
+    [(device, *case) for device, key in (("t4", "gpu"), ("c6678", "edge")) for case in MISTAKES[key]],
 )
 def test_a_mistake_on_an_axis_is_named(device: str, lines: str, reason: str, tmp_path: Path) -> None:
     told = refusal(f"name: w\nmodels: [squeezenet]\ndevices: [{device}]\n{lines}\n", tmp_path / "w.yaml")
@@ -207,7 +84,7 @@ def test_a_mistake_on_an_axis_is_named(device: str, lines: str, reason: str, tmp
 
 
 def test_all_that_is_wrong_is_counted_and_the_first_is_told(tmp_path: Path) -> None:
-    text = changed("  - t4", "  - t5").replace("[fp32]", "[fp31]").replace("[paper]", "[ink]")
+    text = changed({"  - t4": "  - t5", "[fp32]": "[fp31]", "[paper]": "[ink]"})
     with pytest.raises(ScenarioError, match=r"line 8, field devices\[0\]: unknown device 't5'.*\(and 2 more\)$"):
         parse_scenario(text, tmp_path / "study.yaml")
 

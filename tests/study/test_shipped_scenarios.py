@@ -1,7 +1,5 @@
 """The scenarios that ship: all are valid, and what the report says of the thesis holds or not as their descriptions say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

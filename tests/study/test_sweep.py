@@ -1,7 +1,5 @@
 """A study run: its rows are what the schedulers say, the same whoever did the work and in whatever order; on Dask, too."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -78,8 +76,6 @@ def test_rows_are_what_compare_says(run: StudyRun) -> None:
 
 def test_a_row_says_where_the_time_goes(run: StudyRun) -> None:
     for row in run.results.rows:
-        assert sum(block.latency_us for block in row.blocks) == pytest.approx(1e3 * (row.latency_ms or 0))
-        assert sum(block.stages for block in row.blocks) == row.stages
         assert sum(row.time_by_kind_us.values()) == pytest.approx(1e3 * (row.latency_ms or 0))
         assert {"conv", "boundaries"} <= set(row.time_by_kind_us)
 
@@ -144,7 +140,6 @@ class _Backwards:
 def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = small_study(crossed=["device", "batch"])
     run_study(scenario, tmp_path / "forwards", workers=1)
-
     monkeypatch.setattr(sweep, "workers_for", lambda count: _Backwards())
     run_study(scenario, tmp_path / "backwards")
     assert files_of(tmp_path / "backwards") == files_of(tmp_path / "forwards")

@@ -1,14 +1,12 @@
 """Plans run with NumPy as a device might run them, and watched: queues in any order, memory without a live value NaN."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.made_inputs import check_graph, check_inputs, launch_graph
 from iossim.execution.memory import arena_of

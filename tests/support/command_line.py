@@ -1,7 +1,5 @@
 """Runs the command line in this process, and programs in processes of their own."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

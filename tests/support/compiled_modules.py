@@ -1,7 +1,5 @@
 """Modules of PyTorch that tests compile."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

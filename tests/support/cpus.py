@@ -1,7 +1,5 @@
 """A made-up CPU, whatever machine tests run on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from iossim.hardware.profile import DeviceProfile

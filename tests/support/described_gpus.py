@@ -6,8 +6,6 @@ compute capability that it is told. Plans are enumerated so as they would be on 
 products and attentions are not, since cuDNN has the device's own driver compile them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Networks in micro-batches, as a task makes them."""
 
-from __future__ import annotations
-
 from iossim import api
 from iossim.ir.network import Network
 from iossim.microbatching.micro_batches_transform import MicroBatched

@@ -1,13 +1,11 @@
 """Edge devices of any size, and plans for them that are run, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from random_networks import random_inputs
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.edge.capacity import check
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator.execute import run

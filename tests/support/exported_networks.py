@@ -3,8 +3,6 @@
 Each is a model with seeded weights, in the operators and the shape arithmetic of PyTorch's exporter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Queues run side by side between synchronises; a launch, a copy and a synchronise have each a time of their own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Timelines made up from a schedule: durations from a unit's work, streams in parallel, a gap between stages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A :class:`Mutant` names a seed model and the mutations done to it, each with the
 mutants are equal bytes in every process. What a mutation cannot be done to (a model without weights) it leaves as it is.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

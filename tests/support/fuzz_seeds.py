@@ -1,13 +1,12 @@
 """The models that a fuzz of the importer starts from: real ones, of every kind that the importer meets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
 from exported_networks import NETWORKS, Writer
 from onnx import ModelProto, TensorProto, helper
 from onnx_backend_cases import LIGHT, frozen, load_cases
+from onnx_models import nodes_of
 
 #: Beside each mutant's file lies this one, for weights that say so.
 EXTERNAL_FILE, EXTERNAL_BYTES = "weights.bin", bytes(range(256)) * 16
@@ -70,11 +69,7 @@ def functions() -> ModelProto:
     """Local functions, one that calls another."""
     w = Writer()
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    swish = [helper.make_node("Sigmoid", ["a"], ["s"]), helper.make_node("Mul", ["a", "s"], ["b"])]
-    twice = [
-        helper.make_node("Swish", ["a"], ["m"], domain="own"),
-        helper.make_node("Swish", ["m"], ["b"], domain="own"),
-    ]
+    swish, twice = nodes_of("s = Sigmoid (a); b = Mul (a, s)"), nodes_of("m = own.Swish (a); b = own.Swish (m)")
     y = w.node("Twice", w.conv("image", 4, 3, 3), domain="own")
     model = w.model({"image": (TensorProto.FLOAT, (1, 3, 8, 8))}, [y])
     model.opset_import.append(imports[1])

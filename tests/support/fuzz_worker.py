@@ -4,8 +4,6 @@ Reads paths, a line each, and answers with a JSON object a line: what became of 
 process grew meanwhile. Whoever started it (:mod:`fuzz_runner`) keeps the time, and starts another where it dies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import inspect

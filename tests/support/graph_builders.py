@@ -1,7 +1,5 @@
 """A builder of a graph with its inputs, as tests of small graphs begin."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The backend on the device of the host, with its driver and library at hand; and its outputs held to NumPy's."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +12,13 @@ from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import Choice, Choices
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import largest_difference, tolerance
 from iossim.execution.plan import Plan
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy

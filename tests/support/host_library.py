@@ -1,7 +1,5 @@
 """What stands for cuDNN and cuBLAS on the device of the host: convolutions, products and attentions by NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 

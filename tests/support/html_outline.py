@@ -1,7 +1,5 @@
 """Elements of an HTML page in order, which raises where one is closed that is not open."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 

@@ -1,7 +1,5 @@
 """Studies for tests: small enough to run, or made up for reports: rows of any number of points, without a search."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import permutations, product
 from pathlib import Path
@@ -12,7 +10,7 @@ from iossim.study.question import Question, in_words
 from iossim.study.run_directory import RESULTS, TABLE
 from iossim.study.scenario import Published, Scenario
 from iossim.study.study_kind import label_of
-from iossim.study.study_run import SCHEDULES, Answer, BlockTime, CrossPrice, Results, Row, StudyRun
+from iossim.study.study_run import SCHEDULES, Answer, CrossPrice, Results, Row, StudyRun
 
 SCHEDULERS = ("sequential", "greedy", "ios-both")
 #: How fast each is, relative to sequential at batch 1.
@@ -108,7 +106,6 @@ def _row(point: int, values: tuple[Any, ...], scheduler: str, is_failed: bool) -
         ties=["greedy"] if scheduler == "ios-both" and batch > 16 else [],
         stages=10,
         streams=2,
-        blocks=[BlockTime(name=f"block{n}", latency_us=250 * latency_ms, stages=2) for n in range(4)],
         time_by_kind_us={"conv": 800 * latency_ms, "concat": 150 * latency_ms, "boundaries": 50 * latency_ms},
     )
 

@@ -1,7 +1,5 @@
 """A cost model that counts what is measured, for tests of the measured search."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which waits of a plan nothing needs: neither memory, nor the capture of a graph."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
@@ -9,7 +7,7 @@ from iossim.backends.cupy_cudnn.capture import captured
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.base.errors import ScheduleError
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.memory import check_happens_before
 from iossim.execution.plan import MAIN, Plan, Wait, segments
 from iossim.ir.network import Network
 

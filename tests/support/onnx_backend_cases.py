@@ -6,8 +6,6 @@ A case passes if the plan of its sequential schedule, in place and in one arena,
 within ONNX's own tolerances; a model that folds away at import passes by its constants.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 import warnings

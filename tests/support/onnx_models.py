@@ -1,7 +1,5 @@
 """Small ONNX files written node by node, as tests of the importer need them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ONNX models of single ops: what tests give to ONNX Runtime and to the importer."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Sequence
@@ -97,14 +95,12 @@ def check_op(
         tensor = output.type.tensor_type
         known = tensor.HasField("shape") and all(axis.HasField("dim_value") for axis in tensor.shape.dim)
         assert not known or tuple(axis.dim_value for axis in output.type.tensor_type.shape.dim) == value.shape
-
     outputs = op.evaluate(inputs)
     feeds = {f"x{index}": array for index, array in enumerate(inputs) if index not in constants}
     for array, expected, value in zip(outputs, run_onnxruntime(model, feeds), made, strict=True):
         assert array.dtype == expected.dtype == value.dtype.numpy
         assert array.shape == expected.shape == value.shape
         np.testing.assert_allclose(array, expected, rtol=tolerance, atol=tolerance)
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())

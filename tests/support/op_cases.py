@@ -1,7 +1,5 @@
 """Cases of each op, its attributes and types of its operands: what NumPy computes is held to ONNX Runtime, torch and kernels."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Operators and measurement sets for tests, made and random."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,20 +1,17 @@
 """Plans that no schedule is lowered to: read back from their JSON, and with values in boxes of larger storages."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace
 from typing import Any
 
-from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Record, Synchronize, Wait
-from iossim.execution.plan_json import FORMAT_VERSION
+from iossim.execution.plan import FORMAT_VERSION, Buffer, Command, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.batch import Strategy
 
 
 def plan_from_json(text: str) -> Plan:
-    """Inverse of :func:`iossim.execution.plan_json.plan_to_json`."""
+    """Inverse of :func:`iossim.execution.plan.plan_to_json`."""
     document = json.loads(text)
     assert document["format_version"] == FORMAT_VERSION
     offsets = {one["name"]: one["offset"] for one in document["buffers"] if "offset" in one}

@@ -1,7 +1,5 @@
 """Rules for tests of what matches, applies, draws, tries and verifies rules, and all graphs that rules make."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path

@@ -5,15 +5,13 @@ kept as bits of whole numbers. Commands that only order others have no accesses,
 are found once, and each mutation of a plan only asks for paths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from iossim.base.errors import ScheduleError
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.memory import check_happens_before
 from iossim.execution.plan import Plan, Queue, Record, Synchronize, Wait, accesses
 
 Ranges = list[tuple[int, int]]

@@ -1,7 +1,5 @@
 """Networks stored in another type than they were built in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from iossim.ir.network import Network

@@ -2,8 +2,6 @@
 padding, with products whose second matrix is constant or computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

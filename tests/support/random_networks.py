@@ -1,7 +1,5 @@
 """Small random networks, and valid random schedules of them, of stages and of streams, from a seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Literal

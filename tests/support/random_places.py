@@ -1,7 +1,5 @@
 """Random graphs in which rules apply: the source of a rule at random shapes, with ops around it, and what it makes read elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -11,7 +9,7 @@ import pytest
 from checked_execution import execute
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.constants import ArrayConstant, Constant

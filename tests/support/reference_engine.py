@@ -3,8 +3,6 @@
 Shares nothing with the engine but the values that go in: no SimPy, no classes, no cohorts, no footprints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -3,8 +3,6 @@
 With the fills every class gets the same score whatever the network does, so that any output looks right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

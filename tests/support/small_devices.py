@@ -1,7 +1,5 @@
 """Devices of a few SMs, and random work for them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cpus import cpu

@@ -1,7 +1,5 @@
 """A small network for each op, and for each way in which ops meet in a unit or lie in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Networks of one attention, spelt in the ways in which exporters spell it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from iossim.ir.builder import GraphBuilder

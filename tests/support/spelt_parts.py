@@ -1,10 +1,8 @@
 """Parts of graphs as exporters write them, and graphs compared by what they compute."""
 
-from __future__ import annotations
-
 import numpy as np
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
 from iossim.ir.ops.functions import Unary

@@ -3,8 +3,6 @@
 All are in eval mode. Batch norms have statistics of their own, so that folding them wrongly changes the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

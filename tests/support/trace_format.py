@@ -1,7 +1,5 @@
 """Checks a trace against the Chrome trace event format, as far as ui.perfetto.dev and chrome://tracing rely on it."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from typing import Any

@@ -1,17 +1,14 @@
 """What else a stage could have been: against brute force with the stage forbidden, and by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 import pytest
-from brute_force import ScrambledTable, cheapest
+from brute_force import ScrambledTable, cheapest, problems, spaces
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_problems import problems, spaces
 
 from iossim import api
 from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, problem_of

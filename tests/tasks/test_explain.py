@@ -1,7 +1,5 @@
 """Explanations of schedules, of streams, of plans of edge devices, and of what rewriting was worth."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -38,6 +36,10 @@ from iossim.search.scheduler import schedule
 from iossim.tasks.explain import Choice, Explanation, explain
 from iossim.tasks.explain_rewriting import explain_rewriting
 from iossim.tasks.stream_explain import Cause, StreamExplanation, explain_streams
+from iossim.transforms.rewriting.application import Step, apply
+from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.rewritten import rewritten_network, with_rewriting
+from iossim.transforms.rewriting.rule_file import read_rules
 
 FACTS = {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0}
 SMALL = derive("small-gpu", device("t4"), FACTS)
@@ -219,6 +221,50 @@ def test_without_prices_and_without_a_rewriting() -> None:
     assert "  - b.relu: relu(b.conv) -> fp32[1x750x15x15]" in lines
     assert "  + b.relu~1: relu(concat.concat~1) -> fp32[1x1125x15x15]" in lines
     assert explain_rewriting(api.optimize("ios_sample", "v100-sxm2", scheduler="greedy"), None) == ()
+
+
+AND_BACK = """
+rule: relu-of-relu
+origin: a test
+source:
+  - y = relu(x)
+target:
+  - r = relu(x)
+  - z = relu(r)
+outputs: {y: z}
+---
+rule: relu-once
+origin: a test
+source:
+  - r = relu(x)
+  - y = relu(r)
+target:
+  - z = relu(x)
+outputs: {y: z}
+"""
+
+
+def test_a_step_and_its_inverse_are_left_out() -> None:
+    """Also with a step elsewhere between them; what builds on one another is told in one line with its place."""
+    network = load("ios_sample")
+    there, back = read_rules(AND_BACK, "rules")
+    graph, steps = network.graph, list[Step]()
+    first, second, *_ = (node.name for node in graph.nodes if node.op.kind == "relu")
+    for rule, place in ((there, first), (there, second), (back, first), *[(there, second)] * 3):
+        (match, *_) = (one for one in find_matches(graph, rule) if one.nodes[0].startswith(place))
+        applied = apply(graph, match)
+        assert applied is not None
+        graph = applied.graph
+        steps.append(applied.step)
+    changed = with_rewriting(rewritten_network(network, graph), steps, (there, back))
+    prices = api.cost_model("simulator", "v100-sxm2")
+    kept = explain_rewriting(schedule(changed, prices, "sequential"), prices)
+    assert [(step.number, step.change) for step in kept] == [(2, 2), (4, 2), (5, 2), (6, 2)]
+    lines = list(rewriting_lines(kept, whole=False, latency_us=1.0))
+    assert lines[0] == "the network was rewritten by 4 substitutions in 1 place (--all shows each)"
+    assert lines[1].endswith(" into 1.0 us")
+    assert lines[2].startswith(f"at {second}: relu-of-relu, relu-of-relu, relu-of-relu, relu-of-relu: costs ")
+    assert lines[3:] == []
 
 
 SEEDS = st.integers(0, 2**20)

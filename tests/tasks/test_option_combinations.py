@@ -1,7 +1,5 @@
 """One pipeline: what options are combined; networks rewritten for a scheduler, what is said of it, what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import product

@@ -1,18 +1,14 @@
 """Two schedules of one network, by stages and as plans: what was merged, split, joined and moved, and what that is worth."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path
 
-import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto
-from onnx.helper import make_graph, make_model, make_node, make_tensor_value_info
+from onnx_models import write_onnx
 from random_networks import random_schedule
 
 import iossim
@@ -251,11 +247,7 @@ def test_a_schedule_that_the_lead_of_the_host_makes_slower_than_sequential_says_
 
 def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path) -> None:
     """Found by a fuzz: every ratio of latencies was a division by zero."""
-    x, y = (
-        make_tensor_value_info(*each)
-        for each in (("x", TensorProto.FLOAT, [2, 3, 4]), ("y", TensorProto.FLOAT, [2, 12]))
-    )
-    onnx.save(make_model(make_graph([make_node("Flatten", ["x"], ["y"])], "views", [x], [y])), tmp_path / "views.onnx")
+    write_onnx(tmp_path / "views.onnx", "y = Flatten (x)", {"x": [2, 3, 4]})
     kept, plain = tmp_path / "kept", f"{tmp_path / 'views.onnx'} -d v100-sxm2"
     told = printed_json(f"compare {plain} --json")
     assert told["other_engine"] is None

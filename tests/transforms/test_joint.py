@@ -1,7 +1,5 @@
 """The joint search, and joins fused or apart by price: never above any ingredient, saved and found again, the same outputs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,12 +20,12 @@ from random_networks import random_inputs
 
 from iossim import api
 from iossim.api import cost_model
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, OptionError, ScheduleError
 from iossim.cost.random import RandomCostModel
-from iossim.execution.backends import create_backend
-from iossim.execution.happens_before import check_happens_before
+from iossim.execution.backend import create_backend
 from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import check_happens_before
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
@@ -112,7 +110,7 @@ def test_it_finds_what_exhaustive_search_finds(seed: int) -> None:
     rules = rules if len(graphs) > 1 else ()
     best_us = min(EveryWay(prices).us(rewritten_network(network, graph)) for graph in graphs)
     own = BySchedule(prices, "ios-both", SearchOptions(), SearchMemo(prices))
-    divisions = DivisionChoices(own, own)
+    divisions = DivisionChoices(own, own.scheduler)
     joins = JoinChoices(divisions, own)
     divisions.exhausts = joins.exhausts = True
     found = search_in_parts(network, rules, joins, alpha=inf)

@@ -11,10 +11,13 @@ import iossim
 from iossim.cost.model import CostModel
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.op import Array
-from iossim.testing.cost_models import CostModelConformance
-from iossim.testing.devices import DeviceConformance
-from iossim.testing.ops import OpCase, OpConformance
-from iossim.testing.schedulers import SchedulerConformance
+from iossim.testing.conformance import (
+    CostModelConformance,
+    DeviceConformance,
+    OpCase,
+    OpConformance,
+    SchedulerConformance,
+)
 
 MATRICES = np.random.default_rng(1).normal(size=(3, 5, 5)).astype(np.float32)
 

@@ -13,8 +13,19 @@ from numpy.typing import NDArray
 
 from iossim.base.native import types
 from iossim.base.native.library import Function, c_name
-from iossim.base.native.types import FLOAT, INTEGER, MASK, TRUTH, Array, Number, Record, Row, Type, UntranslatableError
-from iossim.base.native.unit import Unit
+from iossim.base.native.types import (
+    FLOAT,
+    INTEGER,
+    MASK,
+    TRUTH,
+    Array,
+    Number,
+    Record,
+    Row,
+    Type,
+    Unit,
+    UntranslatableError,
+)
 
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _BITS = {ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>"}

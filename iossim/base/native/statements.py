@@ -12,8 +12,7 @@ import numpy as np
 
 from iossim.base.native.expressions import Expression, Expressions, own_name
 from iossim.base.native.library import Function
-from iossim.base.native.types import INTEGER, Array, Number, Record, Tuple, Type
-from iossim.base.native.unit import Unit
+from iossim.base.native.types import INTEGER, Array, Number, Record, Tuple, Type, Unit
 
 
 class FunctionText(Expressions):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,20 +44,18 @@ from iossim.execution.backend import (
     OffersVariants,
     Samples,
     Timing,
+    backend_from,
     context_of,
     divided_by,
 )
-from iossim.execution.backends import backend_from
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
 from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
-
-if TYPE_CHECKING:
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.ir.types import Precision
 
 #: Maximum number of stages measured in one random order, and the time after which measurements are committed.
 CHUNK = 32

@@ -1,6 +1,6 @@
 """Conversion of stages to measured plans: identity of the work, number of copies, and contents of the record.
 
-A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement,
+A *signature* is the identity of :mod:`iossim.schedule.masks`: stages of equal signature share one measurement,
 in any block, network or process. Units are compared by their own signatures (ops, attributes, types) and by the
 effect of placement on them (``iossim.execution.in_place``: the terms that they copy). Streams and other consumers are
 irrelevant.

@@ -21,8 +21,8 @@ from iossim.edge.access import AS_IT_LIES, Order
 from iossim.edge.linking import Layout, MemoryKind
 from iossim.edge.operators import Operator, Reader, run_calls
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
-from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs
+from iossim.execution.plan import Box
 from iossim.ir.op import Array
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import TensorType

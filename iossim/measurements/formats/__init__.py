@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iossim.base.registry import modules
 from iossim.measurements.measurement import MeasurementSet
-from iossim.measurements.other_exports import SET_READERS
+from iossim.measurements.text_files import SET_READERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from pathlib import Path
 from iossim.measurements.formats import Format
 from iossim.measurements.measurement import Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
-from iossim.measurements.other_exports import SET_READERS
-from iossim.measurements.text_files import RowReader, Table, header_cells, parse_table, read_file
+from iossim.measurements.text_files import SET_READERS, RowReader, Table, header_cells, parse_table, read_file
 
 #: Kinds for which frameworks search for an algorithm, so that the host's overhead drifts.
 _DRIFTING = ("conv",)

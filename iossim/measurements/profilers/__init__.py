@@ -6,8 +6,9 @@ stream, grid and duration of each. ``iossim profile-report`` matches them with t
 
 from __future__ import annotations
 
-from iossim.measurements.profilers import nsight_compute, nsight_systems, pytorch_trace
+from iossim.measurements.profilers import pytorch_trace
 from iossim.measurements.profilers.kernels import Profile
+from iossim.measurements.profilers.nsight import compute_profile, is_compute_header, is_systems_header, systems_profile
 
 #: A tool or a program may print this many lines before the header; a trace is recognised by its initial letters.
 _LINES_BEFORE, _HEAD = 200, 100_000
@@ -18,8 +19,8 @@ def profile_of(text: str) -> Profile | None:
     if pytorch_trace.is_chrome_trace(text[:_HEAD]):
         return pytorch_trace.profile(text)
     for number, line in enumerate(text.splitlines()[:_LINES_BEFORE]):
-        if nsight_systems.is_header(line):
-            return nsight_systems.profile(text, number)
-        if nsight_compute.is_header(line):
-            return nsight_compute.profile(text)
+        if is_systems_header(line):
+            return systems_profile(text, number)
+        if is_compute_header(line):
+            return compute_profile(text)
     return None

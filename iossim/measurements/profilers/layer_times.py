@@ -15,7 +15,6 @@ from statistics import median
 from typing import Any
 
 from iossim.base.user_files import LARGEST, read_json
-from iossim.measurements.other_exports import text_export
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import Profile, busy_us, check_time, repetitions
 from iossim.measurements.profilers.pytorch_trace import (
@@ -25,7 +24,7 @@ from iossim.measurements.profilers.pytorch_trace import (
     onnxruntime_nodes,
     read_trace,
 )
-from iossim.measurements.text_files import CsvError
+from iossim.measurements.text_files import CsvError, text_export
 
 _HEAD = 100_000
 #: Prefix of the step of a run in PyTorch's profiler, followed by its number, if it has a schedule.

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from iossim.base.user_files import read_json
-from iossim.measurements.other_exports import remedy
 from iossim.measurements.profilers.kernels import Profile, ProfiledKernel
-from iossim.measurements.text_files import CsvError
+from iossim.measurements.text_files import CsvError, remedy
 
 #: The suffix that ONNX Runtime gives to the names of nodes.
 NODE_SUFFIX = "_kernel_time"

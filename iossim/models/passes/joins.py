@@ -52,7 +52,7 @@ class Joins:
 
 def joins_of(network: Network) -> Joins:
     """The joins of a network that may be fused or split; none if its units are those of micro-batches."""
-    if network.interchangeable or network.clusters:
+    if network.interchangeable:
         return Joins()
     units = _Units(network.graph, network.units)
     fused = {unit.name: join for unit in network.units if (join := units.split(unit.name, dry=True))}

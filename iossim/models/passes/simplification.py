@@ -262,7 +262,7 @@ def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> 
     """Turns lookups at constant, neighbouring indices into slices, which are views where lookups are copies.
 
     Exporters pick queries, keys and values, or the first token, in this way, and a mask by the indices of all its rows
-    and keys.
+    and keys, or of a flattened one by places in several axes.
 
     Invariant: the outputs are unchanged to the last bit.
     """
@@ -273,7 +273,7 @@ def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> 
     match node.op:
         case GatherND(0):
             axis, looked = 0, shape[: given.shape[-1]]
-        case Gather() if given.ndim < 2:
+        case Gather():
             axis = node.op.axis % len(shape)
             looked, given = shape[axis : axis + 1], given.reshape(-1, 1)
         case _:
@@ -284,7 +284,7 @@ def gather_slicing(graph: Graph, node: Node, constants: dict[str, Constant]) -> 
     if len(looked) > 1:
         x = made.add(Reshape((math.prod(looked), *shape[len(looked) :])), x)
     part = Slice((rows.start,), (rows.stop,), (axis,), (1,))
-    if isinstance(node.op, Gather) and indices.type.shape:
+    if isinstance(node.op, Gather) and len(indices.type.shape) == 1:
         return {node.name: [replace(node, op=part, inputs=(x,))]}
     return {node.name: made.reshaped(made.add(part, x), node)}
 

@@ -35,20 +35,46 @@ def flat_product_recognition(graph: Graph, gemm: Node[Gemm], constants: dict[str
     before, last = graph.producer.get(gemm.inputs[0]), graph.private_consumer(gemm.outputs[0])
     if not (before and isinstance(before.op, Reshape) and last and isinstance(last.op, Reshape)):
         return {}
-    x, weight, *bias = before.inputs[0], *gemm.inputs[1:]
-    *leading, inner = graph.types[x].shape
-    flattens = len(leading) > 1 and inner == graph.types[gemm.inputs[0]].shape[1]
-    restores = graph.types[last.outputs[0]].shape == (*leading, columns)
+    (flat, weight, *bias), (*leading, width) = gemm.inputs, graph.types[last.outputs[0]].shape
     plain = (op.alpha, op.beta, op.trans_a) == (1.0, 1.0, False)
-    if not (flattens and restores and plain) or any(graph.types[each].shape != (columns,) for each in bias):
+    restores = (
+        len(leading) > 1 and width == columns and graph.types[before.inputs[0]].shape[: len(leading)] == (*leading,)
+    )
+    if not (plain and restores) or any(graph.types[each].shape != (columns,) for each in bias):
         return {}
     made = Derived(graph.types, constants, f"{gemm.name}.rows")
+    x = made.add(Reshape((*leading, graph.types[flat].shape[1])), flat)
     weight = made.add(Transpose((1, 0)), weight) if op.trans_b else weight
     if bias:
         rows = replace(last, op=Add(), inputs=(made.add(MatMul(), x, weight), *bias))
     else:
         rows = Node(gemm.name, MatMul(), (x, weight), last.outputs)
     return {gemm.name: [], last.name: [*made.nodes, rows]}
+
+
+@local_pass("matmul")
+def grouped_batch_recognition(graph: Graph, product: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+    """Turns a product of matrices whose batch and heads are one axis (``torch.bmm``), before a reshape that splits it,
+    into a product of four axes, so that no reshape is between an attention and the transpose that joins its heads.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+    last, before = graph.private_consumer(product.outputs[0]), graph.types[product.outputs[0]].shape
+    if last is None or not isinstance(last.op, Reshape) or len(before) != 3:
+        return {}
+    *leading, rows, columns = graph.types[last.outputs[0]].shape
+    operands = [graph.types[value].shape for value in product.inputs]
+    if (
+        (rows, columns) != before[1:]
+        or len(leading) < 2
+        or any(len(each) != 3 or each[0] != before[0] for each in operands)
+    ):
+        return {}
+    made = Derived(graph.types, constants, f"{product.name}.batch")
+    split = [
+        made.add(Reshape((*leading, *each[1:])), value) for each, value in zip(operands, product.inputs, strict=True)
+    ]
+    return {product.name: [], last.name: [*made.nodes, replace(last, op=product.op, inputs=(*split,))]}
 
 
 def concat_nesting(graph: Graph) -> Graph:

@@ -1,6 +1,6 @@
 """A figure: data, pictures of it as Vega-Lite specifications, and a description for those who cannot see them.
 
-A study's page draws the specifications in the browser, and :mod:`iossim.report.figures.pictures` as SVG and PNG without
+A study's page draws the specifications in the browser, and :mod:`iossim.report.figures.vega` as SVG and PNG without
 one.
 """
 

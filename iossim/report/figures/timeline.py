@@ -24,7 +24,7 @@ from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
 BUSY, WARPS = "#a79bd0", "#d55e00"
-LANE_PIXELS, _STRIP_PIXELS, LOW_STRIP_PIXELS = 24, 92, 40
+LANE_PIXELS, STRIP_PIXELS = 24, 40
 #: Number of steps in which occupancy is drawn, each the mean over its time.
 _STEPS = 240
 LABELS_PIXELS = 62
@@ -73,28 +73,18 @@ def timeline_records(
 
 
 def lanes(
-    colours: Mapping[str, str],
-    domain_ms: tuple[float, float] | None = None,
-    title: str = "stream",
-    has_waits: bool = False,
+    colours: Mapping[str, str], domain_ms: tuple[float, float], title: str = "stream", has_waits: bool = False
 ) -> Spec:
-    """Stages and kernels, over ``domain_ms`` or from 0 to the cell ``end_of_both_ms``; ``title`` is that of the lanes.
-
-    Over ``domain_ms`` the cell ``above`` is the height of a stage's number and a block's name.
+    """Stages and kernels over ``domain_ms``; ``title`` is that of the lanes. The cell ``above`` is the height of a
+    stage's number and a block's name.
     """
-    is_page = domain_ms is None
-    x, middle = (time_channel(key, None, domain_ms, labels=not is_page) for key in ("start_ms", "middle"))
+    x, middle = (time_channel(key, domain_ms) for key in ("start_ms", "middle"))
     return described(
         __package__,
         "lanes",
-        is_page=is_page,
-        is_picture=not is_page,
         has_waits=has_waits,
         wait=WAIT,
         band=BAND,
-        white=None if is_page else "#ffffff",
-        band_stroke=None if is_page else 1,
-        kernel_stroke=None if is_page else 0.5,
         gap=GAP,
         merged=MERGED,
         colours=colour_scale(colours),
@@ -122,21 +112,19 @@ def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
     return lines[::-1]
 
 
-def occupancy(domain_ms: tuple[float, float] | None = None, of_cores: bool = False) -> Spec:
+def occupancy(domain_ms: tuple[float, float], of_cores: bool = False) -> Spec:
     """Part of the SMs that hold any block, and part of the most active warps, which a processor's cores
     (``of_cores``) do not have; time as in :func:`lanes`.
     """
-    is_page = domain_ms is None
     return described(
         __package__,
         "occupancy",
-        is_page=is_page,
-        x=time_channel("start_ms", "time (ms)" if is_page else None, domain_ms, labels=is_page),
+        x=time_channel("start_ms", domain_ms, labels=False),
         busy=BUSY,
         warps=WARPS,
         has_warps=not of_cores,
         busy_title=f"busy {'cores' if of_cores else 'SMs'}, %",
-        height=_STRIP_PIXELS if is_page else LOW_STRIP_PIXELS,
+        height=STRIP_PIXELS,
     )
 
 
@@ -252,12 +240,12 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
     return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
-def time_channel(key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Spec:
-    """Horizontal channel of a time in ms, over ``domain_ms`` or from 0."""
-    scale = {"nice": False, "zero": True} if domain_ms is None else {"domain": list(domain_ms), "nice": False}
-    ticks = {} if domain_ms is None else {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}
+def time_channel(key: str, domain_ms: tuple[float, float], labels: bool = True) -> Spec:
+    """Horizontal channel of a time in ms over ``domain_ms``."""
+    scale = {"domain": list(domain_ms), "nice": False}
+    ticks = {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}
     axis = {"grid": False, **ticks, "labels": labels, "ticks": labels}
-    return {"axis": axis, "field": key, "scale": scale, "title": title, "type": "quantitative"}
+    return {"axis": axis, "field": key, "scale": scale, "title": None, "type": "quantitative"}
 
 
 _WIDTH_PIXELS = 720

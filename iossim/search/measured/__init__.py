@@ -1,7 +1,7 @@
 """The measured search: the best schedule at measured prices, for a fraction of the measurements.
 
-``transitions`` enumerates a block's states and stages once, ``stage_classes`` groups stages that share a measurement,
-``planner`` finds the best path at any prices; ``correction`` learns from measurements, ``search`` is the loop.
+``planner`` enumerates a block's states and stages once, and finds the best path at any prices; ``stage_classes`` groups
+stages that share a measurement, ``correction`` learns from measurements, and ``search`` is the loop.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from iossim.schedule.planned_stage import PlannedStage, planned_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_parts import BlockNote, notes_of_blocks, prepare_block
 from iossim.search.measured.company import adding_company
-from iossim.search.measured.planner import PathStep, Planner
+from iossim.search.measured.planner import PathStep, Planner, Transitions, enumerate_transitions
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
-from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions
 
 #: A stage: the number of a distinct problem, and that of one of its distinct stages.

@@ -17,9 +17,9 @@ from iossim.base.compiled import Floats, Integers, jit
 from iossim.cost.capabilities import FREE
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import stage_hashes, unit_keys
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.schedule.stage_hash import stage_hashes, unit_keys
-from iossim.search.measured.transitions import Transitions
+from iossim.search.measured.planner import Transitions
 
 #: Maximum number of units with an error of their own: fitting more takes longer than it gains.
 MOST_UNITS = 150
@@ -85,7 +85,7 @@ def classify(
     """Find the classes of all stages; price and describe one stage of each.
 
     ``unit_numbers`` and ``units`` are the results of :func:`number_units`, by which stages are compared
-    (:mod:`iossim.schedule.stage_hash`).
+    (:mod:`iossim.schedule.masks`).
     """
     keys = unit_keys(range(units))
     keys[0] = 0

@@ -1,5 +1,4 @@
 """Streams without barriers: the best stages, searched on (:mod:`iossim.search.ios`).
 
-``search`` goes part by part, ``moves`` draws the changes of a local search, and ``bounds`` says what no streams take
-less than.
+``search`` goes part by part, ``from_stages`` is the scheduler, and ``bounds`` says what no streams take less than.
 """

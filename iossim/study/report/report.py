@@ -11,9 +11,8 @@ from pathlib import Path
 from rich.table import Table
 
 from iossim._version import __version__
-from iossim.base.display import counted
+from iossim.base.display import Picture, counted
 from iossim.base.errors import OptionError
-from iossim.base.picture import Picture
 from iossim.base.tables import Cell, Column, records_table
 from iossim.base.user_files import write_atomically
 from iossim.report import notebook

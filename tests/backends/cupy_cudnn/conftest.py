@@ -1,7 +1,5 @@
 """Fixtures of the cuDNN backend's tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from iossim.backends.cupy_cudnn import candidate_timing, capture

@@ -1,7 +1,5 @@
 """Which plan of cuDNN a convolution runs by, and how plans are timed: at the working clock, side by side, the first few of the ranking; and kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Attention by one call of cuDNN or by its ops; and views, which say where elements lie, against NumPy's own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +22,7 @@ from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import chain, copy, literal
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, coalesced, dense, row_major, spread
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.made_inputs import made_arrays

@@ -1,7 +1,5 @@
 """The device's commands, their order and streams; and outputs, which are judged by the run that counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,14 +19,13 @@ from iossim.backends.cupy_cudnn.capture import capturable, forks_at_root, orders
 from iossim.backends.cupy_cudnn.kernel_text import WAIT
 from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan, Run
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
-from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
-from iossim.execution.memory import plan_memory, with_memory
+from iossim.execution.measured_run import largest_difference
+from iossim.execution.memory import check_happens_before, plan_memory, with_memory
 from iossim.execution.plan import MAIN, Command, Plan, Queue, Queued, Record, Synchronize, Wait, segments
-from iossim.execution.tolerance import largest_difference
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 

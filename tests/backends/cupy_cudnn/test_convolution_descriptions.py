@@ -1,7 +1,5 @@
 """Calls of cuDNN for the convolutions that units become, and the ways to run one beside cuDNN's plans."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products by cuBLASLt: what it is asked for, on a stand-in that multiplies as BLAS does, by columns; and errors."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import replace

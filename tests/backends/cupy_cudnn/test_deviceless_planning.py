@@ -3,8 +3,6 @@
 Runs where ``nvidia-cudnn-frontend`` and cuDNN are installed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

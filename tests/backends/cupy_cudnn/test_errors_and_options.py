@@ -1,7 +1,5 @@
 """Errors of the backend where it cannot run, its options, parts of a device; and its tests are found with little more than pytest."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
@@ -25,8 +23,7 @@ from iossim.backends.cupy_cudnn.driver_api import DevResource, GreenContexts
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import divisions
 from iossim.base.errors import OptionError
-from iossim.execution.backend import BackendError, Timing
-from iossim.execution.backends import create_backend, missing_for
+from iossim.execution.backend import BackendError, Timing, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import plan_for

@@ -1,7 +1,5 @@
 """Units that the simulator prices as one kernel are one call here, whose results are NumPy's in every precision."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

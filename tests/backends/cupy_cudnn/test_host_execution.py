@@ -1,7 +1,5 @@
 """Plans run on the host's device compute what the network does, whatever order the device takes; so do units of transformers alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,9 +24,9 @@ from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import largest_difference, tolerance
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import repeat
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import OPS as KINDS

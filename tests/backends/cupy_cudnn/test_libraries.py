@@ -1,7 +1,5 @@
 """Which cuDNN is used, of libraries made with the host's compiler; and what the driver that runs on a GPU asks a double of CuPy for."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -24,7 +22,7 @@ from random_networks import random_inputs, random_network, random_schedule
 from iossim.backends.cupy_cudnn import capture, cudnn_library, driver
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError, DeviceLostError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule

@@ -1,7 +1,5 @@
 """How plans are timed: rounds, order, warm and cold, by the virtual time of the host's device; and which of NVML's devices is read."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from itertools import count
@@ -18,8 +16,7 @@ from random_networks import random_network
 from iossim.backends.cupy_cudnn.clock import FLUSH
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS, conditions
-from iossim.cost.measured.record import Kind, MeasurementRecord
-from iossim.cost.measured.stored_measurements import measurement_set
+from iossim.cost.measured.record import Kind, MeasurementRecord, measurement_set
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_stage

@@ -1,7 +1,5 @@
 """On a GPU: outputs equal NumPy's, both engines, the same bits from run to run; and times that make sense."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -16,15 +14,13 @@ from spelt_attentions import attention
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.cublas import WithCublas
-from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import BackendError, Choice, Choices, Timing
-from iossim.execution.backends import create_backend, missing_for
+from iossim.backends.numpy_reference.backend import evaluate_graph
+from iossim.execution.backend import BackendError, Choice, Choices, Timing, create_backend, missing_for
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import plan_for
+from iossim.execution.measured_run import largest_difference, plan_for, tolerance
 from iossim.execution.plan import Plan, repeat
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -1,7 +1,5 @@
 """Kernels of ours: CUDA's compiler takes every one, and they compute what NumPy does wherever their operands lie, 16 bytes at once."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import re
@@ -30,7 +28,7 @@ from iossim.backends.cupy_cudnn.image_kernels import pool
 from iossim.backends.cupy_cudnn.product_kernels import product
 from iossim.backends.cupy_cudnn.reduction_kernels import norm, reduction, softmax
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder

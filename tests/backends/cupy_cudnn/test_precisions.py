@@ -1,7 +1,5 @@
 """fp16, bf16, int8 and weights of few bits on the host's device: outputs are NumPy's of the same storage, within the tolerance stated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from iossim.backends.cupy_cudnn.convolution import Asked, Convolution
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import copy
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import say_once
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
@@ -33,8 +31,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.layouts import suits_channels_last
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
-from iossim.execution.measured_run import plan_for
-from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.execution.measured_run import largest_difference, plan_for, tolerance
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.pool import MaxPool

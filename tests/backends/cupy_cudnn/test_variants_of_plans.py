@@ -1,7 +1,5 @@
 """Kernels beside the fastest: which plans are offered as variants, that their names hold, and that schedules run by them."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 from pathlib import Path
@@ -15,16 +13,15 @@ from iossim import api
 from iossim.backends.cupy_cudnn import driver_api
 from iossim.backends.cupy_cudnn.algorithms import MOST_LIGHTER
 from iossim.backends.cupy_cudnn.cudnn_graphs import EnginePlan
-from iossim.backends.numpy_reference.execute import numpy_outputs
+from iossim.backends.numpy_reference.backend import numpy_outputs
 from iossim.base.errors import OptionError, PlanError
 from iossim.cost.capabilities import VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.record import measurement_set
 from iossim.cost.measured.store import MeasurementStore
-from iossim.cost.measured.stored_measurements import measurement_set
 from iossim.cost.model import problems_of
 from iossim.cost.replay import replay
-from iossim.execution.backend import OffersVariants, Timing
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import OffersVariants, Timing, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import output_difference, plan_for
 from iossim.ir.builder import GraphBuilder

@@ -1,7 +1,5 @@
 """Whatever runs: work is conserved, no SM is over its limits, kernels share what there is; and the engine agrees with a reference that simulates every block by itself."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 
@@ -22,11 +20,11 @@ from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
 from iossim.backends.simulator.events.program import Instruction, IssuedKernel, IssueKernel, KernelLibrary
 from iossim.backends.simulator.events.run import stage_us
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.measured_run import plan_for
-from iossim.execution.plan_json import plan_to_json
+from iossim.execution.plan import plan_to_json
 from iossim.hardware.compute_capability import MultiprocessorLimits
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile, with_values

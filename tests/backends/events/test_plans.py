@@ -1,7 +1,5 @@
 """Where blocks go, kernels alone as the kernel model prices them, and whole plans: streams, host, events, both engines."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from itertools import pairwise

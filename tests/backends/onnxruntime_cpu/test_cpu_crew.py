@@ -1,7 +1,5 @@
 """Whatever the plan, the CPU computes what NumPy does; what fails in any thread is told to the host, nothing waits for ever, and no thread is left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -17,7 +15,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu.program import (
     ALGORITHMS,

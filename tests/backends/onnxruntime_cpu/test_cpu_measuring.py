@@ -1,7 +1,5 @@
 """Which rounds are kept, on machines of which the noise is known; and that only running is timed."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable
@@ -14,14 +12,12 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.backends.onnxruntime_cpu import backend as cpu
-from iossim.backends.onnxruntime_cpu import machine, measuring
-from iossim.backends.onnxruntime_cpu.machine import LoadReading
-from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.backends.onnxruntime_cpu import measuring
+from iossim.backends.onnxruntime_cpu.measuring import LoadReading, time_programs
 from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, Segment, SessionProgram, Step
 from iossim.base.errors import OptionError
 from iossim.base.threads import usable_cores
-from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.execution.backends import backend_names, create_backend, missing_for
+from iossim.execution.backend import BackendError, Samples, Timing, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import plan_for
@@ -58,7 +54,7 @@ class Machine:
         self._reading = 0
         monkeypatch.setattr(measuring, "involuntary_switches", lambda: self._lost)
         monkeypatch.setattr(measuring.LoadReading, "take", self._take)
-        monkeypatch.setattr(machine, "_ROUNDING_S", 0.0)
+        monkeypatch.setattr(measuring, "_ROUNDING_S", 0.0)
         monkeypatch.setattr(measuring, "WINDOW_S", -1.0)  # the load is read after every run
 
     def step(self, number: int) -> Step:
@@ -317,7 +313,7 @@ def test_without_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_load_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second each: two hundredths of those that are busy may be rounding."""
-    monkeypatch.setattr(machine, "_ROUNDING_S", 0.02)
+    monkeypatch.setattr(measuring, "_ROUNDING_S", 0.02)
     before = LoadReading(10.0, 5.0, 1.0)
     assert LoadReading(12.0, 8.0, 3.0).other_load_since(before) == pytest.approx(0.5 - 0.01)
     assert LoadReading(12.0, 6.0, 3.0).other_load_since(before) == 0.0  # ours is counted more finely than all
@@ -337,15 +333,15 @@ def test_what_linux_says(monkeypatch: pytest.MonkeyPatch) -> None:
         "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": ["powersave"],
         "/sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": ["3200000"],
     }
-    for module in (machine, host_measuring):
+    for module in (measuring, host_measuring):
         monkeypatch.setattr(module, "system_text", lambda path: "\n".join(files.get(str(path), [])))
-    monkeypatch.setattr(machine, "_TICKS_PER_S", 100)
+    monkeypatch.setattr(measuring, "_TICKS_PER_S", 100)
     assert LoadReading.take((0,)).busy_s == pytest.approx(1.30)
     assert LoadReading.take((0, 1)).busy_s == pytest.approx(1.40)
     assert LoadReading.take((5,)).busy_s is None
-    assert machine.cpu_model() == "Fast One (family 6 model 7)"
-    assert (machine.governor(1), machine.governor(0)) == ("powersave", "")
-    assert (machine.frequency_mhz(1), machine.frequency_mhz(0)) == (3200.0, 2100.5)
+    assert measuring.cpu_model() == "Fast One (family 6 model 7)"
+    assert (measuring.governor(1), measuring.governor(0)) == ("powersave", "")
+    assert (measuring.frequency_mhz(1), measuring.frequency_mhz(0)) == (3200.0, 2100.5)
 
 
 def test_the_own_time_of_this_process_runs() -> None:

@@ -17,17 +17,16 @@ from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import OptionError
-from iossim.execution.backend import BackendError, Samples, Timing
-from iossim.execution.backends import create_backend
+from iossim.execution.backend import BackendError, Samples, Timing, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import launch_graph, made_arrays
+from iossim.execution.measured_run import largest_difference, tolerance
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Copy, Launch, repeat
-from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network

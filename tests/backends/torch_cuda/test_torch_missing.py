@@ -8,8 +8,7 @@ from random_networks import random_network
 from iossim.backends.torch_cuda import backend as torch_backend
 from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines
 from iossim.base.errors import OptionError
-from iossim.execution.backend import BackendError, Timing
-from iossim.execution.backends import create_backend, missing_for
+from iossim.execution.backend import BackendError, Timing, create_backend, missing_for
 
 
 def test_a_setting_that_is_not_known_is_refused() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from op_cases import CASES, fp8, noise
 from small_networks import OPS as OPS_ALONE
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.constants import ArrayConstant, dtype_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from random_networks import random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.layouts import ImageLayout

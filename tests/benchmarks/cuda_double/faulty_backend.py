@@ -1,7 +1,5 @@
 """Backend ``cupy_cudnn`` on the double of CUDA, with a fault."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from functools import partial

@@ -5,8 +5,6 @@ run as on a GPU: nothing of them knows of it. ``CUDA_DOUBLE`` says which fault t
 alone; nothing happens without it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """A divided network over real processes: the outputs of one, and the bytes that were planned."""
 
-from __future__ import annotations
-
 import pytest
 from command_line import printed_json
 

@@ -1,7 +1,5 @@
 """Terms by size, and rules from nothing: all that holds follows from them, each holds, and they are the same everywhere; and the command."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path

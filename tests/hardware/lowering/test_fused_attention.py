@@ -1,7 +1,5 @@
 """Attention in one kernel, matrix products however their operands' axes are written, and what one thread of a CPU may do."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import product

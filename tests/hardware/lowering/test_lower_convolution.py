@@ -1,7 +1,5 @@
 """Grids and work of kernels of convolutions and pools against launch records, and cuDNN's algorithms against public logs."""
 
-from __future__ import annotations
-
 import csv
 import math
 from math import fsum

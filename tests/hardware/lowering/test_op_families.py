@@ -1,7 +1,5 @@
 """Every kind of op has a price on every kind of device; how many blocks an SM holds, and where kernels find what they read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Products and convolutions on tensor cores: tiles, splits; and the layouts that kernels read, with what turns one to the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Units become the kernels that an engine would launch: epilogues, element-wise chains, concats, views."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Attention and the gradients of a convolution: against ONNX Runtime, ONNX's reference, PyTorch, finite differences and a loop."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operators without a class of their own: carried whole, computed by ONNX, priced as traffic, exported as themselves."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx_models import nodes_of, write_onnx
 from onnx_of_op import import_onnx, run_onnxruntime
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError, ModelError
 from iossim.hardware.load import device
 from iossim.hardware.lowering.unit import lower_unit
@@ -137,7 +135,7 @@ def test_equal_nodes_of_other_shapes_are_computed_by_onnxruntime_too(tmp_path: P
 
 def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     from iossim.api import optimize
-    from iossim.execution.backends import create_backend
+    from iossim.execution.backend import create_backend
     from iossim.execution.lower import lower_schedule
 
     network = load(write(tmp_path / "m.onnx"))

@@ -1,7 +1,5 @@
 """Rows are multiplied by the weights of their experts: by NumPy, PyTorch and ONNX Runtime, and at a price."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An op that cannot take its inputs says why, and counts its work where it can."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 ONNX's own cases (``tests/models/test_onnx_backend.py``) hold more of each operator; here are all attributes of each op.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_networks import random_inputs
 
 import iossim
-from iossim.backends.numpy_reference.execute import evaluate_graph as evaluate
+from iossim.backends.numpy_reference.backend import evaluate_graph as evaluate
 from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.in_place import in_place_buffers
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.slice import Concat, Slice

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant, Constant, SeededConstant
@@ -332,7 +332,8 @@ ROWS = np.stack(np.meshgrid([0, 1], [0, -3, 2, -1], indexing="ij"), -1)
         (Gather(-3), [2, -1], [Slice((2,), (4,), (1,), (1,))]),
         (Gather(-3), [1, 3], None),
         (Gather(-3), [1, 0], None),
-        (Gather(-3), [[0, 1]], None),
+        (Gather(-3), [[0, 2]], None),
+        (Gather(-3), [[[1], [2]]], [Slice((1,), (3,), (1,), (1,)), Reshape((2, 1, 2, 1, 5, 5))]),
         (Gather(-3), [3, 4], None),
         (GatherND(0), ROWS, ["reshape", "slice", "reshape"]),
         (GatherND(0), [[[1, 0]], [[1, 1]]], ["reshape", "slice", "reshape"]),

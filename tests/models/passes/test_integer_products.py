@@ -11,7 +11,7 @@ from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 from quantised_networks import whole
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

@@ -53,6 +53,35 @@ def test_products_of_other_rows_stay(changed: dict[str, Any]) -> None:
     assert flat_product_recognition(graph) is graph
 
 
+def test_rows_of_heads_are_multiplied_by_token() -> None:
+    """GPT-2 by ``torch.onnx``: one reshape both joins the heads and flattens the rows."""
+    b = GraphBuilder("heads")
+    flat = b.add(Reshape((-1, 8)), b.add(Transpose((0, 2, 1, 3)), b.input("x", (2, 4, 3, 2))))
+    y = b.add(Reshape((2, 3, 6)), b.add(Gemm(), flat, b.constant("w", (8, 6)), b.constant("b", (6,))))
+    graph = b.graph([b.add(Add(), y, b.constant("residual", (2, 3, 6)))])
+    after = canonicalise(graph)
+    assert [node.op.kind for node in after.nodes] == ["transpose", "reshape", "matmul", "add", "add"]
+    assert [unit.kind for unit in unit_policy("fused")(after)] == ["Transpose", "Matmul-Bias-Bias"]
+    assert_equal_arrays(graph, after, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_heads_that_are_a_batch_are_joined_in_the_attention(is_masked: bool) -> None:
+    """Attention by ``torch.bmm``."""
+    b = GraphBuilder("heads")
+    q, k, v = (b.add(Transpose((0, 2, 1, 3)), b.input(name, (2, 5, 4, 8))) for name in "qkv")
+    q, k, v = (b.add(Reshape((8, 5, 8)), each) for each in (q, k, v))
+    scores = b.add(MatMul(), q, b.add(Transpose((0, 2, 1)), k))
+    if is_masked:
+        scores = b.add(Add(), b.add(Reshape((2, 4, 5, 5)), scores), b.input("mask", (2, 1, 5, 5)))
+        scores = b.add(Reshape((8, 5, 5)), scores)
+    heads = b.add(Reshape((2, 4, 5, 8)), b.add(MatMul(), b.add(Softmax(), scores), v))
+    graph = b.graph([b.add(Reshape((2, 5, 32)), b.add(Transpose((0, 2, 1, 3)), heads))])
+    after = canonicalise(graph)
+    assert [unit.kind for unit in unit_policy("fused")(after)] == ["Attention"]
+    assert_equal_arrays(graph, after, tolerance=1e-6)
+
+
 def windows(*, known: bool = True, reshaped: bool = True, back: bool = True) -> Graph:
     """Attention of three heads in four windows, with positions and a mask for each window, ``known`` or not."""
     b = GraphBuilder("windows")

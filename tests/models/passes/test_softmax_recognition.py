@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx_models import nodes_of, write_onnx
 from onnx_of_op import run_onnxruntime
 
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array, Role

@@ -1,7 +1,5 @@
 """The figures of a schedule and of a comparison: all kernels drawn, labels only where they fit, the same bytes each time."""
 
-from __future__ import annotations
-
 import builtins
 import re
 from collections.abc import Mapping
@@ -27,7 +25,6 @@ from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, te
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
 from iossim.report.figures.graph import graph_svg, short_name
-from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
 from iossim.report.figures.timeline import (
     LABEL_PIXELS,
@@ -38,6 +35,7 @@ from iossim.report.figures.timeline import (
     staggered,
     text_pixels,
 )
+from iossim.report.figures.vega import picture_files, whole_specification
 from iossim.report.schedule_tables import run_words
 from iossim.report.traces import counters
 from iossim.schedule.schedule import Schedule

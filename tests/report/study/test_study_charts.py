@@ -1,7 +1,5 @@
 """The figures of a report as data: which there are, what they draw, that no row is lost, and that colours can be told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,21 +53,21 @@ def fields(spec: Any) -> set[str]:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, ["speedup", "latency", "blocks", "kinds"]),
-        ({"batch_sizes": [1, 8, 32]}, ["speedup", "batch", "blocks", "kinds"]),
-        ({"batch_sizes": [1, 8, 32], "schedulers": ["ios-both"]}, ["batch", "blocks", "kinds"]),
-        ({"devices": devices(8)}, ["overview", "speedup", "latency", "blocks", "kinds"]),
-        ({"devices": devices(3), "batch_sizes": [1, 8]}, ["speedup", "latency", "blocks", "kinds"]),
-        ({"batch_sizes": [1, 16, 32], "crossed": ["batch"]}, ["speedup", "batch", "batch_specialisation", "blocks", "kinds"]),
-        ({"devices": devices(2), "crossed": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
-        ({"devices": devices(3), "questions": [Question(at_most=5)]}, ["devices", "speedup", "latency", "blocks", "kinds"]),
-        ({"searches": searches()}, ["speedup", "latency", "pruning", "blocks", "kinds"]),
+        ({}, ["speedup", "latency", "kinds"]),
+        ({"batch_sizes": [1, 8, 32]}, ["speedup", "batch", "kinds"]),
+        ({"batch_sizes": [1, 8, 32], "schedulers": ["ios-both"]}, ["batch", "kinds"]),
+        ({"devices": devices(8)}, ["overview", "speedup", "latency", "kinds"]),
+        ({"devices": devices(3), "batch_sizes": [1, 8]}, ["speedup", "latency", "kinds"]),
+        ({"batch_sizes": [1, 16, 32], "crossed": ["batch"]}, ["speedup", "batch", "batch_specialisation", "kinds"]),
+        ({"devices": devices(2), "crossed": ["device"]}, ["speedup", "latency", "device_specialisation", "kinds"]),
+        ({"devices": devices(3), "questions": [Question(at_most=5)]}, ["devices", "speedup", "latency", "kinds"]),
+        ({"searches": searches()}, ["speedup", "latency", "pruning", "kinds"]),
         ({"plots": ["kinds", "speedup"]}, ["kinds", "speedup"]),
     ],
 )  # fmt: skip
 def test_the_axes_choose_the_figures(changes: dict[str, Any], expected: list[str]) -> None:
     found = [figure.name for figure in figures(made_run(HERE, made_scenario(**changes)))]
-    assert [name for name in found if name != "timeline"] == expected  # which needs schedules that are there
+    assert found == expected
 
 
 def test_whiskers_of_a_throughput_are_those_of_its_latency_turned_over() -> None:
@@ -84,7 +82,7 @@ def test_an_unknown_plot_is_told() -> None:
         figures(made_run(HERE), ["speedups"])
 
 
-@pytest.mark.parametrize("name", ["speedup", "latency", "batch", "kinds", "blocks", "overview", "pruning"])
+@pytest.mark.parametrize("name", ["speedup", "latency", "batch", "kinds", "overview", "pruning"])
 def test_no_row_is_lost(name: str) -> None:
     scenario = made_scenario(devices=devices(3), batch_sizes=[1, 8, 32], searches=searches())
     run = made_run(HERE, scenario)
@@ -92,7 +90,6 @@ def test_no_row_is_lost(name: str) -> None:
     rows = run.results.rows
     expected = {
         "kinds": 3 * len(rows),
-        "blocks": 4 * len(rows),
         "overview": len({row.point for row in rows}),
         "pruning": sum(row.scheduler == "ios-both" for row in rows),
         "speedup": sum(row.scheduler != "sequential" for row in rows),  # its own would all be 1
@@ -123,7 +120,7 @@ UNITS = (
 )
 
 
-@pytest.mark.parametrize("name", sorted(set(plots()) - {"timeline"}))
+@pytest.mark.parametrize("name", sorted(plots()))
 def test_every_kind_of_figure_is_told_has_units_and_reads_what_its_records_have(name: str) -> None:
     scenario = made_scenario(
         models=[Model(model="squeezenet")], devices=devices(2), batch_sizes=[1, 8, 32], searches=searches(),

@@ -1,7 +1,5 @@
 """The report in a real browser: no errors and no requests; sorting, filtering, themes; widths of a phone and of a desk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a study, its pictures and its tables: complete, self-contained, the same each time, and small."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import re
@@ -15,7 +13,7 @@ from made_studies import SCHEDULERS, made_run, made_scenario, published, searche
 
 from iossim.base.errors import OptionError
 from iossim.report.figures import vega
-from iossim.report.figures.pictures import MOST_SLICES, picture_files, whole_specification
+from iossim.report.figures.vega import MOST_SLICES, picture_files, whole_specification
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question
 from iossim.study.report.plots import figures
@@ -169,9 +167,7 @@ def test_two_thousand_points_stay_small(tmp_path: Path) -> None:
 def test_a_report_without_rows_or_with_failures_alone(tmp_path: Path) -> None:
     empty = made_run(tmp_path, made_scenario(models=[]))
     assert not Outline(report(empty)).open
-    failed = made_run(
-        tmp_path, status="failed", reason="no", latency_ms=None, speedup=None, blocks=[], time_by_kind_us={}
-    )
+    failed = made_run(tmp_path, status="failed", reason="no", latency_ms=None, speedup=None, time_by_kind_us={})
     text = report(failed)
     assert "6 rows: no" in text
 
@@ -217,19 +213,6 @@ def test_the_libraries_are_kept_in_the_cache(tmp_path: Path, monkeypatch: pytest
     assert vega.libraries.__wrapped__() in texts
     monkeypatch.setenv("IOSSIM_CACHE_DIR", "/dev/null/no")
     assert vega.libraries.__wrapped__() in texts
-
-
-def test_points_that_can_be_run_again_have_timelines(real: StudyRun) -> None:
-    timeline = next(figure for figure in figures(real) if figure.name == "timeline")
-    assert [choice.key for choice in timeline.choices] == ["point"]
-    for schedule in ("sequential", "best"):
-        own = [r for r in timeline.records if r["schedule"] == schedule and r["point"] == "batch 1"]
-        ends = [float(r["end_ms"]) for r in own if isinstance(r["end_ms"], float)]
-        assert max(ends) <= float(own[0]["end_of_both_ms"]) * (1 + 1e-9)  # type: ignore[arg-type]
-        steps = [r for r in own if r["what"] == "occupancy"]
-        assert len(steps) == 240
-        assert all(-1e-9 <= float(r["busy_sms_percent"]) <= 100 + 1e-9 for r in steps)  # type: ignore[arg-type]
-        assert any(float(r["busy_sms_percent"]) > 10 for r in steps)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "magic"), [("svg", b"<svg"), ("png", b"\x89PNG")])

@@ -1,7 +1,5 @@
 """Graphs that rules make; random graphs by rules by places compute the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Backtracking and equality saturation: each finds what exhaustive search finds, computes the same, has its steps, and ends as it is told to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import inf
 

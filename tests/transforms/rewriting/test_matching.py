@@ -1,7 +1,5 @@
 """Places where the sources of rules are found, and layouts that the search chooses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from place_rules import RULE, rule
 from random_places import check_outputs
 
 from iossim import api
-from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.builder import GraphBuilder

@@ -1,7 +1,5 @@
 """The search in parts, cuts of graphs, and what graphs cost: as the schedules that they stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import combinations

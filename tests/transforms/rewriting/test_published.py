@@ -1,7 +1,5 @@
 """TASO's protobuf file: each operator as ours, and one clear error for whatever is none."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

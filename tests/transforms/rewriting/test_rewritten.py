@@ -1,7 +1,5 @@
 """Networks of rewritten graphs: rules that ship are of use in them, and saved schedules carry rules and steps."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

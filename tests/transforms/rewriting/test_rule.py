@@ -1,7 +1,5 @@
 """Rules check themselves when they are made; their expressions, rules at concrete shapes, and which rules are used."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -174,7 +172,6 @@ def test_only_proved_rules_are_used_unless_asked(monkeypatch: pytest.MonkeyPatch
         refuted.hash: Verification(Verdict.REFUTED, ""),
         unknown.hash: Verification(Verdict.UNKNOWN, ""),
     }
-
     monkeypatch.setattr(module, "recall", lambda rule: verdicts.get(rule.hash))
     used, left_out = trusted(rules)
     assert [rule.name for rule in used] == [proved.name]

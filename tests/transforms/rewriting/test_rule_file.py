@@ -1,11 +1,10 @@
 """Files of rules, and sets of them by name or by path: what is written is read; and those that ship compute the same on both sides."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 
 import pytest
+from case_files import cases
 from place_rules import SHIPPED
 
 import iossim
@@ -20,28 +19,9 @@ from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.rewriting.verdict import trusted
 from iossim.transforms.transform import Setting
 
-MERGE = """
-rule: merge
-origin: >-
-  two lines
-  become one
-source:
-  - y1 = conv(x, w1, b1?, strides=s, groups=1)
-  - y2 = conv(x, w2, b2?, strides=s, groups=1)
-  - z = concat(*before, y1, y2, *after, axis=1)
-filled:
-  - zeros = filled(shape=(w1.shape[0], 2), value=-0.5)
-  - unit = filled(shape=(4, 4), identity=True)
-target:
-  - w = concat(w1, w2, axis=0)
-  - b = concat(b1?, b2?, axis=0)
-  - y = conv(x, w, b?, strides=(s[0], s[1]), groups=1)
-  - z1 = concat(*before, y, *after, axis=1)
-outputs: {z: z1}
-conditions:
-  - w1.shape[2:] == w2.shape[2:]
-  - s == (1, 1) or is_constant(w1)
-"""
+CASES = cases(__file__, "mistakes.yaml")
+
+MERGE = "\n" + Path(__file__).with_name("merge.yaml").read_text(encoding="utf-8")
 NOTHING = """
 rule: nothing
 source:
@@ -77,42 +57,7 @@ def test_what_is_written_reads_back_to_the_same(tmp_path: Path) -> None:
     assert rule_set(str(path)) == rule_set("metaflow")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("rule: merge", "rule: m/e", "rule 'm/e': rule: is not a name"),
-        ("rule: merge", "name: merge", "name: a rule has no such field"),
-        ("y2 = conv(x", "y2 = konv(x", "rule 'merge': source op y2 = konv(x, w2, b2?, strides=s, groups=1): unknown op"),
-        ("y2 = conv(x", "y2 conv(x", "rule 'merge': source[1]: 'y2 conv(x, w2"),
-        ("y2 = conv(x", "y2 = conv((x", "bracket or quote that is not closed"),
-        ("y2 = conv(x", "y2 = conv('x", "bracket or quote that is not closed"),
-        ("y2 = conv(x", "y2 = conv(3", "source[1]: 'y2 = conv(3, w2, b2?, strides=s, groups=1)' has '3'; write tensors"),
-        ("y2 = conv(x", "y2 = conv(strides=s, x", "has 'x'; write tensors"),
-        ("b2?, strides=s", "b2?, strides=s, strides=s", "gives 'strides' twice"),
-        ("b2?, strides=s", "b2?, stride=s", "conv has no attribute 'stride'; did you mean 'strides'"),
-        ("b2?, strides=s", "b2?, strides=s.t", "which expressions of rules cannot contain"),
-        ("y2 = conv(x", "y2 = conv(z", "'z' is made later; give the ops in order"),
-        ("y2 = conv(x", "y1 = conv(x", "'y1' is made twice"),
-        ("unit = filled(", "w1 = filled(", "rule 'merge': filled 'w1' has the name of another"),
-        ("unit = filled(", "unit = full(", "filled[1]: 'unit = full(shape=(4, 4), identity=True)' is not"),
-        ("identity=True", "identity=1", "identity True or False"),
-        ("identity=True", "identity=True, value=1", "is not 'name = filled("),
-        ("identity=True", "axis=1", "has 'axis'; known: "),
-        ("value=-0.5", "value=s", "filled[0]: 's' is not a plain value"),
-        ("(w1.shape[0], 2)", "(q.shape[0], 2)", "shape of filled 'zeros' (q.shape[0], 2) reads the tensor 'q'"),
-        ("y = conv(x", "y = conv(q", "rule 'merge': target op y = conv(q, w, b?, strides=(s[0], s[1]), groups=1): nothing"),
-        ("{z: z1}", "{z: z2}", "rule 'merge': output 'z' is replaced by 'z2', which is not in its target; did you mean"),
-        ("{z: z1}", "{q: z1}", "output 'q' is made by no op of its source"),
-        ("{z: z1}", "{z: 1}", "outputs.z: 1 is not a tensor"),
-        ("{z: z1}", "[z]", "outputs: is not a mapping"),
-        ("{z: z1}", "{}", "maps no outputs"),
-        ("w2.shape[2:]", "w3.shape[2:]", "condition w1.shape[2:] == w3.shape[2:] reads the tensor 'w3', which is not in the rule"),
-        ("s == (1, 1)", "t == (1, 1)", "condition (t == (1, 1)) or is_constant(w1) reads the attribute 't', which no op of its source binds; known: s"),
-        ("s == (1, 1)", "s === 1", "conditions[1]: 's === 1 or is_constant(w1)' is not an expression"),
-        ("  - s == (1, 1) or is_constant(w1)", "  - 7", "conditions[1]: 7 is not text"),
-        ("conditions:", "conditions: all", "conditions: is not a list; write each item on a line of its own"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("old", "new", "words"), CASES["rule"])
 def test_what_is_wrong_is_one_line_with_its_place(old: str, new: str, words: str) -> None:
     text = f"---{NOTHING}---{MERGE}"
     line = text[: text.index(old)].count("\n") + 1
@@ -123,23 +68,7 @@ def test_what_is_wrong_is_one_line_with_its_place(old: str, new: str, words: str
     assert words in said
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "rules mine: holds no rule; begin with 'rule: NAME'"),
-        ("---\n---\n", "rules mine: holds no rule; begin with 'rule: NAME'"),
-        ("rule: a\nsource: [y = relu(x)\n", "rules mine, line 3: is not YAML: "),
-        ("---\n- a\n", "rules mine, line 2: is not a mapping of fields; begin with 'rule: NAME'"),
-        ("rule: a\noutputs: {y: x}\n", "rules mine, line 1: rule 'a': its source has no op; give at least one"),
-        ("rule: a\nrule: b\n", "rules mine, line 2: rule: is given twice, first in line 1; leave one out"),
-        ("rule: a\norigin: 3\n", "rules mine, line 2: rule 'a': origin: is not text; put it into quotes"),
-        (
-            f"---{NOTHING}---{NOTHING}",
-            "rules mine, line 7: rule 'nothing': rule: line 2 has the same name; give it another",
-        ),
-        ("rule: a\nsource: y = relu(x)\n", "rules mine, line 2: rule 'a': source: is not a list; "),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), CASES["file"])
 def test_what_is_no_rule(text: str, said: str) -> None:
     with pytest.raises(RuleError) as caught:
         read_rules(text, "mine")
@@ -160,15 +89,7 @@ def test_the_rule_that_the_page_explains_is_the_one_that_ships() -> None:
     assert rule.hash == next(each.hash for each in rule_set("metaflow") if each.name == rule.name)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("metaflo", "unknown rules 'metaflo'; did you mean 'metaflow'? known: layouts, metaflow, simplify; or give a .yaml or .pb file"),
-        ("none.yaml", "cannot read rules none.yaml: No such file or directory; give a .yaml file of rules, a .pb file"),
-        ("none.pb", "cannot read rules none.pb: No such file or directory; give"),
-        ("folder/none", "cannot read rules folder/none: No such file or directory; give"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "said"), CASES["name"])
 def test_what_is_not_there(name: str, said: str) -> None:
     with pytest.raises(RuleError) as caught:
         rule_set(name)
