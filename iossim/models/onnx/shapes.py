@@ -37,36 +37,26 @@ def inferred_outputs(node: NodeProto, versions: Versions, known: Known, ir_versi
     Raises ModelError with ONNX's reason for invalid operands.
     """
     inputs = list(dict.fromkeys(name for name in (*node.input, *captured_values(node)) if name))
-    values = [
-        numpy_helper.from_array(known.constants[name].load(), name)
+    values = {
+        name: numpy_helper.from_array(known.constants[name].load(), name)
         for name in inputs
         if known.has_values(name) and known.types[name].elements <= LARGEST_KNOWN
-    ]
-    # A single operator has its shape after its data; in a body any value may become a shape.
-    is_single = not runs_graphs(node)
-    told = {
-        name: _given_shape(known.types[name], not is_single or (place > 0 and known.types[name].dtype is DType.INT64))
+    }
+    # An operator has its shape after its data; in a body any value may become a shape.
+    is_body = runs_graphs(node)
+    types = {
+        name: _given_type(known.types[name], is_body or (place > 0 and known.types[name].dtype is DType.INT64))
         for place, name in enumerate(inputs)
     }
-    # ONNX propagates values element by element, even for lists of unknown values.
-    follows = is_single and all(
-        len(known.types[name].shape) != 1 or known.types[name].elements <= LARGEST_KNOWN for name in inputs
-    )
-    graph = helper.make_graph(
-        [_with_constants_inside(node, known)],
-        "nodes",
-        [helper.make_tensor_value_info(name, onnx_code(known.types[name].dtype), told[name]) for name in inputs],
-        [helper.make_empty_tensor_value_info(name) for name in node.output if name],
-        values,
-    )
     imports = [helper.make_opsetid(name, version) for name, version in versions.items()]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=max(ir_version, 4))
+    domain = "" if is_standard(node.domain) else node.domain
+    schema = onnx.defs.get_schema(node.op_type, versions[domain], domain)
+    whole = _with_constants_inside(node, known)
+    whole.output[:] = [name or f"unread {place}" for place, name in enumerate(node.output)]
     try:
-        found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follows)
+        return onnx.shape_inference.infer_node_outputs(schema, whole, types, values, None, imports, max(ir_version, 4))
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-        # The last line of ONNX's message has the reason.
-        raise ModelError(last_line(error).split(") ", 1)[-1].strip()) from None
-    return {value.name: value.type for value in found.graph.output}
+        raise ModelError(last_line(error)) from None
 
 
 def _with_constants_inside(node: NodeProto, known: Known) -> NodeProto:
@@ -80,13 +70,13 @@ def _with_constants_inside(node: NodeProto, known: Known) -> NodeProto:
     return kept
 
 
-def _given_shape(value: TensorType, is_open: bool) -> list[int | None]:
-    """The shape of an input as given to inference; open if it ``is_open`` and a long list that may be a shape.
+def _given_type(value: TensorType, is_open: bool) -> TypeProto:
+    """The type of an input as given to inference; its size open if it ``is_open`` and a long list that may be a shape.
 
     ONNX would create a dimension for each of its elements.
     """
     is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
-    return [None] if is_long and is_open else list(value.shape)
+    return helper.make_tensor_type_proto(onnx_code(value.dtype), [None] if is_long and is_open else value.shape)
 
 
 def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = None) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
@@ -131,25 +132,20 @@ class Speller:
 
         Raises ModelError if there is none.
         """
-        schema: Any = onnx.defs.get_schema(node.op_type)  # which declares half of what it has
-        if schema.has_context_dependent_function:
-            of_x = helper.make_tensor_type_proto(onnx_code(x.dtype), x.shape)
-            body = schema.get_context_dependent_function(node.SerializeToString(), [of_x.SerializeToString()])
-            function = onnx.FunctionProto.FromString(body)
-        else:
-            function = schema.function_body
-        is_unary = len(function.input) == len(node.input) == 1
-        if not is_unary or not all(onnx.defs.has(each.op_type, self.opset) for each in function.node):
+        of_x = helper.make_tensor_value_info(node.input[0], onnx_code(x.dtype), x.shape)
+        graph = helper.make_graph([node], "call", [of_x], [helper.make_empty_tensor_value_info(node.output[0])])
+        model, wanted = helper.make_model(graph), [("", node.op_type)]
+        if len(node.input) == 1:
+            model = onnx.inliner.inline_selected_functions(model, wanted, inline_schema_functions=True)
+        if not all(onnx.defs.has(each.op_type, self.opset) for each in model.graph.node):
             raise ModelError(f"op {node.name!r}: operator set {self.opset} has no {node.op_type}; write a later one")
-        given = {attribute.name: attribute for attribute in node.attribute}
-        values = dict(zip((*function.input, *function.output), (*node.input, *node.output), strict=True))
-        for each in function.node:
-            inner = {value: values.setdefault(value, self.names.fresh(f"{node.name}.{value}")) for value in each.output}
-            made = helper.make_node(each.op_type, [values[value] for value in each.input], list(inner.values()))
-            for attribute in each.attribute:
-                made.attribute.add().CopyFrom(given.get(attribute.ref_attr_name, attribute))
-                made.attribute[-1].name = attribute.name
-            self.nodes.append(made)
+        values = {value: value for value in (*node.input, *node.output)}
+        for each in model.graph.node:
+            each.name, each.input[:] = "", [values[value] for value in each.input]
+            each.output[:] = [
+                values.setdefault(value, self.names.fresh(f"{node.name}.{value}")) for value in each.output
+            ]
+            self.nodes.append(each)
 
 
 def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
