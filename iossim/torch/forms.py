@@ -39,8 +39,11 @@ def leaves(arguments: Mapping[str, object]) -> dict[str, object]:
     for name, value in arguments.items():
         if isinstance(value, _LEAVES):
             found[name] = value
-        else:
+            continue
+        try:
             found |= {f"{name}{pytree.keystr(path)}": leaf for path, leaf in pytree.tree_leaves_with_path(value)}
+        except ValueError:  # of a class that was registered without keys
+            found |= {f"{name}[{number}]": leaf for number, leaf in enumerate(pytree.tree_leaves(value))}
     return found
 
 
