@@ -132,7 +132,7 @@ def test_every_unit_of_the_zoo_has_a_program(model: str) -> None:
 #: Kinds that are computed on the host alone: recurrent layers, gradients, and what inference hardly has.
 ON_HOST = {
     *("gru", "lstm", "rnn", "average_pool_backward", "conv_backward_filter", "gather_backward", "max_pool_backward"),
-    *("gather_nd", "hardmax", "foreign"),
+    *("hardmax", "foreign"),
 }
 
 
