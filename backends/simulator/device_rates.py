@@ -21,7 +21,7 @@ from iossim.backends.simulator.kernel_rows import (
 )
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
+from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, WARP_THREADS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA
 from iossim.hardware.lowering.gpu.tensor_core_families import ATTENTION_ROWS, TENSOR_TILES
 from iossim.hardware.lowering.kernel import ROW_LANES, Issue, WorkClass
@@ -168,7 +168,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
     }
     streaming = (
-        *(WorkClass.STREAM, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM),
+        *(WorkClass.STREAM, WorkClass.PARTS, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM),
         *(WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW, WorkClass.DEPTHWISE),
     )
     memory = {
@@ -185,6 +185,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         **dict.fromkeys((WorkClass.ROW, WorkClass.NARROW_STREAM), p.stream_ramp_us + PASSES_RAMP_US),
         **dict.fromkeys(_TRANSFORMS, p.transform_ramp_us),
         WorkClass.SUM: p.stream_ramp_us + SUM_RAMP_US,
+        WorkClass.PARTS: p.stream_ramp_us + SUM_RAMP_US * (profile.architecture in SINCE_HOPPER),
         WorkClass.LAYOUT: p.layout_ramp_us,
         WorkClass.ATTENTION: p.attention_ramp_us,
     }

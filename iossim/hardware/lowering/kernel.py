@@ -33,7 +33,8 @@ class WorkClass(StrEnum):
     GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
     WINDOW = "window"  #: pooling, and convolutions on FP32 lanes of NHWC: depthwise, and of few channels
     AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
-    STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    STREAM = "stream"  #: element-wise, copies: reads and writes in order
+    PARTS = "parts"  #: sums of split products and of divided attention
     SUM = "sum"  #: one pass, after which threads sum what they read: reductions, matrices by a vector
     ROW = "row"  #: one block per row, in several passes: layer norm, long softmax
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time

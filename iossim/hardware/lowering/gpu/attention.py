@@ -117,7 +117,8 @@ def _candidate(
         kernel = replace(kernel, work_class=WorkClass.TENSOR, steps=count, slowdown=_CUDNN_SLOWDOWN)
     kernels: tuple[Kernel, ...] = (kernel,)
     if parts > 1:
-        combine = stream_kernel("attention_combine", outputs, parts * outputs, read=written, written=step.bytes_written)
+        moved = {"read": written, "written": step.bytes_written}
+        combine = stream_kernel("attention_combine", outputs, parts * outputs, **moved, work_class=WorkClass.PARTS)
         kernels = (kernel, combine)
     workspace_bytes = 0 if parts == 1 else written
     return Candidate(kernel.name, kernels, workspace_bytes, architectures=where)
