@@ -82,9 +82,7 @@ class DeviceRates(NamedTuple):
     ramp_us: Floats  #: shape ``[classes]``
     gap_us: float
     wave_quantisation: float
-    overlap_norm: float
-    gemm_overlap_norm: float
-    tensor_overlap_norm: float
+    overlap_norm: Floats  #: shape ``[classes]``
     tensor_step_us: float
     dram_latency_us: Floats  #: that a kernel sees, shape ``[classes]``
     exponentials_per_us_per_sm: float
@@ -189,6 +187,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         WorkClass.LAYOUT: p.layout_ramp_us,
         WorkClass.ATTENTION: p.attention_ramp_us,
     }
+    overlap_norms = {**dict.fromkeys(TENSOR_CLASSES, p.tensor_overlap_norm), WorkClass.GEMM: p.gemm_overlap_norm}
     prologue_clocks = {
         **dict.fromkeys(TILED_CLASSES, p.block_prologue_clocks),
         **dict.fromkeys(TENSOR_CLASSES, p.tensor_prologue_clocks),
@@ -271,9 +270,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         np.array([_ramp_us(c, ramps_us.get(c, p.stream_ramp_us), p.kernel_gap_us, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,
-        p.overlap_norm,
-        p.gemm_overlap_norm,
-        p.tensor_overlap_norm,
+        np.array([overlap_norms.get(c, p.overlap_norm) for c in CLASSES]),
         p.tensor_step_clocks / clocks_per_us,
         np.array([p.tensor_dram_latency_us * (c in TENSOR_CLASSES) for c in CLASSES]),
         _EXPONENTIALS_A_CLOCK * clocks_per_us,

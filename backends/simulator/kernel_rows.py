@@ -28,9 +28,8 @@ TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
 CORE_CLASSES = (*CACHED_CLASSES, WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW)
 #: Work classes by their number in a table.
-GEMM, AVERAGE_WINDOW, NARROW_STREAM, TENSOR = (
-    CLASS[work_class]
-    for work_class in (WorkClass.GEMM, WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM, WorkClass.TENSOR)
+AVERAGE_WINDOW, NARROW_STREAM, TENSOR = (
+    CLASS[work_class] for work_class in (WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM, WorkClass.TENSOR)
 )
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, or 0; six figures are panels.

@@ -185,13 +185,11 @@ def _single_group(mask: np.uint64, fluid: Fluid) -> float:
 @jit(inline="always")
 def starts_from(may_start_us: float, kernel: int, active: int, fluid: Fluid) -> float:
     """When a kernel may start: later where it has code that none of ``active`` others has."""
-    columns, code = fluid.kernels.columns, fluid.kernels.columns[kernel, CODE]
-    if active == 0 or code == 0.0:
-        return may_start_us
+    codes = fluid.kernels.columns[:, CODE]
+    is_new = active > 0 and codes[kernel] > 0.0
     for slot in range(active):
-        if columns[fluid.integers[RUNNING, slot], CODE] == code:
-            return may_start_us
-    return may_start_us + fluid.code_us
+        is_new = is_new and codes[fluid.integers[RUNNING, slot]] != codes[kernel]
+    return may_start_us + fluid.code_us if is_new else may_start_us
 
 
 @jit(inline="always")
