@@ -37,7 +37,7 @@ _NUMBERS = ("work_class", "tile", "precision")
 _FIGURES = (
     "blocks", "threads", "resident", "flops", "l2_bytes", "activation_bytes", "weight_bytes", "bytes_written",
     *("row_tiles", "column_tiles", "row_bytes", "column_bytes", "inner", "strided_bytes"),
-    "steps", "slowdown", "reread_bytes", "exponentials", "contention", "waits_for_dram",
+    "steps", "slowdown", "reread_bytes", "exponentials", "contention", "waits_for_dram", "longest",
 )  # fmt: skip
 KERNEL_ROW = np.dtype([*((name, np.int64) for name in _NUMBERS), *((name, np.float64) for name in _FIGURES)])
 #: A table of such rows and one row, as compiled code takes them.
@@ -54,6 +54,6 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> Ker
         reads = kernel.l2_bytes, kernel.activation_bytes, kernel.weight_bytes
         panels = kernel.panels or (0, 0, 0, 0, 0, 0)
         walk = kernel.steps, kernel.slowdown, kernel.reread_bytes, kernel.exponentials
-        waits = kernel.contention, kernel.waits_for_dram
+        waits = kernel.contention, kernel.waits_for_dram, kernel.longest
         rows.append((*numbers, *grid, kernel.flops, *reads, kernel.bytes_written, *panels, *walk, *waits))
     return np.array(rows, dtype=KERNEL_ROW)

@@ -200,7 +200,7 @@ def arithmetic_times(kernel: KernelRow, rates: DeviceRates, spread: float, busie
         part = 1.0 if waves == 0 or _IS_TILED[kernel["work_class"]] else rest / kernel["resident"]
         slots += max(rest, hiding * part)
         waves += 1
-    arithmetic_us = slots * block_us
+    arithmetic_us = (slots + kernel["longest"] - 1.0) * block_us
     if is_persistent:
         # The next tile is loaded while the last one is written.
         waves = 1.0 + _WALKED_PROLOGUE * (waves - 1.0)

@@ -133,6 +133,8 @@ class Kernel:
     contention: float = 0.0
     #: Exponentials between products on tensor cores, computed by the special-function units.
     exponentials: int = 0
+    #: Work of the block that ends last, over the mean: it begins when the others end.
+    longest: float = 1.0
     #: Blocks of a cluster: they start together, on SMs of one GPC.
     cluster: int = 1
     #: Whether operands come from DRAM, whose latency profiles were not fitted to: in a network, not called repeatedly.
