@@ -19,7 +19,7 @@ from iossim.hardware.compute_capability import SINCE_AMPERE
 from iossim.hardware.fits import TENSOR_SPACE
 from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Issue, Libraries
-from iossim.hardware.lowering.step import FP32_STORED, Operand, Step
+from iossim.hardware.lowering.step import FP32_STORED, ConvolutionShape, Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.ops.channels_last import MaxPoolNhwc
@@ -118,6 +118,15 @@ def test_products_of_fp32_with_a_vector_and_attention_by_cudnn_take_what_an_h200
     masked = [ratio for step, _, ratio in attentions if getattr(step.op, "is_causal", False)]
     assert len(masked) == 8
     assert min(masked) > 0.83
+
+
+def test_depthwise_halves_of_a_framework_take_what_an_h200_took() -> None:
+    """In-sample: no kernel for NHWC runs where images lie channels first; three of eight ran by cuDNN."""
+    measured = over_measured("kernels.jsonl", Libraries.CURRENT)
+    halves = [one for one in measured if one[0].op.kind == "conv" and one[0].precision is Precision.FP16]
+    found = [(name, ratio) for step, name, ratio in halves if ConvolutionShape.of(step).is_depthwise]
+    assert [name for name, _ in found] == ["depthwise"] * 8
+    assert sum(abs(ratio - 1) for _, ratio in found) < 0.3 * 8
 
 
 def test_averages_of_a_framework_take_what_an_h200_took() -> None:
