@@ -185,10 +185,10 @@ def _single_group(mask: np.uint64, fluid: Fluid) -> float:
 @jit(inline="always")
 def starts_from(may_start_us: float, kernel: int, active: int, fluid: Fluid) -> float:
     """When a kernel may start: later where it has code that none of ``active`` others has."""
-    codes = fluid.kernels.columns[:, CODE]
-    is_new = active > 0 and codes[kernel] > 0.0
+    columns, integers = fluid.kernels.columns, fluid.integers
+    is_new = active > 0 and columns[kernel, CODE] > 0.0
     for slot in range(active):
-        is_new = is_new and codes[fluid.integers[RUNNING, slot]] != codes[kernel]
+        is_new = is_new and columns[integers[RUNNING, slot], CODE] != columns[kernel, CODE]
     return may_start_us + fluid.code_us if is_new else may_start_us
 
 
