@@ -34,7 +34,7 @@ searches: [{max_group_size: 3, max_groups: 8}]
 workspace: [none]
 schedulers: [sequential, ios-both]
 rewrites: [none]
-micro_batches: [1]
+# Questions and claims:
 questions:
   - {metric: latency_ms, at_most: 10}
   # The next one is no claim.
