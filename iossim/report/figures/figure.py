@@ -18,13 +18,7 @@ Spec = dict[str, Any]
 #: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
 ROWS = "rows"
 #: Titles of the columns that a reader chooses by; others are titled by their key.
-_TITLES = {
-    "batch": "batch size",
-    "cost_model": "cost model",
-    "dtype": "data type",
-    "micro_batch": "micro-batches",
-    "rewrite": "network",
-}
+_TITLES = {"batch": "batch size", "cost_model": "cost model", "dtype": "data type", "rewrite": "network"}
 
 
 def title_of(key: str) -> str:
