@@ -63,8 +63,8 @@ def compare(
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
-    if not as_json and reading.dtype is None:
-        said += _on_tensor_cores(comparison, prices)
+    if not as_json and reading.dtype is None and pricing.workspace_limit is None:
+        said += _in_bf16(comparison, prices, pricing, devices[0] if devices else None)
 
     @cache
     def document() -> dict[str, object]:
@@ -92,17 +92,27 @@ def compare(
     present(document, parts, as_json, out=outputs.out, files=files, kept=kept, complete=complete)
 
 
-def _on_tensor_cores(found: Comparison, prices: CostModel) -> Iterator[str]:
-    """A line on the precision of the device's tensor cores, where fp32, which nobody chose, leaves these idle."""
+def _in_bf16(found: Comparison, prices: CostModel, pricing: PricingOptions, device: str | None) -> Iterator[str]:
+    """What fp32, which nobody chose, costs where tensor cores have bf16: the units one by one beside those in bf16.
+
+    The units are those of fp32: for every network of the zoo that makes no difference.
+    """
     from iossim.cost.capabilities import DeviceCostModel
     from iossim.hardware.compute_capability import TENSOR_CORES
     from iossim.ir.types import Precision
 
-    if isinstance(prices, DeviceCostModel) and found.network.precision is Precision.FP32 and not found.plans_us:
-        for precision in (Precision.BF16, Precision.FP16):
-            if prices.profile.architecture in TENSOR_CORES[precision]:
-                yield f"In fp32, the default; --dtype {precision} computes on the tensor cores"
-                return
+    network, bf16 = found.network, Precision.BF16
+    if network.precision is not Precision.FP32 or found.plans_us or found.baseline.scheduler != "sequential":
+        return
+    if isinstance(prices, DeviceCostModel) and prices.profile.architecture in TENSOR_CORES[bf16]:
+        from iossim.models.partition import retype
+        from iossim.search.scheduler import schedule
+
+        typed = replace(network, graph=retype(network.graph, bf16.storage), precision=bf16)
+        there_us = schedule(typed, pricing.prices(typed, device), "sequential").latency_us
+        if there_us < found.baseline_us:
+            took = f"{there_us / 1e3:.3f} ms, in fp32 (the default) {found.baseline_us / 1e3:.3f} ms"
+            yield f"With --dtype bf16 sequential takes {took}"
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

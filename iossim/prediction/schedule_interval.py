@@ -28,14 +28,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
 from math import exp, fsum, hypot, log, sqrt
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Span
 from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.compute_capability import SINCE_HOPPER
 from iossim.hardware.lowering.step import Step
@@ -50,6 +49,9 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
+
+if TYPE_CHECKING:
+    from iossim.execution.execution import Span
 
 Judged = TypeVar("Judged", Schedule, StreamSchedule, AnySchedule)
 
