@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 from cpus import cpu
+from graph_builders import builder_with
 from operators import parse_description
 
 from iossim.api import cost_model, optimize
@@ -17,7 +18,6 @@ from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.lowering.unit import lower_unit, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -246,8 +246,7 @@ def skipping(between: int, channels: int = 256) -> Network:
     """Pointwise convolutions in a row, values of 64 KiB and filters of 256 if there are 256 channels; the sum of the
     first and the last ends it.
     """
-    b = GraphBuilder("skip")
-    x = b.input("x", (1, channels, 8, 8))
+    b, x = builder_with("skip", x=(1, channels, 8, 8))
     first = made = b.conv(x, channels, 1, name="first")
     for index in range(between):
         made = b.conv(made, channels, 1, name=f"between{index}")
