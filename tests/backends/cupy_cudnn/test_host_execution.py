@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checked_execution import execute
+from graph_builders import builder_with
 from host_backend import HostBackend, programs
 from host_device import HostDriver
 from hypothesis import given, settings
@@ -169,8 +170,7 @@ def test_no_kind_of_op_is_refused(tmp_path: Path) -> None:
 
 def with_fallbacks() -> Network:
     """No kernel computes its pooling and its hard choices: at the root, inside a unit, and from and to boxes."""
-    b = GraphBuilder("fallbacks")
-    x = b.input("x", (2, 3, 4, 4, 4))
+    b, x = builder_with("fallbacks", x=(2, 3, 4, 4, 4))
     pooled = b.add(MaxPool((2,) * 3, (2,) * 3, (0,) * 6, (1,) * 3), b.add(Transpose((0, 1, 3, 2, 4)), x), name="pooled")
     with b.unit("u", "Relu-Hardmax-Concat"):
         hard = b.add(Hardmax(1), b.add(Relu(), pooled), name="hard")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule, sequential_schedule
@@ -99,8 +100,7 @@ def test_a_wait_may_be_issued_before_its_event_fires_or_after() -> None:
 
 def four_units() -> Network:
     """a -> b and a -> c, then d reads b and c."""
-    b = GraphBuilder("diamond")
-    x = b.input("x", (1, 8, 8, 8))
+    b, x = builder_with("diamond", x=(1, 8, 8, 8))
     with b.block("block"):
         a = b.conv(x, 8, name="a")
         left, right = b.conv(a, 8, name="b"), b.conv(a, 8, name="c")
