@@ -3,7 +3,8 @@
 ONNX Runtime's transformer optimiser and model builder make Attention, MultiHeadAttention, GroupQueryAttention and
 RotaryEmbedding (domain ``com.microsoft``; `ContribOperators.md`, microsoft/onnxruntime). Their masks are integers:
 visibility by key, or by query and key, or the number of keys. Caches that are longer than their contents, and quantised
-caches, are not covered. ONNX's Attention adds a mask of numbers of any type to the scores: it is cast.
+caches, are not covered. ONNX's Attention adds a mask of numbers of any type to the scores: it is cast. Keys and values
+after its cache are concatenated.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from iossim.ir.onnx_spelling import onnx_code
 from iossim.ir.types import DType
 from iossim.models.onnx.bodies import Call, Written, counted, number
 
+#: Attributes of ONNX's Attention.
+_HEADS = "q_num_heads", "kv_num_heads"
 #: The number that ONNX Runtime adds to the scores of masked keys by default.
 _MASKED = -10000.0
 
@@ -146,13 +149,43 @@ class _Body:
         return ["cos", "sin"]
 
 
-def _with_cast_mask(call: Call) -> str:
+def _standard(call: Call) -> str:
     """ONNX's own Attention, with a mask of its queries' element type."""
-    if not call.has("mask") or call.type("mask").dtype in (DType.BOOL, call.type("Q").dtype):
+    body, mask, wanted = _Body(call), "", call.type("Q").dtype
+    if call.has("mask"):
+        mask = "mask" if call.type("mask").dtype in (DType.BOOL, wanted) else "numbers"
+        body.add(f"numbers = Cast <to = {onnx_code(wanted)}> (mask)" if mask == "numbers" else "")
+    if call.has("past_key"):
+        return _after_cache(call, body, mask)
+    read = ", ".join(mask if name == "mask" else name for name in call.operands)
+    made = f"{', '.join(call.results)} = Attention {call.attributes()} ({read})"
+    return f"{body.text} {made}" if mask == "numbers" else ""
+
+
+def _after_cache(call: Call, body: _Body, mask: str) -> str:
+    """ONNX's own Attention of keys and values after those of a cache."""
+    by_head, queries = len(call.shape("Q")) == 4, call.shape("Q")[-2]
+    keys = call.shape("past_key")[2] + call.shape("K")[-2]
+    heads = [call.shape(x)[1] if by_head else call.get(name) for x, name in zip("QK", _HEADS, strict=True)]
+    is_other = call.makes("qk") or call.has("nonpad") or not call.has("past_value")
+    is_other |= any(call.get(f"{side}_window_size", -1) != -1 for side in ("left", "right"))
+    is_other |= call.get("softmax_precision", 1) != 1 or (bool(mask) and call.shape("mask")[-1] not in (1, keys))
+    if is_other or not all(heads):
         return ""
-    read = ", ".join("numbers" if name == "mask" else name for name in call.operands)
-    cast = f"numbers = Cast <to = {onnx_code(call.type('Q').dtype)}> (mask)"
-    return f"{cast} {', '.join(call.results)} = Attention {call.attributes()} ({read})"
+    if call.get("is_causal"):
+        body.causal(queries, keys)
+    if mask and body.masks and call.type("mask").dtype is DType.BOOL:
+        return ""
+    body.masks += [mask] if mask else []
+    counts = heads[0], heads[1], heads[1]
+    if by_head:
+        body.add("all_k = Concat <axis = 2> (past_key, K) all_v = Concat <axis = 2> (past_value, V)")
+        body.attended(["Q", "all_k", "all_v"], heads)
+    else:
+        parts = [body.in_heads(name, count) for name, count in zip("QKV", counts, strict=True)]
+        body.attended_after(["past_key", "past_value"], parts, heads)
+    body.add("Y = Identity(output) present_key = Identity(all_k) present_value = Identity(all_v)")
+    return body.text
 
 
 def _self_attention(call: Call) -> str:
@@ -326,6 +359,6 @@ RUNTIME: dict[str, Written] = {
     "RotaryEmbedding": ("input position_ids cos_cache sin_cache -> output", _rotary),
 }
 STANDARD: dict[str, Written] = {
-    "Attention": ("Q K V mask past_key past_value nonpad -> Y present_key present_value qk", _with_cast_mask),
+    "Attention": ("Q K V mask past_key past_value nonpad -> Y present_key present_value qk", _standard),
     "RotaryEmbedding": ("input cos_cache sin_cache position_ids -> output", _rotary),
 }

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 from onnx_models import write_onnx
 from onnx_of_op import check_op, import_onnx, onnx_of_op, run_onnxruntime
 
+from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
@@ -83,12 +85,41 @@ def test_what_the_op_says_is_read_and_all_else_stays_foreign(tmp_path: Path) -> 
     node = "y = Attention <q_num_heads=2, kv_num_heads=1, is_causal=1> (q, k, v)"
     assert read(tmp_path, flat, node) == Attention(2, 1, is_causal=True)
     for op in (
-        read(tmp_path, {**HEADS, "past": (1, 2, 5, 4)}, "y, pk, pv = Attention (q, k, v, , past, past)"),
+        read(tmp_path, {**HEADS, "past": (1, 2, 5, 4)}, "y, pk, pv, s = Attention (q, k, v, , past, past)"),
         read(tmp_path, {**HEADS, "short_mask": (3, 2)}, "y = Attention (q, k, v, short_mask)", 24),
         read(tmp_path, HEADS, "y = Attention <left_window_size=1> (q, k, v)", 25),
         read(tmp_path, HEADS, "y = Attention <softmax_precision=11> (q, k, v)"),
     ):
         assert isinstance(op, Foreign)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "mask"),
+    [
+        (
+            {"q": (1, 3, 8), "k": (1, 3, 4), "v": (1, 3, 4), "past": (1, 1, 5, 4)},
+            "<q_num_heads=2, kv_num_heads=1, is_causal=1>",
+            "",
+        ),
+        (
+            {"q": (1, 2, 1, 4), "k": (1, 2, 1, 4), "v": (1, 2, 1, 4), "past": (1, 2, 5, 4), "m": (1, 6)},
+            "<scale=0.3>",
+            "m",
+        ),
+    ],
+)
+def test_an_attention_after_its_cache_is_one_of_all_keys(
+    shapes: dict[str, tuple[int, ...]], attributes: str, mask: str, tmp_path: Path
+) -> None:
+    node = f"y, pk, pv = Attention {attributes} (q, k, v, {mask}, past, past)"
+    path = write_onnx(tmp_path / "m.onnx", node, shapes, output="y pk pv", opset=23)
+    graph = import_onnx(path)
+    assert [each.op.kind for each in graph.nodes].count("attention") == 1
+    random = np.random.default_rng(0)
+    inputs = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    expected = ReferenceEvaluator(str(path)).run(["y", "pk", "pv"], inputs)
+    for made, array in zip(evaluate_graph(graph, inputs).values(), expected, strict=True):
+        np.testing.assert_allclose(made, array, rtol=1e-5, atol=1e-5)
 
 
 SETTINGS = settings(max_examples=25)
