@@ -170,6 +170,8 @@ def experts() -> nn.Module:
             "torch.iossim_tests.mixed.default torch.iossim_tests.mixed.default",
         ),
         (Returning(lambda x: torch.linalg.eigvalsh(x @ x.t())), X, "torch.aten._linalg_eigh.default"),
+        (Returning(lambda x: torch.linalg.inv(x[:, :2] - 9)), X, "torch.aten.linalg_inv.default"),
+        (Returning(lambda x: nn.functional.embedding_bag(x.long() % 2, X)), X, "torch.aten.embedding_bag.padding_idx"),
         (Returning(lambda x: (x + 1).squeeze(1).squeeze((0, 1)) + x.squeeze(0)), X, "Add"),
         (nn.Conv3d(1, 2, 1, bias=False).half().requires_grad_(False), X.view(1, 1, 2, 2, 2).half(), "Conv"),
         (Returning(lambda x: x.scatter(1, x.argsort(), x * 2).scatter_add(0, x.long() % 2, x)), X, "ScatterElements"),

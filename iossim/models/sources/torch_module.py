@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
     from torch.utils._pytree import TreeSpec
 
+#: The remedy for a module that PyTorch cannot export.
+FROM_FILE = "load an ONNX file of it"
+
 
 def load(module: object, options: LoadOptions) -> Network:
     """The network of a module; raises ModelError for a source, since its module no longer exists."""
@@ -126,7 +129,7 @@ def _exported(module: object, example_inputs: object) -> ONNXProgram:
         except Exception as error:  # including anything that the module's own code raises
             raise ModelError(
                 f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its "
-                "example inputs, or load an ONNX file of it"
+                f"example inputs, or {FROM_FILE}"
             ) from None
         import onnxscript.optimizer
 
@@ -139,8 +142,7 @@ def _exported(module: object, example_inputs: object) -> ONNXProgram:
             raise ModelError(f"module {name}: {error}") from None
         except Exception as error:  # the exporter passes on exceptions of its translations
             raise ModelError(
-                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an "
-                "ONNX file of it"
+                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or {FROM_FILE}"
             ) from None
     _name_outputs(program.model.graph, traced.call_spec.out_spec)
     return program

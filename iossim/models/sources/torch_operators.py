@@ -28,8 +28,13 @@ Translation = Callable[..., object]
 _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "onnx", "onnx_symbolic")
 #: Products of rows that are sorted by experts, each with the weights of its expert.
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
+#: Operators that the exporter takes apart into what it does not have, or into loops.
+_WHOLE = tuple(
+    f"aten::{name}"
+    for name in ("embedding_bag", "inverse", "linalg_cholesky", "linalg_inv", "linalg_lu_factor", "linalg_solve")
+)
 #: Arguments of an operator that is carried.
-_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
+_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|number|str)\]*")
 
 
 def translations(graph: Graph) -> dict[OpOverload, Translation]:
@@ -53,7 +58,7 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
-        elif operator.namespace not in _TRANSLATED:
+        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE):
             found[operator] = carried(operator)
     return found
 
