@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
+from iossim.base.display import counted
 from iossim.base.errors import GraphError, OptionError, ScheduleError, ignore, is_count
 from iossim.base.user_files import read_json
 from iossim.cost.model import CostModel
@@ -78,7 +79,7 @@ class MicroBatched(Outcome):
     none, where none gain.
 
     ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen``
-    counts the ways that were tried.
+    counts the ways that were tried, and ``wide`` the blocks that were tried in fewer micro-batches than they allow.
     """
 
     network: Network
@@ -87,6 +88,7 @@ class MicroBatched(Outcome):
     before_us: float | None = None
     after_us: float | None = None
     seen: int = 0
+    wide: int = 0
     interrupted: bool = False
 
     name = "micro_batches"
@@ -102,6 +104,8 @@ class MicroBatched(Outcome):
     def sentence(self) -> str:
         """The outcome, in words."""
         tried = f"; {self.seen} ways tried" if self.seen else ""
+        if self.wide:
+            tried += f"; {counted(self.wide, 'block')} too wide for some (a smaller `max_block` cuts blocks)"
         if not self.parts:
             return f"Micro-batches gain nothing: the batch is undivided{tried}."
         gain = (
@@ -201,6 +205,7 @@ class _Blocks:
 
     choices: tuple[Counts, ...]
     undivided: Mapping[str, float]
+    wide: int
 
     def most(self, count: int) -> Counts:
         """Each block in as many as may be tried, up to a number."""
@@ -233,12 +238,16 @@ class DivisionChoices(Choices[int]):
         if network not in self._blocks:
             choices: list[Counts] = []
             undivided: dict[str, float] = {}
+            wide = 0
             tried = () if common_batch(network.graph) is None else TRIED
             for block in network.blocks:
                 problem = ScheduleProblem.of_block(network, block)
                 undivided[block.name] = self._transitions_of(problem, 1)
-                choices.append((1, *(n for n in tried if divisible(network, block, n) and self._is_narrow(problem, n))))
-            self._blocks[network] = _Blocks(tuple(choices), undivided)
+                counts = [count for count in tried if divisible(network, block, count)]
+                narrow = [count for count in counts if self._is_narrow(problem, count)]
+                choices.append((1, *narrow))
+                wide += len(narrow) < len(counts)
+            self._blocks[network] = _Blocks(tuple(choices), undivided, wide)
         return self._blocks[network]
 
     def _is_narrow(self, problem: ScheduleProblem, count: int) -> bool:
@@ -311,6 +320,7 @@ class DivisionChoices(Choices[int]):
             tried[self.given(network)][0],
             tried[self.best(network)][0],
             self.seen,
+            self._blocks[network].wide if network in self._blocks else 0,  # not looked at before an interrupt
             interrupted,
         )
 
