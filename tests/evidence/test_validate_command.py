@@ -251,32 +251,7 @@ def report() -> ValidationReport:
     )
 
 
-SAID = (
-    "in-sample: mean error 10.0%, worst -10.0%; 0 of 1 pairs of schedulers that differ by more than 3% are ranked correctly",
-    "LOO: mean error 12.0%, worst -12.0%; 1 of 1 pairs of schedulers that differ by more than 3% are ranked correctly",
-    "wrong order: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, LOO +10.0%",
-    "1 of 2 published latencies are within the 90% interval of their LOO prediction",
-    "pairs 2 0.0 0.0",
-    "squeezenet, batch 1, graph engine, cupy_cudnn",
-    "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00",
-    "torch-eager - - - 1.000 - - 1.00",
-    "error: mean 20.0%, bias -20.0%; 0 of 1 latencies in their intervals",
-    "pairs.made (1) no interference 10.0 10.0 10.0 10.0 10.0 10.0",
-    "pairs.made: graph_beside_us 0.2, fitted; without this data set nothing determines it",
-    "pairs.made: 100% of slowdowns within their 90% interval, 1.33x wide",
-    f"slots, {DEVICE} 1 2 -50.0 2.00 1.00",
-    f"beyond, slots, {DEVICE}: 160 + 160",
-    "decode, batch 8 8 0.66 5.6 6.1",
-    "rtx-5090 7 2.32 2.7 2.00 6.7",
-    "vgg19 1 18 7.0 7.0 7.0 4.0",
-    "model, left out 8.0 9.0 14.0",
-    # Beyond twice what was measured, outside the interval of two, and 15 times as wrong as inside.
-    "softmax 120 10.0 150.0 150.0 15.00 120 150.0 150.0 0 2.00",
-    "softmax 120 25.0 25.0 25.0 100 2.00 5.0 100 2.00",
-    "one of few rows 3 50.0",
-    "softmax out 1 25.0 13.9",
-    "note: something was left out",
-)
+SAID = Path(__file__).with_name("accuracy_tables.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_tables(report: ValidationReport) -> None:
@@ -285,7 +260,7 @@ def test_tables(report: ValidationReport) -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    assert [said for said in SAID if said not in text] == []
+    assert [said for said in SAID if not said.startswith("#") and said not in text] == []
 
 
 def test_an_empty_report_has_only_notes() -> None:
