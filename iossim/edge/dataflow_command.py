@@ -139,6 +139,9 @@ def run(
     name = _needed(device)
     if processes is not None and devices != 1:
         raise OptionError("`processes` says how many `devices` there are; leave one of them out")
+    for option, value, least in (("processes", processes, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise OptionError(f"`{option}` {value} is too few; give {least} or more")
     network = load(model, batch=batch, dtype=dtype)
     found: EdgePlan | Distributed
     if processes is None and devices == 1:

@@ -44,9 +44,8 @@ def microbatch(
     from iossim.models.load import load
 
     if (model is None) == (table is None):
-        raise OptionError(
-            "microbatch takes a model or a table, not both; give MODEL --device NAME, or --table BENCH.json"
-        )
+        reason = "needs a model or a table" if model is None else "takes a model or a table, not both"
+        raise OptionError(f"microbatch {reason}; give MODEL --device NAME, or --table BENCH.json")
     if out is not None:
         check_writable(out)
     if table is not None:

@@ -60,7 +60,7 @@ def coschedule(
     if arrivals not in (None, "poisson") and (requests, arrival_seed) != (_REQUESTS, 0):
         raise OptionError("--requests and --arrival-seed are of random requests; give --arrivals poisson, or neither")
     if device is None:
-        raise OptionError("coschedule needs a device; give --device NAME ('iossim devices list')")
+        raise OptionError("coschedule needs a device; give --device NAME ('iossim devices list' shows them)")
     if out is not None:
         check_writable(out)
     search = streams.of(api.search_options())

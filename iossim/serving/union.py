@@ -92,7 +92,7 @@ class Objective:
         """Raise OptionError for an unknown model."""
         for label in (*self.weights, *self.limits_us):
             if label not in labels:
-                raise OptionError(f"weight or limit of {label!r}, no such model; models: {', '.join(labels)}")
+                raise OptionError(f"a weight or limit is of {label!r}, no model here; models: {', '.join(labels)}")
 
     @property
     def name(self) -> str:

@@ -128,7 +128,7 @@ def test_an_objective_orders_limits_first() -> None:
     assert (plain.is_plain, weighted.is_plain) == (True, False)
     assert plain.order({"a": 3.0, "b": 7.0}) == (0.0, 7.0)
     assert weighted.order({"a": 3.0, "b": 7.0}) == (2.0, 6.0)
-    with pytest.raises(OptionError, match="limit of 'c', no such model; models: a, b"):
+    with pytest.raises(OptionError, match="limit is of 'c', no model here; models: a, b"):
         coschedule(two(1), MODELS[Engine.GRAPH], objective=Objective(limits_us={"c": 1.0}))
 
 
