@@ -68,6 +68,7 @@ def doubles(x: Tensor) -> None:
         (Counting(torch.zeros(())), X, "module Counting changes its calls when it is called"),
         (Listing(), X, "module Listing changes its seen.0 when it is called"),
         (nn.Sequential(nn.ReLU(inplace=True), nn.Sigmoid()), X, "changes its argument 'input' in place"),
+        (Returning(lambda x: x.append(x[0]) or x[0] * 2), {"x": [X]}, r"changes its argument 'x\[1\]' in place"),
         (hooked(nn.Linear(4, 4), lambda *given: SEEN.append(given[-1])), X, "module Sequential changes its SEEN"),
         (Returning(lambda x: (x * 2, 3.5)), X, "output 1 of module Returning is 3.5, no tensor; leave it out"),
         (Returning(lambda x: (x, x.sum().item())), X, "returns numbers that depend on its arguments; return tensors"),
@@ -127,6 +128,26 @@ def test_arguments_that_are_one_tensor_or_the_modules_own_are_told_apart() -> No
     torch.testing.assert_close(iossim.torch.compile(linear, linear.weight)(X.repeat(2, 1)), linear(X.repeat(2, 1)))
 
 
+class Kept:
+    """Keys of two layers, as a cache keeps them in objects of its own."""
+
+    def __init__(self, *keys: Tensor) -> None:
+        self.keys, self.place = {len(keys): [*keys]}, keys[0].device
+
+
+def test_a_class_of_results_that_is_no_tree_becomes_one_of_its_tensors() -> None:
+    module = Returning(lambda x: (Kept(x * 2, x), x + 1)).eval()
+    compiled = iossim.torch.compile(module, X)
+    (kept, more), (again, _) = compiled(x := X - 3), compiled(X)
+    assert (type(kept), kept.place) == (Kept, X.device)
+    assert kept.keys[2][1] is x
+    torch.testing.assert_close((kept.keys[2][0], more), (x * 2, x + 1))
+    torch.testing.assert_close(again.keys[2][0], X * 2)
+    with pytest.warns(UserWarning, match=r"x.* is .*; this call runs eagerly"), pytest.raises(TypeError):
+        compiled(kept)
+
+
+attended = nn.functional.scaled_dot_product_attention
 ORTHOGONAL = parametrizations.orthogonal(nn.Linear(4, 4)).requires_grad_(False)
 ROUTED = torch.tensor([1, 1, 4, 6], dtype=torch.int32)
 
@@ -149,10 +170,20 @@ def experts() -> nn.Module:
             "torch.iossim_tests.mixed.default torch.iossim_tests.mixed.default",
         ),
         (Returning(lambda x: torch.linalg.eigvalsh(x @ x.t())), X, "torch.aten._linalg_eigh.default"),
+        (Returning(lambda x: torch.linalg.inv(x[:, :2] - 9)), X, "torch.aten.linalg_inv.default"),
+        (Returning(lambda x: nn.functional.embedding_bag(x.long() % 2, X)), X, "torch.aten.embedding_bag.padding_idx"),
         (Returning(lambda x: (x + 1).squeeze(1).squeeze((0, 1)) + x.squeeze(0)), X, "Add"),
         (nn.Conv3d(1, 2, 1, bias=False).half().requires_grad_(False), X.view(1, 1, 2, 2, 2).half(), "Conv"),
         (Returning(lambda x: x.scatter(1, x.argsort(), x * 2).scatter_add(0, x.long() % 2, x)), X, "ScatterElements"),
         (Returning(lambda x: x.index_put((torch.tensor([1, 0]),), x * 2)), X, "ScatterND"),
+        (Returning(lambda x: x.index_add(0, torch.tensor([1]), x[:1])), X, "ScatterND"),
+        (Returning(lambda x: (1.0 - x.long()) * x), X, "Sub"),
+        (Returning(lambda x: attended(x, x * 2, x, is_causal=True)), X.tile(4, 1, 1, 2, 1), "Softmax"),
+        (
+            Returning(lambda x: attended(x, x[0], x)),
+            X.view(1, 1, 1, 2, 4),
+            "torch.aten.scaled_dot_product_attention.default",
+        ),
         (Returning(lambda x: x.scatter_reduce(1, x.argsort(), x, "amax")), X, "ScatterElements"),
         (Returning(lambda x: x.index_put((x > 5,), X[0, 0]).index_put((x[:, 0] > 0,), x[0])), X, "Where"),
         (Returning(lambda x: torch.ops.aten.index_put(x, [None, x[1] < 6], X[0, 1])), X, "Where"),

@@ -62,7 +62,8 @@ _KERNELS: Mapping[Callable[..., KernelCall], str] = {
     ordering_kernels.arg_extreme: "arg_extreme",
     ordering_kernels.top_k: "top_k",
     ordering_kernels.cumsum: "cumsum",
-    ordering_kernels.pick: "gather_elements",
+    ordering_kernels.pick_elements: "gather_elements",
+    ordering_kernels.pick: "gather_nd",
 }
 for _make, _kinds in _KERNELS.items():
     OP_CALLS.register(*_kinds.split())(_of_kernel(_make))

@@ -6,14 +6,15 @@ Numbers are compared as whole numbers of the same order, in which every NaN is l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
-from iossim.backends.cupy_cudnn.kernel_text import ENTRY, kernel, walked
+from iossim.backends.cupy_cudnn.kernel_text import ENTRY, filled, kernel, walked
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.op import normal_axis
-from iossim.ir.ops.gather import GatherElements
+from iossim.ir.ops.gather import GatherElements, GatherND
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, TopK
 from iossim.ir.types import DType
 
@@ -65,9 +66,8 @@ for (int half = blockDim.x / 2; half > 0; half /= 2) {
 }
 if (thread == 0) *($p) = found[0];
 """
-_PICK = """const long long entry = entry_at(($p)[(long long)i * p_e], length);
-($y)[(long long)i * y_e] = ($x)[entry * x_e];
-"""
+#: Threads in the order of the output.
+_PICK = "*($y) = ($x)[$ENTRY];\n"
 #: A thread for each row.
 _CUMSUM = """x_t* from = $x;
 y_t* to = $y;
@@ -104,13 +104,33 @@ def _ordered(op: ArgExtreme | TopK, x: View) -> tuple[int, str]:
     return normal_axis(op.axis, len(x.shape)), _KEY if x.dtype.is_floating else _WHOLE_KEY
 
 
-def pick(op: GatherElements, x: View, indices: View, y: View) -> KernelCall:
+def pick_elements(op: GatherElements, x: View, indices: View, y: View) -> KernelCall:
     """``x`` at each of ``indices`` along an axis; on the others ``x`` begins with as many entries as they have."""
     axis = normal_axis(op.axis, len(x.shape))
-    numbers, each = {"length": x.shape[axis]}, indices.shape[axis]
-    for other, size in enumerate(indices.shape):
-        x = x if other == axis else x.part(other, 0, size)
-    return _of_rows("pick_entries", _PICK, {"p": indices, "x": x, "y": y}, axis, numbers, ENTRY, each=each)
+    strides = tuple(0 if other == axis else step for other, step in enumerate(x.strides))
+    return _picked(replace(x, shape=y.shape, strides=strides), indices, y, [(x.shape[axis], x.strides[axis])], 0)
+
+
+def pick(op: GatherND, x: View, indices: View, y: View) -> KernelCall:
+    """``x`` at each of ``indices [..., depth]``, which are places on so many axes."""
+    *ahead, apart = indices.strides
+    before, after = op.batch_dims, op.batch_dims + indices.shape[-1]
+    looked = [*zip(x.shape[before:after], x.strides[before:after], strict=True)]
+    strides = *x.strides[:before], *[0] * (len(ahead) - before), *x.strides[after:]
+    places = replace(indices, shape=y.shape, strides=(*ahead, *[0] * (len(x.shape) - after)))
+    return _picked(replace(x, shape=y.shape, strides=strides), places, y, looked, apart)
+
+
+def _picked(x: View, places: View, y: View, looked: Sequence[tuple[int, int]], apart: int) -> KernelCall:
+    """``y`` of ``x``, each from ``places`` that lie ``apart``, one on each axis ``looked`` at (its size and stride)."""
+    views = {"p": places, "x": x, "y": y}
+    rows, steps = walked(list(views.values()), range(len(y.shape)))
+    entries = (f"entry_at(($p)[{each} * apart], size{each}) * stride{each}" for each in range(len(looked)))
+    numbers = {"apart": apart}
+    for each, (size, stride) in enumerate(looked):
+        numbers |= {f"size{each}": size, f"stride{each}": stride}
+    body = filled(_PICK, ENTRY=" + ".join(entries))
+    return kernel("pick_entries", body, views, steps, rows, more=numbers, functions=ENTRY)
 
 
 def cumsum(op: CumSum, x: View, y: View) -> KernelCall:

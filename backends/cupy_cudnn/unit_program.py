@@ -39,7 +39,7 @@ from iossim.ir.types import TO_FIRST, DType
 _OF_WHOLE_NUMBERS = {"max_pool", "global_max_pool", *(op.kind for op in QUANTISED)}
 _OF_ALL = {
     *("concat", "slice", "split", "transpose", "reshape", "flatten", "identity", "expand", "tile", "depth_to_space"),
-    *("space_to_depth", "pad", "gather", "gather_elements", "cumsum", "arg_extreme", "top_k"),
+    *("space_to_depth", "pad", "gather", "gather_elements", "gather_nd", "cumsum", "arg_extreme", "top_k"),
 }
 
 

@@ -74,7 +74,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
     if not text.isdecimal() or int(text) < 1:
         raise OptionError(f"option threads={text!r} of backend {NAME} is not possible: give a whole number, 1 or more")
     if precision is not Precision.FP32:
-        raise BackendError(f"backend {NAME} computes in fp32 only, not {precision}; leave `dtype` out")
+        raise BackendError(f"backend {NAME} computes in fp32 only, not {precision}; load the model with `dtype` fp32")
     if lacking := missing():
         raise BackendError(lacking)
     return OnnxRuntimeCpu(Engine(engine), int(text))

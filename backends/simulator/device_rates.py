@@ -21,7 +21,7 @@ from iossim.backends.simulator.kernel_rows import (
 )
 from iossim.base.compiled import Floats
 from iossim.base.errors import OptionError
-from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
+from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, WARP_THREADS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA
 from iossim.hardware.lowering.gpu.tensor_core_families import ATTENTION_ROWS, TENSOR_TILES
 from iossim.hardware.lowering.kernel import ROW_LANES, Issue, WorkClass
@@ -82,9 +82,7 @@ class DeviceRates(NamedTuple):
     ramp_us: Floats  #: shape ``[classes]``
     gap_us: float
     wave_quantisation: float
-    overlap_norm: float
-    gemm_overlap_norm: float
-    tensor_overlap_norm: float
+    overlap_norm: Floats  #: shape ``[classes]``
     tensor_step_us: float
     dram_latency_us: Floats  #: that a kernel sees, shape ``[classes]``
     exponentials_per_us_per_sm: float
@@ -168,7 +166,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
     }
     streaming = (
-        *(WorkClass.STREAM, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM),
+        *(WorkClass.STREAM, WorkClass.PARTS, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM),
         *(WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW, WorkClass.DEPTHWISE),
     )
     memory = {
@@ -185,9 +183,11 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         **dict.fromkeys((WorkClass.ROW, WorkClass.NARROW_STREAM), p.stream_ramp_us + PASSES_RAMP_US),
         **dict.fromkeys(_TRANSFORMS, p.transform_ramp_us),
         WorkClass.SUM: p.stream_ramp_us + SUM_RAMP_US,
+        WorkClass.PARTS: p.stream_ramp_us + SUM_RAMP_US * (profile.architecture in SINCE_HOPPER),
         WorkClass.LAYOUT: p.layout_ramp_us,
         WorkClass.ATTENTION: p.attention_ramp_us,
     }
+    overlap_norms = {**dict.fromkeys(TENSOR_CLASSES, p.tensor_overlap_norm), WorkClass.GEMM: p.gemm_overlap_norm}
     prologue_clocks = {
         **dict.fromkeys(TILED_CLASSES, p.block_prologue_clocks),
         **dict.fromkeys(TENSOR_CLASSES, p.tensor_prologue_clocks),
@@ -270,9 +270,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         np.array([_ramp_us(c, ramps_us.get(c, p.stream_ramp_us), p.kernel_gap_us, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,
-        p.overlap_norm,
-        p.gemm_overlap_norm,
-        p.tensor_overlap_norm,
+        np.array([overlap_norms.get(c, p.overlap_norm) for c in CLASSES]),
         p.tensor_step_clocks / clocks_per_us,
         np.array([p.tensor_dram_latency_us * (c in TENSOR_CLASSES) for c in CLASSES]),
         _EXPONENTIALS_A_CLOCK * clocks_per_us,

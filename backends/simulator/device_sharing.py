@@ -38,8 +38,8 @@ EVEN_SPREAD = 1.0
 #: the kernel, the load of one resident block on its SM, and the largest part that its blocks have of any kind of slots,
 #: or more than all where they need whole SMs.
 ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS = range(6)
-LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND, GPC_CLUSTERS, AGAIN_US = range(6, 12)
-SLOTS, SLOT_KINDS = 12, 5
+LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND, GPC_CLUSTERS, AGAIN_US, CODE = range(6, 13)
+SLOTS, SLOT_KINDS = 13, 5
 #: The last kind of slots: SMs that a block has to itself.
 SMS = SLOTS + SLOT_KINDS - 1
 HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
@@ -94,14 +94,16 @@ class KnownSlowdowns(NamedTuple):
 class Fluid(NamedTuple):
     """Kernels that share a device, and the room in which compiled code follows them.
 
-    At most ``max_kernels`` run at a time, and start ``apart_us`` after one another at the soonest. ``spans``,
-    ``[kernels, 3]``, become the stream, start and end of each; nothing is recorded where it has no rows.
+    At most ``max_kernels`` run at a time, and start ``apart_us`` after one another at the soonest, and ``code_us`` more
+    with code that none of them has. ``spans``, ``[kernels, 3]``, become the stream, start and end of each; nothing is
+    recorded where it has no rows.
     """
 
     kernels: StageKernels
     interference: float
     max_kernels: int
     apart_us: float
+    code_us: float
     known: KnownSlowdowns
     spans: Floats
     numbers: Floats
@@ -114,6 +116,7 @@ class Fluid(NamedTuple):
         interference: float,
         max_kernels: int = MAX_GROUPS,
         apart_us: float = 0.0,
+        code_us: float = 0.0,
         known: KnownSlowdowns | None = None,
         has_spans: bool = False,
     ) -> Fluid:
@@ -122,7 +125,7 @@ class Fluid(NamedTuple):
         size = max(MAX_GROUPS + 1, len(kernels.columns))
         room = np.empty((12, size)), np.empty((6, size), dtype=np.int64), np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
         known = KnownSlowdowns.room() if known is None else known
-        return Fluid(kernels, interference, max_kernels, apart_us, known, spans, *room)
+        return Fluid(kernels, interference, max_kernels, apart_us, code_us, known, spans, *room)
 
 
 @jit(inline="always")

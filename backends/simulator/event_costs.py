@@ -13,7 +13,8 @@ from iossim.hardware.profile import DeviceProfile
 
 class EventCosts(NamedTuple):
     """``host_us`` for each record and wait; of the stream ``fork_us`` and ``join_us`` in a graph, ``wait_us`` for each
-    wait in a session. Kernels of a graph start ``apart_us`` after one another, at the soonest.
+    wait in a session. Kernels of a graph start ``apart_us`` after one another, at the soonest, ``code_us`` more with
+    code that none has that runs.
     """
 
     host_us: float
@@ -21,6 +22,7 @@ class EventCosts(NamedTuple):
     join_us: float
     wait_us: float
     apart_us: float = 0.0
+    code_us: float = 0.0
 
     @staticmethod
     def of(engine: Engine, profile: DeviceProfile) -> EventCosts:
@@ -29,7 +31,8 @@ class EventCosts(NamedTuple):
         """
         costs = profile.engine
         if engine.is_recorded:
-            return EventCosts(0.0, costs.fork_us, costs.join_us, 0.0, costs.graph_apart_us)
+            apart = costs.graph_apart_us, costs.graph_code_us
+            return EventCosts(0.0, costs.fork_us, costs.join_us, 0.0, *apart)
         if not engine.facts.is_session:
             return EventCosts(costs.event_us, 0.0, 0.0, 0.0)
         is_starved = runs_on_cores(profile) and kernels_at_a_time(engine, profile) < 2

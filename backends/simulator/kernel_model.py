@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import fsum
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
 from iossim.backends.simulator.device_rates import DeviceRates, device_rates
-from iossim.backends.simulator.kernel_rows import KernelRows, kernel_table
+from iossim.backends.simulator.kernel_rows import TILED_CLASSES, KernelRows, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import Floats, jit
 from iossim.base.errors import PlanError, did_you_mean
@@ -36,7 +37,8 @@ class KernelPrice(NamedTuple):
     that keeps operands; once L2 loses all of it to others, it asks for ``kept_demand`` of DRAM besides. A block has
     these parts of an SM's ``slots``: warps, blocks, registers and shared memory, and the SM itself if it leaves no room
     for others; in clusters also its part of the SMs that they leave over. A GPC has room for ``gpc_clusters`` of them.
-    Where all blocks run at once, each with an SM to itself, a second wave of them takes ``again_us``.
+    Where all blocks run at once, each with an SM to itself, a second wave of them takes ``again_us``. Products and
+    convolutions have a number of their ``code``, others, of few instructions, 0.
     """
 
     alone_us: float
@@ -51,13 +53,15 @@ class KernelPrice(NamedTuple):
     kept_demand: float
     gpc_clusters: float = 0.0
     again_us: float = 0.0
+    code: float = 0.0
     slots: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 #: Part of an SM's slots with more than which a block leaves no room for other kernels' blocks.
 _WHOLE = 0.95
 # Columns of the numbers of a price.
-_ALONE, _ISSUE, _DRAM, _POWER, _SPREAD, _WARPS, _LAST, _LAST_SPREAD, _FOOTPRINT, _KEPT = range(10)
+_MEASURES = range(10)
+_ALONE, _ISSUE, _DRAM, _POWER, _SPREAD, _WARPS, _LAST, _LAST_SPREAD, _FOOTPRINT, _KEPT = _MEASURES
 
 
 class KernelModel:
@@ -83,14 +87,15 @@ class KernelModel:
         kernels = list(kernels)
         table = kernel_table(self.profile.limits, kernels)
         times = time_kernels(table, self.rates)
-        columns = np.empty((len(kernels), len(KernelPrice._fields) - 3), dtype=np.float64)
+        columns = np.empty((len(kernels), len(_MEASURES)), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
         prices = []
         for kernel, row in zip(kernels, columns.tolist(), strict=True):
             gpc_clusters, slots = self._room(kernel)
             is_one_wave = slots[-1] > 0.0 and row[_LAST] == row[_ALONE]
             again_us = row[_ALONE] - self.rates.gap_us if is_one_wave else 0.0
-            prices.append(KernelPrice._make((*row, gpc_clusters, again_us, slots)))
+            code = crc32(kernel.name.encode()) if kernel.work_class in TILED_CLASSES else 0
+            prices.append(KernelPrice._make((*row, gpc_clusters, again_us, code, slots)))
         return prices
 
     def _room(self, kernel: Kernel) -> tuple[float, tuple[float, ...]]:

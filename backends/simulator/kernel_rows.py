@@ -28,9 +28,8 @@ TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
 CORE_CLASSES = (*CACHED_CLASSES, WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW)
 #: Work classes by their number in a table.
-GEMM, AVERAGE_WINDOW, NARROW_STREAM, TENSOR = (
-    CLASS[work_class]
-    for work_class in (WorkClass.GEMM, WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM, WorkClass.TENSOR)
+AVERAGE_WINDOW, NARROW_STREAM, TENSOR = (
+    CLASS[work_class] for work_class in (WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM, WorkClass.TENSOR)
 )
 
 #: A row of a table of kernels. ``resident`` is the blocks that an SM holds, or 0; six figures are panels.
@@ -38,7 +37,7 @@ _NUMBERS = ("work_class", "tile", "precision")
 _FIGURES = (
     "blocks", "threads", "resident", "flops", "l2_bytes", "activation_bytes", "weight_bytes", "bytes_written",
     *("row_tiles", "column_tiles", "row_bytes", "column_bytes", "inner", "strided_bytes"),
-    "steps", "slowdown", "reread_bytes", "exponentials", "contention", "waits_for_dram",
+    "steps", "slowdown", "reread_bytes", "exponentials", "contention", "waits_for_dram", "longest",
 )  # fmt: skip
 KERNEL_ROW = np.dtype([*((name, np.int64) for name in _NUMBERS), *((name, np.float64) for name in _FIGURES)])
 #: A table of such rows and one row, as compiled code takes them.
@@ -55,6 +54,6 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> Ker
         reads = kernel.l2_bytes, kernel.activation_bytes, kernel.weight_bytes
         panels = kernel.panels or (0, 0, 0, 0, 0, 0)
         walk = kernel.steps, kernel.slowdown, kernel.reread_bytes, kernel.exponentials
-        waits = kernel.contention, kernel.waits_for_dram
+        waits = kernel.contention, kernel.waits_for_dram, kernel.longest
         rows.append((*numbers, *grid, kernel.flops, *reads, kernel.bytes_written, *panels, *walk, *waits))
     return np.array(rows, dtype=KERNEL_ROW)

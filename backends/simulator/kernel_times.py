@@ -45,9 +45,7 @@ from iossim.backends.simulator.kernel_rows import (
     AVERAGE_WINDOW,
     CLASSES,
     CORE_CLASSES,
-    GEMM,
     TENSOR,
-    TENSOR_CLASSES,
     TILED_CLASSES,
     KernelRow,
     KernelRows,
@@ -62,7 +60,6 @@ RESULTS = 10
 #: Classes whose times overlap by a norm, and whose traffic with L2 is that of the busiest SM.
 _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class in CLASSES)
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in CLASSES)
-_IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 
 #: The part of a tile's prologue that is seen where a block walks on to it: what no load ahead hides.
 _WALKED_PROLOGUE = 0.25
@@ -123,9 +120,7 @@ def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> Non
             threads = rates.sms * min(spread, kernel["resident"]) * kernel["threads"]
             waiting_us = missed * AVERAGE_WAIT_US * kernel["flops"] / threads
         longest_us = max(arithmetic_us + waiting_us, drawn_us)
-        norm = rates.gemm_overlap_norm if kernel["work_class"] == GEMM else rates.overlap_norm
-        if _IS_TENSOR[kernel["work_class"]]:
-            norm = rates.tensor_overlap_norm
+        norm = rates.overlap_norm[kernel["work_class"]]
         duration_us = longest_us
         if longest_us > 0.0 and _IS_TILED[kernel["work_class"]]:
             duration_us *= (
@@ -205,7 +200,7 @@ def arithmetic_times(kernel: KernelRow, rates: DeviceRates, spread: float, busie
         part = 1.0 if waves == 0 or _IS_TILED[kernel["work_class"]] else rest / kernel["resident"]
         slots += max(rest, hiding * part)
         waves += 1
-    arithmetic_us = slots * block_us
+    arithmetic_us = (slots + kernel["longest"] - 1.0) * block_us
     if is_persistent:
         # The next tile is loaded while the last one is written.
         waves = 1.0 + _WALKED_PROLOGUE * (waves - 1.0)

@@ -26,7 +26,7 @@ from iossim.backends.simulator.device_sharing import (
     Fluid,
 )
 from iossim.backends.simulator.event_costs import EventCosts
-from iossim.backends.simulator.stage_model import run_on, start
+from iossim.backends.simulator.stage_model import run_on, start, starts_from
 from iossim.base.compiled import Floats, Integers, jit
 from iossim.schedule.streams import GOES_ON, READERS, WAITS, Waits, find_waits
 
@@ -119,8 +119,9 @@ def _run_segment(
                     first = stream
             if first < 0:
                 break
-            if max(numbers[_START, first], may_start) > now:
-                next_start = max(numbers[_START, first], may_start)
+            from_us = starts_from(may_start, each[integers[_HEAD, first], REFERENCE], active, fluid)
+            if max(numbers[_START, first], from_us) > now:
+                next_start = max(numbers[_START, first], from_us)
                 break
             if active >= fluid.max_kernels:
                 break

@@ -96,9 +96,9 @@ class PlanPricing:
         )
 
     def _fluid(self, prepared: PreparedProblem) -> Fluid:
-        interference, apart_us = self.profile.parameters.interference, self._costs.apart_us
+        interference, apart = self.profile.parameters.interference, self._costs[-2:]
         known = KnownSlowdowns.room(0)  # parts of blocks that are nearly alike would share an entry
-        return Fluid.of(prepared.kernels, interference, self.max_kernels, apart_us, known, has_spans=True)
+        return Fluid.of(prepared.kernels, interference, self.max_kernels, *apart, known, has_spans=True)
 
     def _prepare(self, problem: StreamProblem) -> PreparedProblem:
         if problem not in self._prepared:

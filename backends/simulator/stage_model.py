@@ -2,10 +2,11 @@
 
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
 host, which issues group after group, lowest unit first, has issued it, nor sooner than ``apart_us`` after another
-kernel: what starts the nodes of a graph starts one after another. From event to event (a kernel ends, a kernel
-is issued) each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says. The
-cores of a CPU run one thread each: further kernels queue, longest waiting first (``max_kernels``). Whole plans
-(:mod:`~iossim.backends.simulator.plan_model`) take the same steps, and differ in which kernel starts next.
+kernel: what starts the nodes of a graph starts one after another, and fetches code that no running kernel has. From
+event to event (a kernel ends, a kernel is issued) each kernel runs as much slower than alone as
+:mod:`~iossim.backends.simulator.device_sharing` says. The cores of a CPU run one thread each: further kernels queue,
+longest waiting first (``max_kernels``). Whole plans (:mod:`~iossim.backends.simulator.plan_model`) take the same
+steps, and differ in which kernel starts next.
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.
@@ -21,6 +22,7 @@ from iossim.backends.simulator.device_sharing import (
     ALONE,
     BEGIN,
     BEHIND,
+    CODE,
     GROUPS,
     HOST,
     ISSUED,
@@ -118,8 +120,9 @@ def _share(count: int, limit_us: float, fluid: Fluid) -> float:
                 if place == integers[BEGIN, group]:
                     break  # the host issues the groups after this one later
                 continue
-            if now < may_start:
-                next_start = min(next_start, may_start)
+            from_us = starts_from(may_start, integers[ORDER, place], active, fluid)
+            if now < from_us:
+                next_start = min(next_start, from_us)
                 continue
             if fluid.max_kernels < count and not _is_next(group, count, fluid.max_kernels - active, now, fluid):
                 continue
@@ -177,6 +180,16 @@ def _single_group(mask: np.uint64, fluid: Fluid) -> float:
                 spans[kernel, 2] = start_us
         now += single_us[unit]
     return now
+
+
+@jit(inline="always")
+def starts_from(may_start_us: float, kernel: int, active: int, fluid: Fluid) -> float:
+    """When a kernel may start: later where it has code that none of ``active`` others has."""
+    columns, integers = fluid.kernels.columns, fluid.integers
+    is_new = active > 0 and columns[kernel, CODE] > 0.0
+    for slot in range(active):
+        is_new = is_new and columns[integers[RUNNING, slot], CODE] != columns[kernel, CODE]
+    return may_start_us + fluid.code_us if is_new else may_start_us
 
 
 @jit(inline="always")

@@ -2,8 +2,8 @@
 rows that are left out, of labels, and of what a fit explains poorly.
 
 Two signs suggest that a set is of another device than its label says. Kernels are named for the architecture that they
-were compiled for: they do not run on older ones, and libraries have newer ones for devices two generations later. And a
-set that its own device explains badly, before the fit, may be explained far better by another.
+were compiled for, and do not run on older ones. And a set that its own device explains badly, before the fit, may be
+explained far better by another.
 """
 
 from __future__ import annotations
@@ -162,14 +162,6 @@ def lowered(measured: MeasurementSet, profile: DeviceProfile, held_out: float = 
 #: logarithm of another device's is at most half of it.
 DOUBTFUL_FACTOR = 1.4
 BETTER_PART = 0.5
-#: A set is refused from this factor; the other device's factor must then be below ``CLOSE_FACTOR``.
-REFUSED_FACTOR = 1.8
-MUCH_BETTER_PART = 0.34
-CLOSE_FACTOR = 1.25
-#: From this factor on, any device that is nearer by the same ratio suffices.
-HOPELESS_FACTOR = 4.0
-#: Replaces both if kernels are named for an architecture two or more generations before the device's.
-OLD_KERNELS_FACTOR = 1.15
 #: Number of rows examined.
 _ROWS = 120
 #: Fewer rows than this cannot distinguish devices.
@@ -179,10 +171,10 @@ _AGES = {architecture: age for age, architecture in enumerate(Architecture)}
 
 
 def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool = False) -> MeasurementSet:
-    """The set, with a note if its label is in doubt.
+    """The set, with a note if its label is in doubt and is a device of the user's own.
 
-    Raises MeasurementError if it cannot be of this device, or strongly resembles another one that ships; the latter
-    only if the label is itself a device that ships, and labels are not trusted.
+    Raises MeasurementError if it cannot be of this device, or if the label is a device that ships and is in doubt; the
+    latter unless labels are trusted.
     """
     _check_architecture(measured, profile)
     # A CPU's set is of no GPU; rows do not reveal which CPU.
@@ -191,9 +183,7 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
     part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
     own = _typical_error(part, profile)
-    ages = [_AGES[name] for name in _architectures(measured)]
-    is_old = bool(ages) and max(ages) <= _AGES[Architecture(profile.architecture)] - 2
-    if own < np.log(OLD_KERNELS_FACTOR if is_old else DOUBTFUL_FACTOR):
+    if own < np.log(DOUBTFUL_FACTOR):
         return measured
     names = [name for name in shipped_names() if name != profile.name]
     errors = {name: _typical_error(part, device(name)) for name in names}
@@ -201,13 +191,9 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     least = errors[nearest]
     if least > BETTER_PART * own:
         return measured
-    factor, least_factor = np.exp(own), np.exp(least)
-    doubt = f"the rows are off by a factor of {factor:.2f} for {profile.name}, by {least_factor:.2f} for {nearest}"
-    refused = np.log(OLD_KERNELS_FACTOR if is_old else REFUSED_FACTOR)
-    is_clear = own > np.log(HOPELESS_FACTOR) or (
-        own > refused and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
-    )
-    if is_clear and profile.name in shipped_names():
+    off, off_there = np.exp(own), np.exp(least)
+    doubt = f"the rows are off by a factor of {off:.2f} for {profile.name}, by {off_there:.2f} for {nearest}"
+    if profile.name in shipped_names():
         remedy = f"is the device right? give `device` {nearest}, or `trust_labels` if it is"
         raise unusable(measured.name, f"{doubt}; {remedy}")
     return replace(measured, notes=(*measured.notes, f"{measured.name}: {doubt}: is the device right?"))

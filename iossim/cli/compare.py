@@ -14,6 +14,7 @@ from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, kept_sc
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
     from iossim.tasks.comparison import Comparison
 
 
@@ -62,6 +63,8 @@ def compare(
         if comparison.complete:
             comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
     said = list(map(with_flags, comparison_lines(comparison)))
+    if not as_json and reading.dtype is None and pricing.workspace_limit is None:
+        said += _in_bf16(comparison, prices, pricing, devices[0] if devices else None)
 
     @cache
     def document() -> dict[str, object]:
@@ -81,13 +84,35 @@ def compare(
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 
-            title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-            made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
+            made |= pictures(comparison_figure(comparison.title, {comparison.network.name: comparison.rows}))
         return made
 
     parts, complete = _parts(comparison, said), comparison.complete
     kept = kept_schedule(best) if complete else None
     present(document, parts, as_json, out=outputs.out, files=files, kept=kept, complete=complete)
+
+
+def _in_bf16(found: Comparison, prices: CostModel, pricing: PricingOptions, device: str | None) -> Iterator[str]:
+    """What fp32, which nobody chose, costs where tensor cores have bf16: the units one by one beside those in bf16.
+
+    The units are those of fp32: for every network of the zoo that makes no difference.
+    """
+    from iossim.cost.capabilities import DeviceCostModel
+    from iossim.hardware.compute_capability import TENSOR_CORES
+    from iossim.ir.types import Precision
+
+    network, bf16 = found.network, Precision.BF16
+    if network.precision is not Precision.FP32 or found.plans_us or found.baseline.scheduler != "sequential":
+        return
+    if isinstance(prices, DeviceCostModel) and prices.profile.architecture in TENSOR_CORES[bf16]:
+        from iossim.models.partition import retype
+        from iossim.search.scheduler import schedule
+
+        typed = replace(network, graph=retype(network.graph, bf16.storage), precision=bf16)
+        there_us = schedule(typed, pricing.prices(typed, device), "sequential").latency_us
+        if there_us < found.baseline_us:
+            took = f"{there_us / 1e3:.3f} ms, in fp32 (the default) {found.baseline_us / 1e3:.3f} ms"
+            yield f"With --dtype bf16 sequential takes {took}"
 
 
 def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:

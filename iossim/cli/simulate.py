@@ -99,5 +99,5 @@ def _active_warps(
     if priced.scheduler != "sequential":
         one_by_one = schedule(network, prices, "sequential")
         runs = {"sequential": simulate_events(one_by_one, device, network=network), **runs}
-    title = f"{priced.network} on {priced.device}, batch {priced.source.batch}, {priced.engine} engine"
-    return pictures(active_warps_figure(title, runs))
+    where = f"{priced.network} on {priced.device}, batch {priced.source.batch}, {priced.precision}"
+    return pictures(active_warps_figure(f"{where}, {priced.engine} engine", runs))

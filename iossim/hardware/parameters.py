@@ -247,6 +247,9 @@ class EngineOverheads(Value):
     #: Interval between the starts of branches after a fork: an H100's 0.16 to 0.20 us (56 recorded timelines of
     #: networks); other generations were not measured.
     graph_apart_us: NotNegative = 0.0
+    #: Further interval before a product or convolution whose code no running kernel has. For each code more, sets on an
+    #: H100 take some 0.4 us longer where caches have it, 1.5 where L2 was emptied; others were not measured.
+    graph_code_us: NotNegative = 0.0
     #: Delay of a CUDA graph's node while nodes of another chain run: fitted on an RTX A5000
     #: (``calibration.corun_fit``).
     graph_beside_us: NotNegative = 0.25

@@ -8,8 +8,8 @@ them); *concurrent stages* (:func:`stage_error`); *boundaries* (:data:`BOUNDARY_
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
 measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals contain nine in ten cases, assuming normal
-logarithms with a deviation of their own on each side; where networks of the device were measured, the interval of a
-network is as narrow as they justify (:attr:`~iossim.hardware.provenance.Provenance.network_width`): errors of parts
+logarithms with a deviation of their own on each side; where networks of the device were measured, in fp32, the interval
+of one is as narrow as they justify (:attr:`~iossim.hardware.provenance.Provenance.network_width`): errors of parts
 cancel in a sum that was fitted. The noise of differences is not narrowed: of 34 pairs of published ones 31 are in it.
 
 A slope is found by pricing a schedule's stages with a changed parameter, without choosing kernels anew. On streams the
@@ -28,14 +28,13 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
 from math import exp, fsum, hypot, log, sqrt
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Span
 from iossim.execution.in_place import in_place_buffers
 from iossim.hardware.compute_capability import SINCE_HOPPER
 from iossim.hardware.lowering.step import Step
@@ -43,12 +42,16 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import copy_step, merged_step, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.prediction.bands import kind_of, measured_over_predicted
 from iossim.prediction.candidate_table import CandidateTable
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
+
+if TYPE_CHECKING:
+    from iossim.execution.execution import Span
 
 Judged = TypeVar("Judged", Schedule, StreamSchedule, AnySchedule)
 
@@ -246,7 +249,8 @@ class ScheduleErrors:
         if isinstance(model, SimulatorCostModel):
             self._in_place, self._libraries = model.in_place, model.units.whole.libraries
         self._steps, self._issue = PlacedSteps(network, self._in_place), engine.issue
-        self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
+        narrows = engine is Engine.PAPER and network.precision is Precision.FP32  # as the published networks ran
+        self._width = profile.provenance.network_width if narrows else 1.0
         self._units: dict[Part, _UnitError] = {}
         names = [name for name in COSTS if name in profile.spread]
         self._spread: dict[Part, float] = {("parameter", name): profile.spread[name] for name in names}

@@ -368,7 +368,8 @@ def recorded_files(
         explanation, spans = explain(schedule, network, prices), prices.timeline(network, schedule)
     recorded = recording(network, report, min((span.start_us for span in spans), default=0.0))
     page = schedule_page(network, schedule, spans, said, explanation, recorded=recorded)
-    title = f"{network.name} on {schedule.device}, simulated and recorded"
+    where = f"{network.name} on {schedule.device}, batch {network.source.batch}, {network.precision}"
+    title = f"{where}, simulated and recorded"
     finding = f"simulated: {max((span.end_us for span in spans), default=0.0) / 1e3:.3f} ms\n{recorded.title}"
     figure = beside_figure(network, title, finding, {"simulated": spans, "recorded": recorded.spans})
     drawn = pictures(figure) if wants_plot(None) else {}

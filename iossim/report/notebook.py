@@ -167,8 +167,7 @@ def _(comparison: Comparison) -> list[str | Table]:
 
 @picture.register
 def _(comparison: Comparison) -> Picture:
-    title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-    return svg(comparison_figure(title, {comparison.network.name: comparison.rows}))
+    return svg(comparison_figure(comparison.title, {comparison.network.name: comparison.rows}))
 
 
 @records.register

@@ -149,10 +149,6 @@ class Rewrite(Labelled):
         return self.rules != "none"
 
 
-#: Number of micro-batches that blocks are divided into; ``auto`` chooses for each block, 1 leaves the batch whole.
-MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
-
-
 class Workspace(Labelled):
     """Memory of kernels besides their tensors; in a file a size alone (``64MiB``), or ``none``, suffices."""
 
@@ -207,7 +203,6 @@ AXES: dict[str, Axis] = {
         Axis("cost_model", "cost_models", "priced by {}", 8, 8, "simulator", of_all_kinds=False),
         Axis("search", "searches", "with search {}", 7, 2, Search(), of_all_kinds=False),
         Axis("rewrite", "rewrites", "with the network {}", 4, 3, Rewrite(rules="none"), of_all_kinds=False),
-        Axis("micro_batch", "micro_batches", "with micro-batches {}", 11, 11, 1, of_all_kinds=False),
         Axis("workspace", "workspace", "with workspace {}", 5, 4, Workspace(), of_all_kinds=False),
         *(kind.axis for kind in KINDS),
     )

@@ -13,7 +13,6 @@ from functools import cache, cached_property
 from typing import Any
 
 from iossim.base.errors import IossimError
-from iossim.base.registry import needed_part
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -94,7 +93,7 @@ class EvaluationContext:
         """Measured latency published for this point, if known."""
         point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
-        is_whole = is_whole and not point.rewrite.rewrites and point.micro_batch == 1 and self.network.given is None
+        is_whole = is_whole and not point.rewrite.rewrites and self.network.given is None
         if not is_whole or self.errors is None:
             return None
         found_us = comparable_published_us(schedule, point.model.model, point.search.space)
@@ -138,8 +137,6 @@ def _changed(point: Point, network: Network, prices: CostModel) -> Network:
         transforms.append(Rewrite(rules_named(asked.rules), asked.search, asked.alpha, budget, asked.unproved))
     if point.model.units == CHOSEN and isinstance(prices, DeviceCostModel):
         transforms.append(ChooseJoins())
-    if point.micro_batch != 1:
-        transforms.append(needed_part("transform", "micro_batches", "MicroBatch", "micro_batches")(point.micro_batch))
     changed = Task(network, prices, asked.scheduler, options, tuple(transforms)).change()
     if changed.interrupted:
         raise KeyboardInterrupt

@@ -26,7 +26,6 @@ from iossim.study.axes import (
     CHOSEN,
     KINDS,
     Device,
-    MicroBatches,
     Model,
     Rewrite,
     Search,
@@ -57,7 +56,6 @@ class Point:
     cost_model: str
     search: Search
     rewrite: Rewrite
-    micro_batch: MicroBatches
     workspace: Workspace
     add_fields(vars(), {kind.axis.name: object for kind in KINDS})
     #: Seed of random weights, graphs and cost models.

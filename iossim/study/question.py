@@ -240,8 +240,6 @@ def label_of_axis(axis: str, label: Label | float, labels: Labels) -> Label:
 
 
 _AGGREGATES = {"mean": "mean", "geomean": "geometric mean", "min": "minimum", "max": "maximum"}
-#: Axes whose titles are plural.
-_NUMBERS = {"micro_batch": "number of micro-batches"}
 _SIGNS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than", "=": "equal to"}
 
 
@@ -306,7 +304,7 @@ def condition_words(name: str, condition: Condition) -> str:
 
 def _named(name: str) -> str:
     """A metric or an axis in words."""
-    return METRICS[name].words if name in METRICS else _NUMBERS.get(name, title_of(name))
+    return METRICS[name].words if name in METRICS else title_of(name)
 
 
 def _article(name: str) -> str:

@@ -26,7 +26,6 @@ from iossim.study.axes import (
     METRICS,
     CostModelName,
     Device,
-    MicroBatches,
     Model,
     Rewrite,
     Search,
@@ -80,7 +79,6 @@ class Scenario(Value):
     cost_models: list[CostModelName] = _listed("cost_model")
     searches: list[Search] = _listed("search")
     rewrites: list[Rewrite] = _listed("rewrite")
-    micro_batches: list[MicroBatches] = _listed("micro_batch")
     workspace: list[Workspace] = _listed("workspace")
     add_fields(
         vars(),

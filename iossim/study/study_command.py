@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,13 +108,18 @@ def report(folder: Path, figures: str | None = None, plot: list[str] | None = No
         write_report(run, folder / REPORT)
         tell_written([folder / REPORT])
         return
+
     from iossim.report.figures.vega import MOST_SLICES, picture_files
+    from iossim.study.report.layout import fixed
     from iossim.study.report.plots import figures as figures_of
 
     drawn = figures_of(run, plot)
     if not drawn:
         raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
-    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
+    # A picture is seen without the page: what all its points have in common stands above it.
+    same = ", ".join(fixed(run.results.rows))
+    alone = [replace(figure, setup=same) for figure in drawn]
+    write_files(folder / "figures", picture_files(alone, "svg" if figures == "svg" else "png", titled=True))
     if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
         drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
         typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)

@@ -56,8 +56,11 @@ def leaves(arguments: Mapping[str, object]) -> dict[str, object]:
     for name, value in arguments.items():
         if isinstance(value, _LEAVES):
             found[name] = value
-        else:
+            continue
+        try:
             found |= {f"{name}{pytree.keystr(path)}": leaf for path, leaf in pytree.tree_leaves_with_path(value)}
+        except ValueError:  # of a class that was registered without keys
+            found |= {f"{name}[{number}]": leaf for number, leaf in enumerate(pytree.tree_leaves(value))}
     return found
 
 
@@ -332,12 +335,14 @@ class Bound:
                     f"module {self._name} changes its {path} when it is called, which its schedule does not; take "
                     "that out of its forward, or call it once before if it does so at its first call only"
                 )
-            for name, (value, version) in versions.items():
-                if value._version != version:
-                    raise ModelError(
-                        f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
-                        "let it change a clone"
-                    )
+            now = leaves(arguments)
+            changed = [name for name in own.keys() | now.keys() if now.get(name) is not own.get(name)]
+            changed += [name for name, (value, version) in versions.items() if value._version != version]
+            for name in sorted(changed):
+                raise ModelError(
+                    f"module {self._name} changes its argument {name!r} in place, which its schedule does not; "
+                    "let it change a clone"
+                )
             made = self.run(leaves(self.given))
             self._check([value for value in expected if isinstance(value, torch.Tensor)], made)
             return Results(self._name, expected, structure, own, state.plain)

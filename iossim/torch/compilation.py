@@ -33,7 +33,7 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
 from iossim.models.load import load as load_network
 from iossim.models.onnx.translate import WITHOUT_UNKNOWN
-from iossim.models.sources.torch_module import call_arguments, check_inference
+from iossim.models.sources.torch_module import FROM_FILE, call_arguments, check_inference
 from iossim.schedule.schedule import AnySchedule, StreamSchedule
 from iossim.schedule.streams import as_streams
 from iossim.search.scheduler import SCHEDULERS
@@ -118,8 +118,8 @@ def _network(module: torch.nn.Module, call: inspect.BoundArguments) -> Network:
     try:
         return load_network(module, call)
     except ModelError as error:
-        remedy = 'use torch.compile(module, backend="iossim"), which runs them in PyTorch, or change the module'
-        raise ModelError(str(error).replace(WITHOUT_UNKNOWN, remedy)) from None
+        remedy = 'use torch.compile(module, backend="iossim"), which runs in PyTorch what is refused'
+        raise ModelError(str(error).replace(WITHOUT_UNKNOWN, remedy).replace(FROM_FILE, remedy)) from None
 
 
 def _in_tf32(network: Network, place: str) -> Network:

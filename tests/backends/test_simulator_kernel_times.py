@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
+from iossim.backends.simulator.device_rates import GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US, SUM_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.load import device
@@ -107,7 +107,7 @@ def test_every_wave_fills_and_drains(blocks: int, waves: int) -> None:
 
 
 ISSUED = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
-STREAMS = (WorkClass.STREAM, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM)
+STREAMS = (WorkClass.STREAM, WorkClass.PARTS, WorkClass.SUM, WorkClass.ROW, WorkClass.NARROW_STREAM)
 GATHERED = (
     WorkClass.IMPLICIT_PRECOMP_GEMM, WorkClass.IMPLICIT_GEMM, WorkClass.WINOGRAD_FUSED, WorkClass.WINOGRAD_GEMM
 )  # fmt: skip
@@ -134,6 +134,12 @@ def test_which_kernels_have_a_prologue_and_which_a_ramp(name: str) -> None:
             is_seen = GROUPED_PROLOGUE_SEEN
         added_us = alone_us(one, **{name: us * CLOCKS_PER_US if name.endswith("clocks") else us}) - alone_us(one)
         assert added_us == pytest.approx(us * is_seen), work_class
+
+
+@pytest.mark.parametrize(("name", "more_us"), [("h200-sxm", SUM_RAMP_US), ("a100-sxm-80gb", 0.0)])
+def test_sums_of_parts_take_longer_than_streams_on_hopper(name: str, more_us: float) -> None:
+    parts, stream = KernelModel(device(name)).prices([kernel(80, WorkClass.PARTS), kernel(80, WorkClass.STREAM)])
+    assert parts.alone_us - stream.alone_us == pytest.approx(more_us)
 
 
 def test_the_gap_comes_before_all_else() -> None:

@@ -65,7 +65,7 @@ class Kernel:
             self.kept,
             self.gpc_clusters,
             self.running_us if self.sms > 0.0 and self.tail == 1.0 else 0.0,
-            (self.slots, 0.0, 0.0, 0.0, self.sms),
+            slots=(self.slots, 0.0, 0.0, 0.0, self.sms),
         )
 
     @property

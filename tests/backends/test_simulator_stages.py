@@ -221,6 +221,15 @@ def test_branches_of_a_graph_start_apart() -> None:
     assert V100.engine.graph_apart_us == 0.0
 
 
+def test_products_of_other_code_than_what_runs_start_later() -> None:
+    costs, wider = device("h100-sxm").engine, (64, 32, 14, 3)
+    names, starts_us, _ = zip(*spans_side_by_side(SMALL, SMALL, wider, SMALL), strict=True)
+    assert names[0] == names[1] == names[3] != names[2]
+    assert np.diff(sorted(starts_us))[-1] == pytest.approx(costs.graph_apart_us + costs.graph_code_us)
+    assert starts_us[2] == max(starts_us)
+    assert V100.engine.graph_code_us == 0.0 < costs.graph_code_us
+
+
 def test_blocks_of_tensor_cores_on_one_sm_slow_each_other() -> None:
     """A block of Ampere's kind has room beside others, and keeps its SM busy all of its time."""
     wide = (16, 64, 90, 3)

@@ -11,11 +11,11 @@ from typing import Any
 
 import onnx
 import pytest
+from graph_builders import builder_with
 from small_networks import branches
 
 from iossim.calibration.evaluated_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.measurements.measured_networks import NetworkRun, read_measured_networks
@@ -40,8 +40,7 @@ def gpu_report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Three branches of few channels, then two: small enough for NumPy to be the GPU."""
-    builder = GraphBuilder("branches")
-    x = builder.input("x", (1, 4, 6, 6))
+    builder, x = builder_with("branches", x=(1, 4, 6, 6))
     for block in range(2):
         branches = [
             builder.add(Relu(), builder.conv(x, 4, kernel=size, padding=size // 2, name=f"{block}conv{size}"))

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 import typer
+from case_files import cases
 from command_line import printed, refused
 from onnx_models import write_onnx
 
@@ -28,19 +29,22 @@ from iossim.cli.options import with_flags
 Words = Sequence[str]
 
 
-def without(field: str) -> Callable[[dict[str, Any]], object]:
-    return lambda document: document.pop(field)
+CASES = cases(__file__, "mistakes.yaml")
 
 
-def with_field(path: str, value: object) -> Callable[[dict[str, Any]], None]:
-    def change(document: dict[str, Any]) -> None:
-        *parents, last = path.split(".")
-        place: Any = document
-        for parent in parents:
-            place = place[int(parent) if isinstance(place, list) else parent]
-        place[int(last) if isinstance(place, list) else last] = value
-
-    return change
+def changed(document: dict[str, Any], case: dict[str, Any]) -> dict[str, Any]:
+    """A saved schedule as a case of ``mistakes.yaml`` has it: without a field, or with another value there."""
+    document = json.loads(json.dumps(document))
+    if "without" in case:
+        document.pop(case["without"])
+        return document
+    path, value = case["set"]
+    *parents, last = path.split(".")
+    place: Any = document
+    for parent in parents:
+        place = place[int(parent) if isinstance(place, list) else parent]
+    place[int(last) if isinstance(place, list) else last] = value
+    return document
 
 
 TABLES: dict[str, tuple[str, Words]] = {
@@ -68,32 +72,6 @@ def test_price_tables(kind: str) -> None:
     refused("compare ios_sample --cost-model table:prices.json", *words)
 
 
-SCHEDULES: dict[str, tuple[Callable[[dict[str, Any]], object], Words]] = {
-    "missing field": (without("blocks"), ["'blocks'"]),
-    "extra field": (with_field("colour", "green"), ["'colour'"]),
-    "ill-typed field": (with_field("latency_us", "fast"), ["'latency_us'"]),
-    "negative": (with_field("blocks.0.stages.0.latency_us", -1.0), ["'blocks.0.stages.0.latency_us'"]),
-    "not a number": (with_field("latency_us", float("nan")), ["'latency_us'"]),
-    "later format": (with_field("format_version", 99), ["99"]),
-    "unknown strategy": (with_field("blocks.0.stages.0.strategy", "both"), ["'blocks.0.stages.0.strategy'"]),
-    "unknown unit": (with_field("blocks.0.stages.0.groups.0.0", "nowhere"), ["'nowhere'"]),
-    "other graph": (with_field("graph_hash", "0" * 16), ["hash", "0" * 16]),
-    "other block": (with_field("blocks.0.name", "other"), ["'other'"]),
-    "block missing": (with_field("blocks", []), ["0 blocks"]),
-    "other model": (with_field("source.model", "squeezenet"), ["hash"]),
-    "unknown model": (with_field("source.model", "squeezenett"), ["'squeezenett'", "did you mean"]),
-    "model file gone": (with_field("source.model", "gone.onnx"), ["gone.onnx", "does not exist", "--model"]),
-    "other batch": (with_field("source.batch", 2), ["hash"]),
-    "batch below one": (with_field("source.batch", 0), ["'source.batch'"]),
-    "unknown option": (with_field("source.options", {"colour": "green"}), ["'colour'"]),
-    "ill-typed option": (with_field("source.options", {"max_block": "x"}), ["'max_block'"]),
-    "ill-typed shape": (with_field("source.options", {"shape.image": "1xx"}), ["shape.image"]),
-    "unknown device": (with_field("device", "t5"), ["'t5'", "did you mean 't4'?", "or keep the schedule's own in "]),
-    "unknown engine": (with_field("engine", "grap"), ["'grap'", "did you mean 'graph'?"]),
-    "unknown precision": (with_field("source.options", {"dtype": "fp17"}), ["'fp17'"]),
-}
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A sequential schedule of the sample network: stages a, b, c, d and concat, in this order."""
@@ -105,13 +83,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("kind", SCHEDULES)
+@pytest.mark.parametrize("kind", CASES["schedules"])
 def test_schedules(kind: str, saved: dict[str, Any], folder: Path) -> None:
-    change, words = SCHEDULES[kind]
-    document = json.loads(json.dumps(saved))
-    change(document)
-    Path("schedule.json").write_text(json.dumps(document))
-    refused("simulate schedule.json", *words)
+    case = CASES["schedules"][kind]
+    Path("schedule.json").write_text(json.dumps(changed(saved, case)))
+    refused("simulate schedule.json", *case["says"])
     assert [path.name for path in folder.iterdir()] == ["schedule.json"]
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
+from graph_builders import builder_with
 
 from iossim.cli import doctor
 from iossim.execution import backend
 from iossim.execution.backend import backend_names
 from iossim.hardware import names, nvidia_smi
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.softmax import Hardmax
 from iossim.ir.ops.unary import Relu
 from iossim.models.onnx.export import write_onnx
@@ -100,8 +100,7 @@ def test_memory_that_the_system_does_not_tell_is_left_out(monkeypatch: pytest.Mo
 
 def test_ops_of_a_model_that_no_gpu_computes_are_listed(tmp_path: Path) -> None:
     """By what they are and why, without a GPU; of a model only."""
-    b = GraphBuilder("hard")
-    x = b.input("x", (2, 8))
+    b, x = builder_with("hard", x=(2, 8))
     for index in range(4):
         x = b.add(Hardmax(), b.add(Relu(), x), name=f"hard{index}")
     path = tmp_path / "hard.onnx"

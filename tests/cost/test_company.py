@@ -6,6 +6,7 @@ from itertools import count, product
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from iossim.cost.capabilities import StreamCostModel, VariantCostModel
 from iossim.cost.facts import VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.lower import lower_schedule
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, UnitVariant
@@ -148,8 +148,7 @@ def test_equal_units_change_together_where_one_alone_saves_nothing(monkeypatch: 
 
 def branches() -> Network:
     """Convolutions of one input, one of them followed by another."""
-    b = GraphBuilder("branches")
-    x = b.input("x", (1, 64, 28, 28))
+    b, x = builder_with("branches", x=(1, 64, 28, 28))
     with b.block("branches"):
         first, *others = (b.conv(x, width, kernel=3, padding=1, name=f"c{width}") for width in (64, 96, 128))
         last = b.conv(first, 48, kernel=3, padding=1, name="d")

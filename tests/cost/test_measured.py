@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_backend import COPY_US, SYNCHRONISE_US, FakeBackend
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network
@@ -21,7 +22,6 @@ from iossim.cost.replay import ReplayCostModel, replay
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Copy, Launch
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
@@ -44,8 +44,7 @@ def replay_of(path: Path) -> ReplayCostModel:
 
 def inception_module() -> Network:
     """Two equal convolutions and a third of one input, their concat, and a convolution of that."""
-    b = GraphBuilder("module")
-    x = b.input("x", (1, 8, 14, 14))
+    b, x = builder_with("module", x=(1, 8, 14, 14))
     with b.block("block"):
         branches = []
         for name, channels in (("a", 8), ("b", 8), ("c", 16)):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 
 import iossim
 from iossim.api import cost_model, optimize
@@ -15,7 +16,6 @@ from iossim.cost.capabilities import MeasuringCostModel, VariantCostModel
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.execution.engine import Engine
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import StageBatch, Strategy, UnitVariant
@@ -33,8 +33,7 @@ assert isinstance(SIMULATOR, VariantCostModel)
 
 def branches() -> Network:
     """Convolutions of one input, one of them followed by another, and a concat."""
-    b = GraphBuilder("branches")
-    x = b.input("x", (8, 64, 28, 28))
+    b, x = builder_with("branches", x=(8, 64, 28, 28))
     with b.block("branches"):
         ends = [b.conv(x, width, kernel=3, padding=1, name=f"c{width}") for width in (64, 96, 128)]
         ends[0] = b.conv(ends[0], 48, kernel=3, padding=1, name="d")

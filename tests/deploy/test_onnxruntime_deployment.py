@@ -22,6 +22,7 @@ from random_networks import random_network, random_schedule
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 import onnxruntime
+from graph_builders import builder_with
 
 import iossim
 from iossim.deploy.deployment import (
@@ -47,7 +48,6 @@ from iossim.deploy.runtime import (
 )
 from iossim.execution.backend import BackendError, Timing
 from iossim.execution.made_inputs import made_arrays
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.fit import fit
@@ -117,8 +117,7 @@ def test_a_value_that_no_node_makes_is_in_the_unit_of_its_reader() -> None:
 
 
 def test_nodes_without_a_value_follow_their_readers() -> None:
-    b = GraphBuilder("chain")
-    x = b.input("x", (1, 8, 4, 4))
+    b, x = builder_with("chain", x=(1, 8, 4, 4))
     a = b.conv(x, 8, name="a")
     c = b.add(Concat(1), a, b.conv(a, 8, name="b"), name="c")
     graph = b.network([c]).graph

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from edge_devices import made, outputs_equal
+from graph_builders import builder_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,8 +72,7 @@ def test_an_operator_that_nothing_splits_stays_whole() -> None:
 
 
 def test_parameters_are_cut_along_filters_first_then_into_partial_sums() -> None:
-    b = GraphBuilder("net")
-    x = b.input("x", (1, 16, 6, 6))
+    b, x = builder_with("net", x=(1, 16, 6, 6))
     with b.unit("conv", "Conv-Relu"):
         x = b.add(Relu(), b.conv(x, 8, 3, padding=1))
     (operator,) = operators(b.network([x]))
@@ -269,8 +269,7 @@ def refusal(fits: Callable[..., object], *given: object) -> str:
 
 
 def test_an_operator_of_unknown_access_is_done_once_and_its_outputs_are_whole() -> None:
-    b = GraphBuilder("unknown")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("unknown", x=(1, 4, 6, 6))
     with b.unit("both", "Conv"):
         y = b.add(Conv(groups=4), x, b.constant("w", (8, 1, 1, 1)))
         values = list(b.add_all(Split(1, (3, 5)), y))

@@ -283,6 +283,15 @@ def test_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0.98" in rows[1]
 
 
+def test_fp32_that_nobody_chose_is_remarked_on_tensor_cores() -> None:
+    """The remark's figure is the one that --dtype bf16 prints."""
+    for asked in ("v100-sxm2", "h100-sxm --dtype fp32", "h100-sxm --json"):
+        assert "(the default)" not in printed(f"compare ios_sample -d {asked}")
+    shown = [printed(f"compare squeezenet -d h100-sxm --schedulers sequential{how}") for how in ("", " --dtype bf16")]
+    (fp32, *_), (bf16, *_) = (re.findall(r"^sequential\S* +(\S+)", one, re.MULTILINE) for one in shown)
+    assert f"With --dtype bf16 sequential takes {bf16} ms, in fp32 (the default) {fp32} ms" in shown[0]
+
+
 @pytest.mark.parametrize(
     ("command", "starts"),
     [

@@ -9,6 +9,7 @@ import pytest
 import small_networks
 from checked_execution import execute
 from command_line import printed
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_plans import boxed, plan_from_json
@@ -35,7 +36,6 @@ from iossim.execution.measured_run import output_difference
 from iossim.execution.memory import check_happens_before, plan_memory
 from iossim.execution.plan import Box, Launch, Plan, Record, Region, Synchronize, Wait, plan_to_json, repeat
 from iossim.hardware.load import device
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
@@ -83,8 +83,7 @@ def test_the_paper_engine_synchronises_around_stages_of_several_groups_and_a_gra
 
 
 def test_the_paper_engine_s_rule_holds_across_blocks() -> None:
-    b = GraphBuilder("two blocks")
-    x = b.input("x", (1, 2, 3, 3))
+    b, x = builder_with("two blocks", x=(1, 2, 3, 3))
     with b.block("first"):
         left, right = b.conv(x, 2, name="l"), b.conv(x, 2, name="r")
     with b.block("second"):

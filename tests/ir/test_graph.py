@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 
 from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
@@ -121,8 +122,7 @@ def test_there_is_no_identity_of_other_shapes(shape: tuple[int, ...]) -> None:
 
 @pytest.fixture
 def graph() -> Graph:
-    b = GraphBuilder("chain")
-    x = b.input("x", (1, 4))
+    b, x = builder_with("chain", x=(1, 4))
     a = b.add(Relu(), x, name="a")
     c = b.add(Add(), a, b.constant("w", (1, 4)), name="b")
     return b.graph([b.add(Relu(), c, name="c"), b.add(Relu(), a, name="d")])

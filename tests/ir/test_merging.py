@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -41,8 +42,7 @@ def test_a_merged_convolution_computes_its_parts(
 ) -> None:
     """Whatever kernels and paddings merge, merging them is exact; what shares a key always merges."""
     generator = np.random.default_rng(seed)
-    b = GraphBuilder("g")
-    x = b.input("x", (2, 3, size, size))
+    b, x = builder_with("g", x=(2, 3, size, size))
     outputs = []
     for index, (height, width, *pads) in enumerate(kernels):
         weight = b.constant(f"w{index}", (index + 1, 3, height, width))
@@ -202,8 +202,7 @@ def test_it_is_one_unit_however_it_is_spelt(how: Spelling) -> None:
 
 
 def broken(change: str) -> Graph:
-    b = GraphBuilder("g")
-    q, v = b.input("q", (2, 4, 6)), b.input("v", (2, 5, 6))
+    b, q, v = builder_with("g", q=(2, 4, 6), v=(2, 5, 6))
     k = b.constant("k", (2, 6, 5)) if change == "weights as keys" else b.input("k", (2, 6, 5))
     scores = b.add(MatMul(), q, k)
     if change == "relu":

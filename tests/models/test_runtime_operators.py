@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -161,6 +162,10 @@ FEW_BITS = {
     "GatherBlockQuantized <block_size=32, bits=4> (table, some, scales9)": {
         "table": random_bytes(9, 32), "scales9": steps(9, 2),
     },
+    "GatherBlockQuantized <block_size=32, quantize_axis=-1> (table, some, scales9, zeros9)": {
+        "table": (random_bytes(9, 64) % 16).astype(ml_dtypes.uint4), "scales9": steps(9, 2),
+        "zeros9": (random_bytes(9, 2) % 16).astype(ml_dtypes.uint4),
+    },
     "DynamicQuantizeMatMul (x, bytes, step, zero, bias)": {"bytes": random_bytes(64, 64)},
     "MatMulIntegerToFloat (few, bytes, step, step, zero, zero)": {"bytes": random_bytes(64, 7)},
 }  # fmt: skip
@@ -230,6 +235,27 @@ def test_experts_that_there_are_not_are_refused(count: int, tmp_path: Path) -> N
         path = write_onnx(tmp_path / "m.onnx", nodes, {"x": (4, 8)}, {"router": weights["router"]})
         with pytest.raises(ModelError, match=f"there are no {count} elements along axis 1"):
             load(path)
+
+
+@pytest.mark.parametrize(("count", "read"), [(3, "x5"), (2, "x, x5"), (2, "x, x5, , , by_key, score_bias")])
+def test_packed_heads_of_an_attention(count: int, read: str, tmp_path: Path) -> None:
+    """What the optimiser makes of Stable Diffusion; ONNX Runtime unpacks it on GPUs alone: here, its values are split."""
+    feeds = {"x": noise(BATCH, TOKENS, WIDTH), "x5": noise(BATCH, TOKENS, HEADS, count, WIDTH // HEADS)}
+    feeds |= {"by_key": np.eye(2, TOKENS, 1, dtype=np.int32), "score_bias": noise(*SHAPES["score_bias"])}
+    feeds = {name: array for name, array in feeds.items() if name in re.findall(r"\w+", read)}
+    declared = {
+        name: (TensorProto.INT32 if array.dtype == np.int32 else TensorProto.FLOAT, array.shape)
+        for name, array in feeds.items()
+    }
+    op = f"y = {RUNTIME}.MultiHeadAttention <num_heads=4>"
+    path = write_onnx(tmp_path / "m.onnx", f"{op} ({read})", declared, opset=17, domains=[RUNTIME])
+    made = evaluate_graph(load(path, strict=True).graph, feeds)["y"]
+    split = {f"part{at}": feeds["x5"][:, :, :, at].reshape(BATCH, TOKENS, WIDTH) for at in range(count)}
+    feeds = split | {name: array for name, array in feeds.items() if name != "x5"}
+    declared = {name: (declared.get(name, (TensorProto.FLOAT,))[0], array.shape) for name, array in feeds.items()}
+    text = f"{op} ({read.replace('x5', ', '.join(split)).replace(', , , ', ', , ')})"
+    path = write_onnx(tmp_path / "split.onnx", text, declared, opset=17, domains=[RUNTIME])
+    np.testing.assert_allclose(made, run_onnxruntime(str(path), feeds)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", FEW_BITS)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import printed_json
+from graph_builders import builder_with
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,8 +102,7 @@ def test_the_alignment_is_the_best_there_is(layers: list[str], ops: list[str]) -
 
 def test_a_unit_is_where_its_product_is_not_where_it_ends() -> None:
     """A branch's convolution runs before that of the shortcut, though the sum that it is fused with runs later."""
-    build = GraphBuilder("g")
-    x = build.input("x", (1, 8, 4, 4))
+    build, x = builder_with("g", x=(1, 8, 4, 4))
     branch, shortcut = build.conv(x, 8, 3, padding=1), build.conv(x, 8)
     y = build.add(Add(), branch, shortcut)
     graph = build.graph([y])
@@ -154,8 +154,7 @@ def test_a_product_with_a_weight_and_its_bias_is_one_of_two_matrices() -> None:
 
 @pytest.mark.parametrize("term", ["weight of its shape", "value of another shape"])
 def test_a_sum_with_what_measured_sums_have_not_has_no_record(term: str) -> None:
-    build = GraphBuilder("g")
-    x, row = build.input("x", (2, 4, 8)), build.input("row", (1, 1, 8))
+    build, x, row = builder_with("g", x=(2, 4, 8), row=(1, 1, 8))
     y = build.add(Add(), x, build.constant("w", (2, 4, 8)) if "weight" in term else row)
     network = build.network([y])
     assert step_operators(unit_steps(network, network.units[0])) is None

@@ -24,7 +24,6 @@ from rich.table import Table
 import iossim
 from iossim.base.errors import OptionError
 from iossim.base.tables import Column, described_table, records_table, spelled
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.onnx.export import write_onnx
@@ -85,8 +84,7 @@ def test_a_schedule_shows_timeline_and_stages(comparison: iossim.Comparison, net
 
 def test_units_are_shown_by_their_convolution_and_data_keeps_their_names(tmp_path: Path) -> None:
     """A unit of a file is named by its last op: frames have both names, pictures, tables and notes the other."""
-    b = GraphBuilder("activations")
-    x = b.input("x", (1, 8, 16, 16))
+    b, x = builder_with("activations", x=(1, 8, 16, 16))
     for layer in range(2):
         x = b.add(Relu(), b.conv(x, 8, kernel=3, padding=1, name=f"conv{layer}"), name=f"relu{layer}")
         y = b.add(Relu(), b.conv(x, 8, name=f"side{layer}"), name=f"above{layer}")

@@ -5,6 +5,7 @@ import json
 import pytest
 from edge_devices import made
 from fake_timelines import fake_execution, fake_timeline
+from graph_builders import builder_with
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule
@@ -16,7 +17,6 @@ from iossim.edge.plan import Variant
 from iossim.edge.planned import Dataflow
 from iossim.execution.execution import Span
 from iossim.hardware.lowering.unit import main_kind
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.report.colours import reserved_colour
@@ -93,8 +93,7 @@ def test_the_picture_has_a_lane_a_unit_and_a_panel_a_plan(found: Dataflow) -> No
 
 @pytest.fixture
 def network() -> Network:
-    b = GraphBuilder("small")
-    x = b.input("x", (1, 3, 4, 4))
+    b, x = builder_with("small", x=(1, 3, 4, 4))
     with b.block("main"):
         a, c = b.conv(x, 2, name="a"), b.conv(x, 5, kernel=3, padding=1, name="c")
         y = b.add(Concat(), a, c, name="d")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from brute_force import connected_components, problems
+from graph_builders import builder_with
 from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_network, random_schedule
@@ -13,7 +14,6 @@ from random_networks import make_schedule, make_stage, random_network, random_sc
 import iossim
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.cost.measured.stage_plans import stage_digest
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import Strategy
@@ -127,8 +127,7 @@ SEEDS = st.integers(0, 2**20)
 @pytest.fixture
 def network() -> Network:
     """Block ``main``: a; b (1x1), c (3x3) and strided e of a; d = concat(b, c). Block ``tail``: f."""
-    b = GraphBuilder("small")
-    x = b.input("x", (1, 3, 4, 4))
+    b, x = builder_with("small", x=(1, 3, 4, 4))
     with b.block("main"):
         a = b.conv(x, 2, name="a")
         left, right = b.conv(a, 2, name="b"), b.conv(a, 3, kernel=3, padding=1, name="c")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checked_execution import execute
+from graph_builders import builder_with
 from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import (
@@ -22,7 +23,6 @@ from iossim.backends.numpy_reference.backend import evaluate_graph
 from iossim.base.errors import ScheduleError
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import check_happens_before, with_memory
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
@@ -36,8 +36,7 @@ Launches = list[tuple[str, ...]]
 @pytest.fixture
 def network() -> Network:
     """``b`` and ``c`` read ``a``, ``d`` reads both; ``b`` and ``c`` may merge."""
-    builder = GraphBuilder("diamond")
-    x = builder.input("x", (1, 2, 4, 4))
+    builder, x = builder_with("diamond", x=(1, 2, 4, 4))
     a = builder.conv(x, 2, name="a")
     b, c = builder.conv(a, 2, name="b"), builder.conv(a, 2, name="c")
     return builder.network([builder.add(Add(), b, c, name="d")])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from brute_force import problems, spaces, stages_of
+from case_files import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,40 +129,11 @@ def test_a_block_too_large_to_count_is_an_error_with_a_remedy(monkeypatch: pytes
         count_search_space(problem, StageSpace())
 
 
-# What is known of the paper's networks. Counts of blocks: n, width, states, then by definition transitions, schedules
-# (rounded as published) and distinct stages.
-PAPER = {
-    ("squeezenet", "fire2"): (6, 3, 12, 51, "131", 29),
-    ("inception_v3", "stem"): (7, 1, 7, 28, "64", 28),
-    ("inception_v3", "mixed_5b"): (9, 4, 72, 1_017, "59892", 232),
-    ("inception_v3", "mixed_6a"): (6, 3, 16, 80, "232", 33),
-    ("inception_v3", "mixed_6b"): (12, 4, 144, 3_648, "4598400", 907),
-    ("inception_v3", "mixed_7a"): (8, 3, 30, 248, "3344", 95),
-    ("inception_v3", "mixed_7b"): (11, 6, 180, 4_871, "3757392", 842),
-    ("inception_v3", "mixed_7c"): (11, 6, 180, 4_871, "3757392", 842),
-    ("nasnet_a", "cell_stem_0"): (18, 7, 1_287, 110_763, "1.840e12", 12_785),
-    ("nasnet_a", "cell_stem_1"): (21, 7, 1_387, 133_814, "8.319e13", 19_436),
-    ("nasnet_a", "cell_0"): (18, 8, 2_200, 307_841, "7.151e12", 31_867),
-    ("nasnet_a", "cell_6"): (18, 8, 2_200, 307_841, "7.151e12", 31_867),
-    ("nasnet_a", "cell_12"): (18, 8, 2_200, 307_841, "7.151e12", 31_867),
-    ("nasnet_a", "cell_1"): (16, 8, 2_071, 258_676, "4.145e11", 18_215),
-    ("nasnet_a", "reduction_cell_0"): (19, 7, 1_312, 118_081, "5.894e12", 14_946),
-    ("randwire", "stage2"): (17, 6, 235, 5_807, "5.993e9", 1_374),
-    ("randwire", "stage3"): (33, 8, 4_276, 762_079, "2.473e23", 135_010),
-    ("randwire", "stage4"): (33, 8, 5_420, 1_170_663, "9.1973e22", 154_400),
-    ("randwire", "stage5"): (33, 7, 4_799, 921_106, "2.634e24", 204_340),
-}
-GENERAL = {
-    ("squeezenet", "fire2"): (60, "152"),
-    ("inception_v3", "mixed_7b"): (5_040, "4.41e6"),
-    ("nasnet_a", "cell_0"): (335_331, "8.84e12"),
-    ("randwire", "stage4"): (3_560_808, "1.185e23"),
-    ("randwire", "stage3"): (2_980_514, None),
-    ("randwire", "stage5"): (4_121_123, None),
-}
+#: What is known of blocks of the paper's networks, by name.
+COUNTS = cases(__file__, "block_counts.yaml")
 
 
-@pytest.fixture(scope="module", params=sorted({name for name, _ in PAPER}))
+@pytest.fixture(scope="module", params=sorted(COUNTS["paper"]))
 def network(request: pytest.FixtureRequest) -> Network:
     """The paper's networks; RandWire's graphs are reference data."""
     if request.param != "randwire":
@@ -173,17 +145,15 @@ def network(request: pytest.FixtureRequest) -> Network:
 def test_the_counts_of_blocks(network: Network) -> None:
     """Counts as published, and by the general definition."""
     blocks = {block.name: ScheduleProblem.of_block(network, block) for block in network.blocks}
-    for (name, block), (units, antichain, states, transitions, schedules, distinct) in PAPER.items():
-        if name == network.name:
-            counted = count_search_space(blocks[block], StageSpace("paper"))
-            assert (counted.units, counted.width, counted.states) == (units, antichain, states), block
-            assert (counted.transitions, counted.distinct_stages) == (transitions, distinct), block
-            assert rounded(counted.schedules, schedules) == schedules, block
-    for (name, block), (transitions, schedules) in GENERAL.items():
-        if name == network.name:
-            counted = count_search_space(blocks[block], StageSpace())
-            assert counted.transitions == transitions, block
-            assert schedules is None or rounded(counted.schedules, schedules) == schedules, block
+    for block, (units, antichain, states, transitions, schedules, distinct) in COUNTS["paper"][network.name].items():
+        counted = count_search_space(blocks[block], StageSpace("paper"))
+        assert (counted.units, counted.width, counted.states) == (units, antichain, states), block
+        assert (counted.transitions, counted.distinct_stages) == (transitions, distinct), block
+        assert rounded(counted.schedules, schedules) == schedules, block
+    for block, (transitions, schedules) in COUNTS["general"][network.name].items():
+        counted = count_search_space(blocks[block], StageSpace())
+        assert counted.transitions == transitions, block
+        assert schedules is None or rounded(counted.schedules, schedules) == schedules, block
 
 
 def rounded(number: int, like: str) -> str:

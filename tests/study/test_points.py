@@ -36,7 +36,6 @@ CHOICES: dict[str, list[Any]] = {
     "cost_model": ["simulator", "random:3"],
     "search": [{}, {"max_groups": 2}],
     "rewrite": ["none", "simplify"],
-    "micro_batch": [1, "auto"],
     "workspace": ["8MiB", "64MiB"],
     # Of GPUs: edge devices have a test of their own.
     "dataflow": [{"policy": "none"}],

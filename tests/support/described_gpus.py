@@ -40,18 +40,8 @@ DRIVER_FUNCTIONS = (
     "cuLibraryUnload cuKernelSetAttribute cuKernelGetAttribute cuKernelGetFunction cuOccupancyMaxPotentialClusterSize"
 )
 NO_DEVICE = 100
-#: What the front end asks CUDA's runtime before it plans an attention. A compute capability stands at 360 bytes of
-#: ``cudaDeviceProp``, in CUDA 12 and 13.
-RUNTIME = """static int capability;
-void describe(int version) { capability = version; }
-int cudaGetDevice(int* device) { *device = 0; return 0; }
-int cudaGetLastError(void) { return 0; }
-const char* cudaGetErrorString(int error) { return "there is no device"; }
-int cudaGetDeviceProperties(char* properties, int device) {
-    *(int*)(properties + 360) = capability / 100; *(int*)(properties + 364) = capability % 100 / 10;
-    return 0;
-}
-"""
+#: Stands for CUDA's runtime.
+RUNTIME = Path(__file__).with_suffix(".c").read_text(encoding="utf-8")
 #: Names the runtime library that the front end loads.
 RUNTIME_VARIABLE = "CUDNN_FRONTEND_CUDART_LIB_NAME"
 

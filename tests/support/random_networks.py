@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from graph_builders import builder_with
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -24,8 +25,9 @@ def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = Fa
     With ``movers`` there are many concats (of concats, of inputs, of one value twice), splits and slices of channels.
     """
     generator = random.Random(seed)
-    b = GraphBuilder(f"random{seed}")
-    x = b.input("x", (generator.choice([1, 2]), 3, generator.choice([7, 8]), generator.choice([7, 8])))
+    b, x = builder_with(
+        f"random{seed}", x=(generator.choice([1, 2]), 3, generator.choice([7, 8]), generator.choice([7, 8]))
+    )
     for block in range(blocks):
         with b.block(f"block{block}"):
             values = [x]

@@ -14,7 +14,7 @@ from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAverage
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.ops.functions import UNARY, Nary, Unary
-from iossim.ir.ops.gather import Gather, GatherElements
+from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.grid_sample import GridSample
 from iossim.ir.ops.grouped_matmul import GroupedMatMul
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -178,6 +178,11 @@ def _picked_by_place() -> Network:
     return b.network([b.add(GatherElements(1), x, b.add(Expand((2, 4, 3)), places))])
 
 
+def _picked_in_turn(together: int, indices: Array) -> Network:
+    b, x = builder_with("picked", x=(2, 3, 5, 4))
+    return b.network([b.add(GatherND(together), b.add(Transpose((0, 2, 1, 3)), x), b.numbers("indices", indices))])
+
+
 def _turned() -> Network:
     """A gather of neighbours inside a unit, and of a value that lies with gaps; a reduction of what was gathered."""
     b, x = builder_with("turned", x=(2, 3, 8))
@@ -307,6 +312,9 @@ OPS: dict[str, Callable[[], Network]] = {
     "gather by a table of indices": lambda: _picked(1, np.array([[2, 0], [-1, 1]]), (2, 3, 5)),
     "gather of features": lambda: _picked(-1, np.arange(6) ^ 1, (2, 3, 6)),
     "gather of one": lambda: _picked(1, np.array(2), (2, 3, 5)),
+    "gather of rows": lambda: _picked_in_turn(0, np.array([[1, -1], [0, 3], [-2, 0]])),
+    "gather of one number": lambda: _picked_in_turn(0, np.array([1, 4, -1, 2])),
+    "gather of rows of each image": lambda: _picked_in_turn(1, np.array([[[4, 2]], [[-5, 0]]])),
     "sum over an axis": lambda: of_op(Reduce("sum", (2,), False), (2, 3, 5, 4)),
     "mean over axes": lambda: of_op(Reduce("mean", (-1, 1)), (2, 3, 1, 4)),
     "largest of all": lambda: of_op(Reduce("max", (0, 1, 2)), (2, 3, 4)),

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest, problems, spaces
+from graph_builders import builder_with
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from iossim import api
 from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, problem_of
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, StagePrice, TableCostModel
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.unary import Relu
 from iossim.models.random_graphs import seeded_network
@@ -164,8 +164,7 @@ def test_a_stage_of_equal_units_is_left_out_and_not_those_like_it() -> None:
 
 
 def test_a_stage_with_a_view_is_left_out_wherever_the_view_is() -> None:
-    b = GraphBuilder("views")
-    x = b.input("x", (1, 4, 8, 8))
+    b, x = builder_with("views", x=(1, 4, 8, 8))
     with b.block("all"):
         made, other = b.conv(x, 8, name="a"), b.add(Relu(), x, name="b")
         with b.unit("view", BATCH_VIEW):

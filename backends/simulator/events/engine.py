@@ -2,8 +2,8 @@
 
 The host issues in order, on its own clock, and runs ahead of the device until it awaits it. A stream runs what it was
 given one after another: a kernel's turn comes when it was issued and its predecessor in the stream has ended, the later
-of the two, in a graph ``apart_us`` after the last turn at the soonest. It becomes ready ``gap_us`` after its turn.
-What was issued but is not ready occupies nothing.
+of the two, in a graph ``apart_us`` after the last turn at the soonest, ``code_us`` more with code that no running one
+has. It becomes ready ``gap_us`` after its turn. What was issued but is not ready occupies nothing.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class _Engine:
         self._spans: list[Span] = []
         #: Earliest turn of the next kernel, us.
         self._turn_us = 0.0
+        #: Kernels whose turn came and that have not ended, by their code.
+        self._running: Counter[float] = Counter()
         #: Instructions that streams were given and have not done.
         self._outstanding = 0
         #: The same of each stream.
@@ -87,16 +89,19 @@ class _Engine:
             number, instruction = yield issued.get()
             match instruction:
                 case IssueKernel():
-                    demand, now = instruction.kernel.demand, environment.now
-                    turn_us = max(now, self._turn_us)
-                    self._turn_us = turn_us + instruction.kernel.apart_us
+                    kernel, demand, now = instruction.kernel, instruction.kernel.demand, environment.now
+                    is_new = kernel.code and self._running.total() and not self._running[kernel.code]
+                    turn_us = max(now, self._turn_us + (kernel.code_us if is_new else 0.0))
+                    self._turn_us = turn_us + kernel.apart_us
+                    self._running[kernel.code] += 1
                     gap_us = turn_us - now + demand.work.gap_us
-                    if instruction.kernel.beside_us and self._left.total() > self._left[instruction.queue]:
-                        gap_us += instruction.kernel.beside_us
+                    if kernel.beside_us and self._left.total() > self._left[instruction.queue]:
+                        gap_us += kernel.beside_us
                     if gap_us:
                         yield environment.timeout(gap_us)
                     run, ended = self._device.submit(demand, number, instruction.sms)
                     yield ended
+                    self._running[kernel.code] -= 1
                     ran = demand.work.name, instruction.unit, instruction.stage, instruction.queue
                     self._spans.append(Span(*ran, run.start_us, run.end_us, instruction.sms))
                 case IssueRecord():

@@ -23,13 +23,15 @@ from iossim.schedule.batch import FASTEST, Strategy
 @dataclass(frozen=True, slots=True)
 class IssuedKernel:
     """A kernel, and what the host needs to issue it; it starts ``beside_us`` later while other streams have work, and
-    ``apart_us`` after another kernel of its device at the soonest.
+    ``apart_us`` after another kernel of its device at the soonest, ``code_us`` more if none that runs has its ``code``.
     """
 
     demand: BlockDemand
     host_us: float
     beside_us: float = 0.0
     apart_us: float = 0.0
+    code_us: float = 0.0
+    code: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,8 @@ class KernelLibrary:
         model = self.units.model(sms)
         works = [kernel_work(model, kernel) for kernel in price.kernels]
         return tuple(
-            IssuedKernel(BlockDemand.of(work, self.profile, sms), host_us, apart_us=self.costs.apart_us)
-            for work, host_us in zip(works, price.host_us, strict=True)
+            IssuedKernel(BlockDemand.of(work, self.profile, sms), host_us, 0.0, *self.costs[-2:], own.code)
+            for work, own, host_us in zip(works, price.prices, price.host_us, strict=True)
         )
 
 

@@ -33,7 +33,8 @@ class WorkClass(StrEnum):
     GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
     WINDOW = "window"  #: pooling, and convolutions on FP32 lanes of NHWC: depthwise, and of few channels
     AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
-    STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    STREAM = "stream"  #: element-wise, copies: reads and writes in order
+    PARTS = "parts"  #: sums of split products and of divided attention
     SUM = "sum"  #: one pass, after which threads sum what they read: reductions, matrices by a vector
     ROW = "row"  #: one block per row, in several passes: layer norm, long softmax
     NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
@@ -132,6 +133,8 @@ class Kernel:
     contention: float = 0.0
     #: Exponentials between products on tensor cores, computed by the special-function units.
     exponentials: int = 0
+    #: Work of the block that ends last, over the mean: it begins when the others end.
+    longest: float = 1.0
     #: Blocks of a cluster: they start together, on SMs of one GPC.
     cluster: int = 1
     #: Whether operands come from DRAM, whose latency profiles were not fitted to: in a network, not called repeatedly.

@@ -2,9 +2,9 @@
 
 ONNX Runtime's transformer optimiser and model builder make Attention, MultiHeadAttention, GroupQueryAttention and
 RotaryEmbedding (domain ``com.microsoft``; `ContribOperators.md`, microsoft/onnxruntime). Their masks are integers:
-visibility by key, or by query and key, or the number of keys. Caches that are longer than their contents, packed keys
-and quantised caches are not covered. ONNX's Attention adds a mask of numbers of any type to the scores: it is cast.
-Keys and values after its cache are concatenated.
+visibility by key, or by query and key, or the number of keys. Caches that are longer than their contents, and quantised
+caches, are not covered. ONNX's Attention adds a mask of numbers of any type to the scores: it is cast. Keys and values
+after its cache are concatenated.
 """
 
 from __future__ import annotations
@@ -217,12 +217,35 @@ def _self_attention(call: Call) -> str:
     return body.text
 
 
+def _packed(body: _Body, given: Sequence[str], heads: int) -> str:
+    """The text of an attention whose last operand is ``[batch, tokens, heads, parts, features]``: keys and values, or
+    queries, too, as ONNX Runtime's optimiser writes it for Stable Diffusion; none for another one.
+    """
+    call, shape, parts = body.call, body.call.shape(given[-1]), [f"packed_{each}" for each in "qkv"[len(given) - 1 :]]
+    if call.has("bias", "past_key") or call.makes("present_key", "present_value"):
+        return ""
+    if len(shape) != 5 or shape[2:4] != (heads, len(parts)):
+        return ""
+    body.split(given[-1], (1,) * len(parts), ", ".join(parts), 3)
+    values = [*given[:-1], *(body.reshaped(part, (0, 0, heads * shape[4]), f"{part}_rows") for part in parts)]
+    if not body.masked("key_padding_mask", (shape[0], call.shape("query")[1], shape[1])):
+        return ""
+    if call.get("unidirectional"):
+        body.causal(call.shape("query")[1], shape[1])
+    body.attended(values, (heads, heads))
+    return body.text
+
+
 def _multi_head(call: Call) -> str:
-    """ONNX Runtime's MultiHeadAttention of projected queries, keys and values, or of keys and values by head."""
+    """ONNX Runtime's MultiHeadAttention of projected queries, keys and values, packed or not, or of keys and values by
+    head.
+    """
     body, heads, names = _Body(call), call.get("num_heads"), ["query", "key", "value"]
     if not heads or call.has("past_sequence_length", "cache_indirection") or call.makes("qk"):
         return ""
-    if not all(map(call.has, names)) or len(call.shape("query")) != 3:
+    if not all(map(call.has, names)):
+        return _packed(body, [name for name in names if call.has(name)], heads)
+    if len(call.shape("query")) != 3:
         return ""
     ranks = {len(call.shape(name)) for name in names[1:]}
     by_head = ranks == {4}

@@ -189,9 +189,13 @@ def _product_with_few_bits(call: Call) -> str:
 
 
 def _rows_with_few_bits(call: Call) -> str:
-    """Rows of a table in blocks along its last axis."""
+    """Rows of a table in blocks along its last axis; a table of 4 bits an element is dequantised as it is."""
     rows, *rest = call.shape("data")
     bits, block, axis = call.get("bits", 4), call.get("block_size", 128), call.get("quantize_axis", 1)
+    if call.type("data").dtype in (DType.INT4, DType.UINT4):
+        read = ", ".join(name for name in call.operands if name != "indices")
+        text = f"D = DequantizeLinear <axis = {axis}, block_size = {block}> ({read})"
+        return f"{text} output = Gather <axis = {call.get('gather_axis')}> (D, indices)"
     is_packed = call.type("data").dtype is DType.UINT8
     if not is_packed or call.get("gather_axis") or len(rest) != 1 or axis not in (1, -1) or rest[0] * 8 // bits % block:
         return ""

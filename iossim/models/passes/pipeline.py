@@ -36,7 +36,12 @@ from iossim.models.passes.spelt_layers import (
     partial_rotation_recognition,
     rotation_recognition,
 )
-from iossim.models.passes.transpose_sinking import reduction_hoisting, split_hoisting, transpose_sinking
+from iossim.models.passes.transpose_sinking import (
+    reduction_hoisting,
+    softmax_turning,
+    split_hoisting,
+    transpose_sinking,
+)
 from iossim.models.passes.value_recognition import (
     FUNCTIONS,
     function_recognition,
@@ -59,7 +64,7 @@ def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
             delayed_dequantisation, flat_product_recognition, grouped_batch_recognition, integer_products,
             gather_slicing, constant_folding, scatter_elimination, softmax_recognition, mask_recognition,
             score_scale_hoisting, norm_recognition, group_norm_recognition, rotation_recognition,
-            partial_rotation_recognition, split_hoisting, reduction_hoisting, *simplified,
+            partial_rotation_recognition, split_hoisting, reduction_hoisting, softmax_turning, *simplified,
             advanced_quantisation, delayed_dequantisation, transpose_sinking, expand_elimination, mask_joining,
             check_elimination, function_recognition, layer_scale_folding, pad_folding,
             common_subexpression_elimination, concat_nesting, batch_norm_folding,

@@ -188,20 +188,20 @@ def dead_op_elimination(graph: Graph) -> Graph:
 
 def identity_elimination(graph: Graph) -> Graph:
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, pads,
-    casts, products with one and quotients by it.
+    casts, products with one, quotients by it and sums with zero.
 
     A transpose that moves only axes of size one becomes a reshape, which moves no data, and a reshape of another one
     reads what that one reads. Outputs of the graph keep
     their names: the producer of the value takes the name over. An identity is kept if that is impossible, because
     the value is an input, a constant or an output itself.
 
-    Invariant: the outputs are unchanged to the last bit.
+    Invariant: the outputs are unchanged to the last bit, up to the sign of zero.
     """
     source: dict[str, str] = {}  # replacement for the output of a removed op
     viewed: dict[str, tuple[str, ...]] = {}  # what a series of reshapes reads
     renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
     kept: list[Node] = []
-    for node in (_as_view(graph, _without_one(graph, node)) for node in graph.nodes):
+    for node in (_as_view(graph, _without_neutral(graph, node)) for node in graph.nodes):
         inputs = tuple(source.get(name, name) for name in node.inputs)
         if isinstance(node.op, Reshape):
             inputs = viewed[node.outputs[0]] = viewed.get(inputs[0], inputs)
@@ -313,13 +313,15 @@ def scatter_elimination(graph: Graph, node: Node[Foreign], constants: dict[str, 
     return {node.name: Derived(graph.types, constants, node.name).reshaped(node.inputs[2], node)}
 
 
-def _without_one(graph: Graph, node: Node) -> Node:
-    """A product of two factors, one of which is 1, or a quotient by 1, converted to an identity."""
-    factors = node.inputs if isinstance(node.op, Mul) else node.inputs[1:] if node.op == Nary("div") else ()
+def _without_neutral(graph: Graph, node: Node) -> Node:
+    """A product of two factors, one of which is 1, a quotient by 1, or a sum with a scalar 0, as an identity."""
+    factors = node.inputs if isinstance(node.op, Mul | Add) else node.inputs[1:] if node.op == Nary("div") else ()
     for value in factors if len(node.inputs) == 2 else ():
         others = [each for each in node.inputs if each != value]
         keeps_type = [graph.types[each] for each in others] == graph.output_types(node)
-        if keeps_type and value in graph.constants and graph.constants[value].is_at_hand and graph.number(value) == 1:
+        # A zero with axes may be a bias that training starts from.
+        neutral = 1 if not isinstance(node.op, Add) else 0 if graph.types[value].shape == () else None
+        if keeps_type and neutral is not None and graph.number(value) == neutral:
             return replace(node, op=Identity(), inputs=tuple(others))
     return node
 

@@ -173,6 +173,25 @@ def _squeeze(graph: Graph, value: str, axis: int) -> Node | None:
     return reader if graph.types[reader.outputs[0]].shape == (*shape[:axis], *shape[axis + 1 :]) else None
 
 
+@local_pass("softmax", "log_softmax")
+def softmax_turning(graph: Graph, softmax: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
+    """Turns a softmax between two transposes into one after a single transpose, along another axis: before operator set
+    13 PyTorch's exporter turns the axis to the end and back, and what is left of both often moves nothing.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+    before, after = graph.producer.get(softmax.inputs[0]), graph.private_consumer(softmax.outputs[0])
+    if before is None or after is None or softmax.op.flatten:
+        return {}
+    if not (isinstance(before.op, Transpose) and isinstance(after.op, Transpose)):
+        return {}
+    first, second = before.op.permutation, after.op.permutation
+    made = Derived(graph.types, constants, f"{softmax.name}.turned")
+    turned = made.add(Transpose(tuple(first[axis] for axis in second)), *before.inputs)
+    op = replace(softmax.op, axis=second.index(normal_axis(softmax.op.axis, len(first))))
+    return {softmax.name: [], after.name: [*made.nodes, replace(after, op=op, inputs=(turned,))]}
+
+
 @local_pass("reduce")
 def reduction_hoisting(graph: Graph, reduction: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Reduces axes before a transpose instead of after it, if that leaves the others in order: means of pixels in NHWC.

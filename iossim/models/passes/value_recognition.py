@@ -21,7 +21,7 @@ import numpy as np
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
-from iossim.ir.ops.functions import UNARY, Unary
+from iossim.ir.ops.functions import UNARY, Nary, Unary
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.pool import GlobalAveragePool
@@ -129,23 +129,27 @@ def _expected() -> Array:
     return np.stack([each.evaluate([_POINTS])[0] for each in _OPS])
 
 
-@local_pass("mul", "add")
+@local_pass("mul", "add", "nary")
 def norm_recognition(graph: Graph, last: Node, constants: dict[str, Constant]) -> dict[str, list[Node]]:
     """Turns ops that compute ``(x - mean(x)) / sqrt(var(x) + epsilon) * scale [+ bias]`` into a layer norm, and the
     same without means into an RMS norm; casts in between go.
 
-    Scale and bias are constants of the normalised axes, the last ones. Unused ops are left to dead op elimination.
+    Scale and bias are constants of the normalised axes, the last ones; without any, the scale is one. Unused ops are
+    left to dead op elimination.
 
     Invariant: the outputs are unchanged up to rounding.
     """
     made: dict[str, list[Node]] = {}
+    if last.op not in (Mul(), Add(), Nary("div")):
+        return made
     for x, members in _parts_before(graph, last, _MOST, partial(_is_part, graph)):
         found = _norm(graph, x, members) if graph.types[x] == graph.types[last.outputs[0]] else None
         if found is None:
             continue
         op, rows = found
         shape, row = graph.types[x].shape[op.axis :], Derived(graph.types, constants, f"{last.name}.row")
-        parameters = (each if graph.types[each].shape == shape else row.add(Reshape(shape), each) for each in rows)
+        parameters = [each if graph.types[each].shape == shape else row.add(Reshape(shape), each) for each in rows]
+        parameters = parameters or [row.constant(FilledConstant(replace(graph.types[x], shape=shape), 1.0))]
         made = {last.name: [replace(last, op=op, inputs=(x, *parameters))]}
     return made
 
@@ -172,7 +176,7 @@ def _norm(graph: Graph, x: str, members: Sequence[Node]) -> tuple[LayerNorm | Rm
     known = dict.fromkeys(value for node in members for value in node.inputs if value in graph.constants)
     rows = [value for value in known if graph.types[value].elements > 1]
     numbers = _numbers(graph, members)
-    if len(axes) != 1 or len(rows) not in (1, 2) or len(rows) + len(numbers) < len(known):
+    if len(axes) != 1 or len(rows) > 2 or len(rows) + len(numbers) < len(known):
         return None
     (axis,), random = axes, np.random.default_rng(0)
     shape, dtype = graph.types[x].shape[axis:], graph.types[x].dtype
@@ -190,8 +194,9 @@ def _norm(graph: Graph, x: str, members: Sequence[Node]) -> tuple[LayerNorm | Rm
         computed = _computed_by(members, arrays)
         attribute = float(str(np.float32(epsilon)))  # as attributes are read, which are of fp32
         for op in (LayerNorm(axis, attribute), RmsNorm(axis, attribute)):
-            for order in permutations(rows) if isinstance(op, LayerNorm) or len(rows) == 1 else ():
-                expected = op.evaluate([scaled, *(given_rows[value].reshape(shape) for value in order)])[0]
+            for order in permutations(rows) if isinstance(op, LayerNorm) or len(rows) < 2 else ():
+                parameters = [given_rows[value].reshape(shape) for value in order] or [np.ones(shape, np.float32)]
+                expected = op.evaluate([scaled, *parameters])[0]
                 if np.abs(computed - expected).max() <= _TOLERANCE * np.abs(expected).max():
                     return op, order
     return None

@@ -9,15 +9,18 @@ from __future__ import annotations
 import io
 import logging
 import os
+import pickle
+import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import replace
 from importlib.util import find_spec
 from inspect import BoundArguments
 from pathlib import Path
+from pkgutil import resolve_name
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING
 
@@ -28,7 +31,7 @@ from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
 from iossim.models.onnx.grouped_products import functions_for
 from iossim.models.options import TORCH, LoadOptions
 from iossim.models.sources import onnx_file
-from iossim.models.sources.torch_operators import carried, translations, untranslated
+from iossim.models.sources.torch_operators import carried, cast_differences, translations, untranslated
 
 if TYPE_CHECKING:
     from onnxscript.ir import Graph, Model, Node, Value
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.onnx import ONNXProgram
     from torch.utils._pytree import TreeSpec
+
+#: The remedy for a module that PyTorch cannot export.
+FROM_FILE = "load an ONNX file of it"
 
 
 def load(module: object, options: LoadOptions) -> Network:
@@ -119,11 +125,11 @@ def _exported(module: object, example_inputs: object) -> ONNXProgram:
     check_inference(module)
     with _silence(), torch.no_grad():
         try:
-            traced = torch.export.export(module, arguments, keywords)
+            traced = _traced(module, arguments, keywords)
         except Exception as error:  # including anything that the module's own code raises
             raise ModelError(
                 f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its "
-                "example inputs, or load an ONNX file of it"
+                f"example inputs, or {FROM_FILE}"
             ) from None
         import onnxscript.optimizer
 
@@ -136,11 +142,54 @@ def _exported(module: object, example_inputs: object) -> ONNXProgram:
             raise ModelError(f"module {name}: {error}") from None
         except Exception as error:  # the exporter passes on exceptions of its translations
             raise ModelError(
-                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an "
-                "ONNX file of it"
+                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or {FROM_FILE}"
             ) from None
     _name_outputs(program.model.graph, traced.call_spec.out_spec)
     return program
+
+
+def _traced(module: Module, arguments: tuple[object, ...], keywords: dict[str, object]) -> ExportedProgram:
+    """A trace; a class of results that PyTorch does not know as a tree, as of a cache, becomes one."""
+    import torch
+
+    while True:
+        try:
+            return torch.export.export(module, arguments, keywords)
+        except Exception as error:
+            found = re.search(r"Found <class '([\w.]+)'> in output, which is not a known type", str(error))
+            if found is None or not _becomes_tree(resolve_name(found[1])):
+                raise
+
+
+def _becomes_tree(kind: type) -> bool:
+    """Registers a class as a tree of the tensors in its objects; False for one that has no objects of its own.
+
+    What else an object holds is its pickle, from which each call makes another.
+    """
+    from torch import Tensor, nn
+    from torch.utils import _pytree as pytree
+
+    if kind in pytree.SUPPORTED_NODES or not kind.__dictoffset__ or issubclass(kind, nn.Module):
+        return False
+
+    def flatten(value: object) -> tuple[list[Tensor], bytes]:
+        tensors: list[Tensor] = []
+
+        def number(part: object) -> int | None:
+            return (tensors.append(part) or len(tensors)) if isinstance(part, Tensor) else None
+
+        pickler = pickle.Pickler(made := io.BytesIO())
+        pickler.persistent_id = number
+        pickler.dump(value)
+        return tensors, made.getvalue()
+
+    def unflatten(tensors: Iterable[Tensor], rest: bytes) -> object:
+        unpickler = pickle.Unpickler(io.BytesIO(rest))
+        unpickler.persistent_load = [None, *tensors].__getitem__
+        return unpickler.load()
+
+    pytree.register_pytree_node(kind, flatten, unflatten)
+    return True
 
 
 def check_inference(module: Module) -> None:
@@ -169,6 +218,7 @@ def _translated(traced: ExportedProgram) -> ONNXProgram:
     """A trace in ONNX's form: an operator that proves to be missing, or fails, is carried."""
     import torch
 
+    cast_differences(traced.graph)
     own = translations(traced.graph)
     while True:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from math import prod
 from operator import attrgetter, getitem
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,13 @@ Translation = Callable[..., object]
 _TRANSLATED = ("aten", "prim", "prims", "torchvision", "quantized_decomposed", "onnx", "onnx_symbolic")
 #: Products of rows that are sorted by experts, each with the weights of its expert.
 _GROUPED = ("aten::_grouped_mm", "transformers::grouped_mm_fallback")
+#: Operators that the exporter takes apart into what it does not have, or into loops.
+_WHOLE = tuple(
+    f"aten::{name}"
+    for name in ("embedding_bag", "inverse", "linalg_cholesky", "linalg_inv", "linalg_lu_factor", "linalg_solve")
+)
 #: Arguments of an operator that is carried.
-_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|str)\]*")
+_CARRIED = re.compile(r"((Optional|List)\[)*(Tensor|int|float|bool|number|str)\]*")
 
 
 def translations(graph: Graph) -> dict[OpOverload, Translation]:
@@ -38,20 +44,35 @@ def translations(graph: Graph) -> dict[OpOverload, Translation]:
     """
     import torch
     from onnxscript.function_libs.torch_lib.ops.core import aten_conv3d, aten_index_put
+    from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention
 
     aten = torch.ops.aten
     found: dict[OpOverload, Translation] = dict.fromkeys((aten.squeeze.dim, aten.squeeze.dims), _squeezed)
     found[aten.conv3d.default] = _biased(aten_conv3d)
+    attention = aten.scaled_dot_product_attention.default
+    found[attention] = _of_four_axes(aten_scaled_dot_product_attention, attention)
     puts = [node for node in graph.nodes if node.target in (aten.index_put.default, aten.index_put_.default)]
-    found[aten.index_put.default] = _inverse if all(map(_inverts, puts)) else _masked(aten_index_put)
+    found[aten.index_put.default] = _inverse if puts and all(map(_inverts, puts)) else _masked(aten_index_put)
     if all(_is_ranged(node) for node in graph.nodes if node.target is aten.histc.default):
         found[aten.histc.default] = _counted
     for operator in {node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)}:
         if operator.name() in _GROUPED:
             found[operator] = _by_experts
-        elif operator.namespace not in _TRANSLATED:
+        elif operator.namespace not in _TRANSLATED or operator.name().startswith(_WHOLE):
             found[operator] = carried(operator)
     return found
+
+
+def cast_differences(graph: Graph) -> None:
+    """Cast whole numbers that a fraction is less by, as in ``1.0 - mask``, which the exporter does not itself."""
+    import torch
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.rsub.Scalar):
+        if (made := node.meta["val"].dtype) != node.args[0].meta["val"].dtype:
+            with graph.inserting_before(node):
+                cast = graph.call_function(torch.ops.aten.to.dtype, (node.args[0], made))
+            cast.meta["val"] = node.args[0].meta["val"].to(made)
+            node.args = (cast, *node.args[1:])
 
 
 def untranslated(error: BaseException | None) -> OpOverload | None:
@@ -153,6 +174,29 @@ def _biased(convolution: Translation) -> Translation:
     def translated(x: Any, weight: Any, bias: Any = None, *sizes: Any) -> Any:
         zeros = op.Constant(value_floats=[0.0] * weight.shape[0])
         return convolution(x, weight, op.CastLike(zeros, x) if bias is None else bias, *sizes)
+
+    return translated
+
+
+def _of_four_axes(attention: Translation, operator: OpOverload) -> Translation:
+    """``aten::scaled_dot_product_attention`` by the exporter's translation, which takes four axes, no more or fewer."""
+    from onnxscript import ir
+    from onnxscript import opset18 as op
+
+    def translated(*given: Any, **named: Any) -> Any:
+        (query, key, value), before = given[:3], [*map(int, given[0].shape[:-3])]
+        if len(before) == 1:
+            return attention(*given, **named)
+        is_repeated = any([*each.shape[:-3]] != before for each in (key, value))
+        if is_repeated or any(len(mask.shape) > 3 for mask in given[3:4] if mask is not None):
+            return carried(operator)(*given, **named)
+        four = []
+        for each in (query, key, value):
+            sizes = [prod(before), *[1] * (3 - len(each.shape)), *map(int, each.shape[-3:])]
+            four.append(op.Reshape(each, op.Constant(value_ints=sizes)))
+            four[-1].shape, four[-1].type = ir.Shape(sizes), each.type
+        made = attention(*four, *given[3:], **named)
+        return op.Reshape(made, op.Constant(value_ints=[*query.shape[:-1], value.shape[-1]]))
 
     return translated
 

@@ -108,7 +108,10 @@ _BEST = "best"
 
 
 def comparison_figure(
-    title: str, panels: Mapping[str, Sequence[ComparisonRow]], whiskers: str = "expected", name: str = "comparison"
+    title: str,
+    panels: Mapping[str, Sequence[ComparisonRow]],
+    whiskers: str = "expected on hardware (90% interval)",
+    name: str = "comparison",
 ) -> Figure:
     """One panel per entry (a network, say), its schedulers from top to bottom.
 

@@ -18,13 +18,7 @@ Spec = dict[str, Any]
 #: Names the data of every specification: the records of a panel and of the choices made, filled in when drawn.
 ROWS = "rows"
 #: Titles of the columns that a reader chooses by; others are titled by their key.
-_TITLES = {
-    "batch": "batch size",
-    "cost_model": "cost model",
-    "dtype": "data type",
-    "micro_batch": "micro-batches",
-    "rewrite": "network",
-}
+_TITLES = {"batch": "batch size", "cost_model": "cost model", "dtype": "data type", "rewrite": "network"}
 
 
 def title_of(key: str) -> str:
@@ -70,7 +64,7 @@ class Figure:
     ``records`` are all its data. One value at a time is drawn of each column in ``choices``. Panels are drawn beside
     each other where there is room, or one below the other if ``stacked``. On the page of a study ``caption`` says how
     to read it, ``alt`` describes it to those who cannot see it, ``columns`` are the cells shown to a reader, and
-    ``command`` makes it.
+    ``command`` makes it. ``setup`` is what all its data have in common, for a picture that is shown alone.
     """
 
     name: str
@@ -82,6 +76,7 @@ class Figure:
     alt: str = ""
     columns: tuple[Column, ...] = ()
     command: str = ""
+    setup: str = ""
     choices: tuple[Column, ...] = ()
     legend: tuple[LegendEntry, ...] = ()
     stacked: bool = False

@@ -26,7 +26,7 @@ from iossim.report.colours import kind_colour, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
 from iossim.report.figures.graph import NAME_PARTS, WAIT, short_name, unit_names
-from iossim.report.schedule_tables import headline, path_words, schedule_facts, summary
+from iossim.report.schedule_tables import headline, path_words, schedule_facts, setup_words, summary
 from iossim.report.search_words import whose
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
@@ -228,7 +228,7 @@ def stream_figure(network: Network, found: StreamExplanation) -> Figure:
     said = summary(found.schedule).splitlines()[0]
     if not math.isclose(found.latency_us, found.schedule.latency_us, rel_tol=1e-6):
         said += f"; drawn as another run: {found.latency_us / 1e3:.3f} ms"
-    title = f"{found.schedule.network} on {found.schedule.device}"
+    title = f"{found.schedule.network} on {found.schedule.device}, {', '.join(setup_words(found.schedule))}"
     marks = LegendEntry("critical path", timeline.MERGED, "outline"), LegendEntry("wait", WAIT, "line")
     finding = f"{said}\ncritical path: {path_words(found)}"
     drawn = _figure(network, title, finding, {"": bars}, (found.latency_us or 1.0) / 1e3, partial(_waits, found))

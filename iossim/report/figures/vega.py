@@ -17,6 +17,7 @@ from itertools import chain, islice
 from math import ceil, floor, log10
 from pathlib import Path
 from string import Template
+from textwrap import wrap
 from types import ModuleType
 from typing import Literal
 
@@ -230,7 +231,7 @@ def picture_files(
 ) -> dict[str, Callable[[Path], None]]:
     """A writer for each picture by file name: one per slice of a figure, at most ``MOST_SLICES``, in each format.
 
-    Pictures to be shown alone are ``titled``: the figure's title and finding are above them.
+    Pictures to be shown alone are ``titled``: the figure's title, finding and setup are above them.
 
     Raises OptionError where vl-convert-python is not installed.
     """
@@ -263,7 +264,7 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
         views.append({**view, "width": width, "data": {"name": f"{ROWS}{len(views)}", "values": rows}})
         if panel.title:
             views[-1]["title"] = panel.title
-    told = _heading(figure, chosen, titled)
+    told = _heading(figure, chosen, titled, columns * width)
     pictures: Spec = {"concat": views, "columns": columns, "spacing": {"row": 18, "column": 26}}
     # Kinds of ops that the slice lacks are left out of the legend.
     known, here = (
@@ -279,12 +280,17 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
     }
 
 
-def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> Spec:
-    """Heading of a whole picture: the title, if shown alone, and the choices made; empty without either."""
+def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool, width: int) -> Spec:
+    """Heading of a whole picture: the choices made, and if shown alone its title, what all its data have in common and
+    the finding, if that is not one of other choices; in lines of the given width.
+    """
     told = ", ".join(choice_words(key, value) for key, value in chosen.items())
-    if titled:
-        return {"text": figure.title, "fontSize": 15, "subtitle": [*figure.finding.split("\n"), *filter(None, [told])]}
-    return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
+    if not titled:
+        return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
+    is_whole = len(list(islice(figure.slices(), 2))) == 1
+    lines = [*(figure.finding.split("\n") if is_whole else ()), ", ".join(filter(None, (told, figure.setup)))]
+    letters = int(width / _LETTER_PIXELS)
+    return {"text": figure.title, "fontSize": 15, "subtitle": [part for line in lines for part in wrap(line, letters)]}
 
 
 def _legend(entries: Sequence[LegendEntry], width: int) -> Spec:

@@ -42,16 +42,21 @@ def varying(rows: Sequence[Row]) -> list[str]:
     return [axis for axis in varied_axes(rows) if axis in AXES]
 
 
-def fixed_in_words(rows: Sequence[Row]) -> str:
-    """Values that all rows share, in a sentence; empty without any. Axes of other kinds of studies are left out."""
+def fixed(rows: Sequence[Row]) -> list[str]:
+    """Values that all rows share, in words. Axes of other kinds of studies are left out."""
     asked = {kind.axis.name: any(getattr(row, kind.axis.name) != kind.axis.usual for row in rows) for kind in KINDS}
-    told = [
+    return [
         choice_words(axis, values[0])
         for axis in AXES
         if len(values := values_of(rows, axis)) == 1
         and asked.get(axis, AXES[axis].of_all_kinds or not any(asked.values()))
     ]
-    return f"All rows have {', '.join(told)}." if told else ""
+
+
+def fixed_in_words(rows: Sequence[Row]) -> str:
+    """What all rows share, in a sentence; empty without any."""
+    told = ", ".join(fixed(rows))
+    return f"All rows have {told}." if told else ""
 
 
 def remarks_in_words(rows: Sequence[Row]) -> str:

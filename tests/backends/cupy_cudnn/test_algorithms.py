@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graph_builders import builder_with
 from host_backend import HostBackend, always
 from host_device import KERNEL_US, HostDriver, Ramp
 from random_networks import random_inputs
@@ -20,7 +21,6 @@ from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Choice, DeviceLostError, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
@@ -117,8 +117,7 @@ def one_convolution() -> Network:
 
 
 def two_convolutions() -> Network:
-    b = GraphBuilder("two")
-    x = b.input("x", (1, 4, 5, 5))
+    b, x = builder_with("two", x=(1, 4, 5, 5))
     return b.network([b.conv(x, 4, name="first"), b.conv(x, 5, name="second")])
 
 
@@ -340,8 +339,7 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, t
 
 
 def separable(channels: int) -> Network:
-    b = GraphBuilder(f"separable {channels}")
-    x = b.input("x", (1, 4, 6, 5))
+    b, x = builder_with(f"separable {channels}", x=(1, 4, 6, 5))
     return b.network([b.conv(b.conv(x, 4, 3, padding=1, name="same"), channels, name="own")])
 
 

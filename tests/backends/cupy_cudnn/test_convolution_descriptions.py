@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from host_backend import HostBackend, always, programs
 from host_device import HostDriver, HostMemory
 from hypothesis import given, settings
@@ -18,7 +19,6 @@ from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.functions import Unary
@@ -88,8 +88,7 @@ def test_a_residual_is_fused_where_it_is_there_already() -> None:
 
 
 def test_16_bits_lie_channels_last_and_terms_of_a_concat_in_place() -> None:
-    b = GraphBuilder("slices")
-    x = b.input("x", (2, 16, 5, 5))
+    b, x = builder_with("slices", x=(2, 16, 5, 5))
     parts = [b.conv(x, channels, 3, padding=1, name=f"part{channels}") for channels in (8, 16)]
     network = stored_in(b.network([b.add(Concat(), *parts, name="joined")]), Precision.BF16)
     calls = [program.calls for program in programs(network, channels_last=True).values()]
@@ -139,8 +138,7 @@ def test_a_constant_on_the_device_is_asked_for_in_the_order_in_which_a_form_has_
 def test_terms_of_a_concat_are_written_into_its_slices() -> None:
     """For one image a slice is described as dense, so that its plans are found and timed once, wherever it lies."""
     for count, strides in ((2, (8 * 25, 25, 5, 1)), (1, (4 * 25, 25, 5, 1))):
-        b = GraphBuilder("slices")
-        x = b.input("x", (count, 4, 5, 5))
+        b, x = builder_with("slices", x=(count, 4, 5, 5))
         parts = [b.conv(x, 4, name=f"part{index}") for index in range(2)]
         found = convolutions(b.network([b.add(Concat(), *parts, name="joined")]))
         assert found["part0"] == found["part1"]
@@ -156,8 +154,7 @@ def test_what_cudnn_cannot_be_pointed_at_is_copied() -> None:
 
 
 def test_merged_convolutions_are_stacked() -> None:
-    b = GraphBuilder("merged")
-    x = b.input("x", (1, 4, 5, 5))
+    b, x = builder_with("merged", x=(1, 4, 5, 5))
     small, large = b.conv(x, 3, 1, name="small"), b.conv(x, 5, 3, padding=1, name="large")
     network = b.network([small, large])
     plan = lower_stage(network, [[0, 1]], Strategy.MERGE, in_place=True)
@@ -186,8 +183,7 @@ def one_convolution(
     beside: int = 0,
 ) -> Network:
     """A unit of one convolution, with an activation before and behind it; its output is a slice if one is ``beside``."""
-    b = GraphBuilder("one")
-    x = b.input("x", (2, channels, *size))
+    b, x = builder_with("one", x=(2, channels, *size))
     weight = TensorType((filters, channels // op.groups, *kernel), b.dtype)
     shape = op.infer([b.types[x], weight])[0].shape
     z = b.input("z", shape) if residual else ""

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checked_execution import execute
+from graph_builders import builder_with
 from host_backend import HostBackend, programs
 from host_device import HostDriver
 from hypothesis import given, settings
@@ -132,7 +133,7 @@ def test_every_unit_of_the_zoo_has_a_program(model: str) -> None:
 #: Kinds that are computed on the host alone: recurrent layers, gradients, and what inference hardly has.
 ON_HOST = {
     *("gru", "lstm", "rnn", "average_pool_backward", "conv_backward_filter", "gather_backward", "max_pool_backward"),
-    *("gather_nd", "hardmax", "foreign"),
+    *("hardmax", "foreign"),
 }
 
 
@@ -169,8 +170,7 @@ def test_no_kind_of_op_is_refused(tmp_path: Path) -> None:
 
 def with_fallbacks() -> Network:
     """No kernel computes its pooling and its hard choices: at the root, inside a unit, and from and to boxes."""
-    b = GraphBuilder("fallbacks")
-    x = b.input("x", (2, 3, 4, 4, 4))
+    b, x = builder_with("fallbacks", x=(2, 3, 4, 4, 4))
     pooled = b.add(MaxPool((2,) * 3, (2,) * 3, (0,) * 6, (1,) * 3), b.add(Transpose((0, 1, 3, 2, 4)), x), name="pooled")
     with b.unit("u", "Relu-Hardmax-Concat"):
         hard = b.add(Hardmax(1), b.add(Relu(), pooled), name="hard")

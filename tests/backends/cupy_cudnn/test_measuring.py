@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from host_backend import HostBackend
 from host_device import KERNEL_US, HostDriver, HostGraph, HostStream, Node, Ramp
 from host_kernels import host_kernel
@@ -30,8 +31,7 @@ CONVOLUTION_US = 40.0
 
 def two_branches() -> Network:
     """Two convolutions, of equal size, of one input; and a third of the first one's result."""
-    b = GraphBuilder("branches")
-    x = b.input("x", (1, 4, 6, 6))
+    b, x = builder_with("branches", x=(1, 4, 6, 6))
     left, right = b.conv(x, 4, name="left"), b.conv(x, 4, name="right")
     return b.network([right, b.conv(left, 4, name="next")])
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from graph_builders import builder_with
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule, sequential_schedule
@@ -99,8 +100,7 @@ def test_a_wait_may_be_issued_before_its_event_fires_or_after() -> None:
 
 def four_units() -> Network:
     """a -> b and a -> c, then d reads b and c."""
-    b = GraphBuilder("diamond")
-    x = b.input("x", (1, 8, 8, 8))
+    b, x = builder_with("diamond", x=(1, 8, 8, 8))
     with b.block("block"):
         a = b.conv(x, 8, name="a")
         left, right = b.conv(a, 8, name="b"), b.conv(a, 8, name="c")
@@ -121,13 +121,18 @@ def test_forks_and_joins_of_a_graph_are_where_streams_part_and_meet() -> None:
     assert all(step.kernel.host_us == 0.0 for step in program if isinstance(step, IssueKernel))
 
 
-@pytest.mark.parametrize(("name", "apart_us"), [("h100-sxm", 0.19), ("v100-sxm2", 0.0)])
-def test_branches_behind_a_fork_start_one_after_another_on_hopper(name: str, apart_us: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "apart_us", "windows"),
+    [("h100-sxm", 0.19, [1] * 4), ("h100-sxm", 0.19 + 1.0, [1, 3]), ("v100-sxm2", 0.0, [1] * 4)],
+)
+def test_branches_behind_a_fork_start_one_after_another_on_hopper(
+    name: str, apart_us: float, windows: list[int]
+) -> None:
     """As the recorded ones do, and as stages and plans are priced: by the same figure of the same table."""
-    b = GraphBuilder("branches")
+    b = GraphBuilder("branches", Precision.FP16)
     with b.block("only"):
-        x = b.conv(b.input("x", (1, 8, 8, 8)), 8, name="before")
-        branches = [b.conv(x, 8, name=f"branch_{index}") for index in range(4)]
+        x = b.conv(b.input("x", (1, 64, 14, 14)), 64, name="before")
+        branches = [b.conv(x, 32, window, padding=window // 2, name=f"branch_{i}") for i, window in enumerate(windows)]
     network = b.network(branches)
     model = SimulatorCostModel(device(name), network.precision, Engine.GRAPH)
     found = schedule(network, model, "greedy")

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
+from graph_builders import builder_with
 from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.backends.onnxruntime_cpu import backend as cpu
@@ -212,8 +213,7 @@ def backend(engine: str = "paper") -> cpu.OnnxRuntimeCpu:
 
 
 def two_kinds() -> Network:
-    b = GraphBuilder("kinds")
-    x = b.input("x", (1, 16, 12, 12))
+    b, x = builder_with("kinds", x=(1, 16, 12, 12))
     y = b.conv(x, 16, kernel=3, padding=1, name="conv")
     return b.network([b.add(Add(), x, y, name="add")])
 

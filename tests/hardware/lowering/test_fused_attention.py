@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import pytest
+from case_files import cases
 from cpus import cpu
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from iossim.ir.ops.matmul import Gemm, MatMul, stacked_product
 from iossim.ir.types import Precision, TensorType
 from iossim.models.load import load
 
+CASES = cases(__file__, "kernels.yaml")
 H100, V100 = device("h100-sxm"), device("v100-sxm2")
 TEXT = "attention batch=2 heads=12 queries=384 keys=384 features=64"
 
@@ -143,38 +145,9 @@ def product_kernels(op: Op, a: Sequence[int], b: Sequence[int]) -> tuple[Candida
     return step_candidates(Step(op, operands, outputs, op.flops(types, outputs), Precision.FP32), V100)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "count", "rows", "columns"),
-    [
-        ((197, 768), (768, 2304), 1, 197, 2304),
-        ((197, 1, 768), (768, 2304), 1, 197, 2304),
-        ((197, 1, 768), (1, 768, 2304), 1, 197, 2304),
-        ((8, 197, 768), (768, 2304), 1, 8 * 197, 2304),
-        ((2, 3, 5, 7, 64), (1, 1, 1, 64, 32), 1, 2 * 3 * 5 * 7, 32),
-        # Attention: a product for each image and head.
-        ((8, 12, 197, 64), (8, 12, 64, 197), 96, 197, 197),
-        # Heads that share keys: those that share are rows, where they lie one behind another.
-        ((8, 4, 3, 1, 64), (8, 4, 1, 64, 50), 32, 3, 50),
-        ((8, 4, 3, 5, 64), (8, 4, 1, 64, 50), 32, 15, 50),
-        # Behind the batch there are other products: the rows of different images are at no one distance.
-        ((8, 12, 5, 64), (1, 12, 64, 50), 96, 5, 50),
-        # One row of each image is: a head's rows are a matrix with longer steps.
-        ((8, 12, 1, 64), (1, 12, 64, 50), 12, 8, 50),
-        # Columns of several matrices are at no one distance either, several vectors are.
-        ((5, 64), (8, 64, 50), 8, 5, 50),
-        ((5, 64), (8, 64, 1), 1, 5, 8),
-        ((7, 1, 1, 64), (8, 64, 1), 1, 7, 8),
-        # Neither side's vectors would be neighbours in the output.
-        ((7, 1, 3, 1, 64), (1, 8, 3, 64, 1), 21, 1, 8),
-        ((64,), (64, 50), 1, 1, 50),
-        ((64,), (8, 64, 50), 8, 1, 50),
-        ((8, 5, 64), (64,), 1, 40, 1),
-        ((64,), (64,), 1, 1, 1),
-        ((8, 1, 64), (8, 64, 1), 8, 1, 1),
-    ],
-)
-def test_stack(a: Shape, b: Shape, count: int, rows: int, columns: int) -> None:
-    found = stacked_product(a, b)
+@pytest.mark.parametrize(("a", "b", "count", "rows", "columns"), CASES["stacks"])
+def test_stack(a: list[int], b: list[int], count: int, rows: int, columns: int) -> None:
+    found = stacked_product(tuple(a), tuple(b))
     assert (found.count, found.rows, found.columns, found.inner) == (count, rows, columns, 64 if 64 in a else 768)
 
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
+from case_files import cases
 from cpus import cpu
+from graph_builders import builder_with
 from operators import parse_description
 
 from iossim.api import cost_model, optimize
@@ -17,7 +19,6 @@ from iossim.hardware.lowering.residence import Residence, Weights, residences
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.lowering.unit import lower_unit, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -38,6 +39,7 @@ from iossim.ir.types import DType, Precision, TensorType
 from iossim.measurements.operator_kinds import read_record
 from iossim.models.partition import network_of
 
+CASES = cases(__file__, "kernels.yaml")
 V100 = device("v100-sxm2")
 
 IMAGE = TensorType((1, 8, 32, 32))
@@ -174,31 +176,7 @@ def test_a_gpu_takes_what_the_libraries_for_its_architecture_have(capability: st
     assert ("winograd_fused_2x4x4" in {one.algorithm for one in found}) is old
 
 
-@pytest.mark.parametrize(
-    ("capability", "threads", "registers", "shared", "blocks"),
-    [
-        ("7.0", 256, 32, 0, 8),  # all 64 warps
-        ("7.0", 256, 128, 0, 2),  # registers: 16 warps
-        ("7.0", 256, 122, 16_640, 2),
-        ("7.0", 32, 16, 0, 32),  # block slots
-        ("7.0", 128, 32, 33 * 1024, 2),  # shared memory: 96 KiB
-        ("7.0", 64, 122, 8_448, 8),
-        ("7.0", 256, 32, 97 * 1024, 0),  # more than a block may have
-        ("7.0", 2048, 32, 0, 0),  # more threads than a block may have
-        ("6.0", 256, 37, 0, 6),  # 51 warps' registers, 50 by granularity 2
-        ("6.1", 256, 37, 0, 6),  # 48 by granularity 4
-        ("6.1", 96, 37, 0, 16),
-        ("6.0", 32, 37, 0, 32),
-        ("7.5", 256, 32, 0, 4),  # 32 warps
-        ("7.5", 32, 16, 0, 16),
-        ("8.0", 256, 32, 48 * 1024, 3),  # 49 KiB each of 164
-        ("8.6", 256, 32, 0, 6),  # 48 warps
-        ("9.0", 1024, 64, 0, 1),
-        ("3.7", 256, 64, 0, 8),  # twice the registers
-        ("3.7", 256, 128, 0, 4),
-        ("3.5", 256, 128, 0, 2),
-    ],
-)
+@pytest.mark.parametrize(("capability", "threads", "registers", "shared", "blocks"), CASES["resident"])
 def test_resident_blocks(capability: str, threads: int, registers: int, shared: int, blocks: int) -> None:
     limits = LIMITS[capability]
     assert resident_blocks(limits, threads, registers, shared) == blocks
@@ -246,8 +224,7 @@ def skipping(between: int, channels: int = 256) -> Network:
     """Pointwise convolutions in a row, values of 64 KiB and filters of 256 if there are 256 channels; the sum of the
     first and the last ends it.
     """
-    b = GraphBuilder("skip")
-    x = b.input("x", (1, channels, 8, 8))
+    b, x = builder_with("skip", x=(1, channels, 8, 8))
     first = made = b.conv(x, channels, 1, name="first")
     for index in range(between):
         made = b.conv(made, channels, 1, name=f"between{index}")

@@ -27,6 +27,7 @@ from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Expand, Pad, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Clip, Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.partition import retype
@@ -267,6 +268,24 @@ def test_axes_are_reduced_before_a_transpose(
 
 
 @pytest.mark.parametrize(
+    ("first", "axis", "second", "kept"),
+    [
+        ((0, 2, 3, 1), 3, (0, 3, 1, 2), ["softmax"]),
+        ((0, 3, 1, 2), 1, (0, 2, 1, 3), ["transpose", "softmax"]),
+        ((0, 2, 1, 3), -1, (0, 1, 3, 2), ["transpose", "softmax"]),
+    ],
+)
+def test_a_softmax_takes_the_axis_that_was_turned_to_its_place(
+    first: tuple[int, ...], axis: int, second: tuple[int, ...], kept: list[str]
+) -> None:
+    """``softmax(dim=1)`` below operator set 13."""
+    graph = graph_of([("a", Transpose(first), "x"), ("b", Softmax(axis), "a"), ("y", Transpose(second), "b")], {})
+    after = canonicalise(graph)
+    assert [node.op.kind for node in after.nodes] == kept
+    assert_equal(graph, after, 1e-6)
+
+
+@pytest.mark.parametrize(
     ("nodes", "outputs", "kept"),
     [
         ([("a", Identity(), "x"), ("y", Relu(), "a")], "y", ["relu"]),
@@ -291,10 +310,13 @@ def test_axes_are_reduced_before_a_transpose(
         ([("a", Mul(), "x two"), ("y", Nary("div"), "one a")], "y", ["mul", "nary"]),
         ([("a", Mul(), "x ones"), ("y", Relu(), "a")], "y", ["mul", "relu"]),
         ([("a", Mul(), "x deep"), ("y", Relu(), "a")], "y", ["mul", "relu"]),
+        ([("a", Add(), "zero x"), ("y", Relu(), "a")], "y", ["relu"]),
+        ([("a", Add(), "x bias"), ("y", Relu(), "a")], "y", ["add", "relu"]),
     ],
 )
 def test_identities_go_and_outputs_keep_their_names(nodes, outputs, kept):
     numbers = {"one": np.ones(()), "two": np.full((), 2), "ones": np.ones((3, 1, 1, 1, 1)), "deep": np.ones((1,) * 5)}
+    numbers |= {"zero": np.zeros(()), "bias": np.zeros(1)}
     constants = {name: ArrayConstant(array.astype(np.float32)) for name, array in numbers.items()}
     graph = graph_of(nodes, {**CONV, **constants}, outputs)
     after = identity_elimination(graph)

@@ -177,8 +177,6 @@ def test_several_axes_and_squares_as_products(axes: tuple[int, ...], bias: bool)
     "graph",
     [
         pytest.param(spelt(axes=(1,), scale=(1, 1)), id="not the last axis"),
-        pytest.param(spelt(scale=(4, 8)), id="a scale of more axes"),
-        pytest.param(spelt(scale=(1,)), id="one scale"),
         pytest.param(spelt(squared=lambda b, x: b.add(Nary("pow"), x, number(b, 3.0))), id="cubes"),
         pytest.param(spelt(squared=lambda b, x: b.add(Mul(), x, b.add(Relu(), x))), id="other products"),
         pytest.param(spelt(of=lambda b, x: b.add(Relu(), x)), id="squares of something else"),
@@ -190,6 +188,14 @@ def test_several_axes_and_squares_as_products(axes: tuple[int, ...], bias: bool)
 )
 def test_what_is_no_norm_stays(graph: Graph) -> None:
     assert norm_recognition(graph) is graph
+
+
+@pytest.mark.parametrize("scale", [(4, 8), (1,)])
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_norm_without_parameters_of_its_axes(way: str, mean: bool, scale: tuple[int, ...]) -> None:
+    after = recognised(spelt(mean=mean, divided=WAYS[way], scale=scale))
+    assert [node.op for node in after.nodes][1:-1] == [(LayerNorm if mean else RmsNorm)(3, 1e-3), Mul(), Add()]
 
 
 @pytest.mark.parametrize(("leading", "size", "kind"), [(40, 8, "rms_norm"), (1, 2**33, "reduce")])

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_timelines import fake_execution, fake_timeline
+from graph_builders import builder_with
 from random_networks import random_network, random_schedule, sequential_schedule
 
 from iossim.base.errors import OptionError
 from iossim.hardware.lowering.unit import main_kind
-from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.functions import Unary
 from iossim.ir.ops.unary import Cast, Relu, Sigmoid
@@ -319,8 +319,7 @@ def test_specifications_are_vega_lite(network: Network, schedule: Schedule) -> N
 
 
 def test_a_legend_has_each_colour_once_and_says_of_how_many_kinds() -> None:
-    b = GraphBuilder("alike")
-    x = b.input("x", (1, 8, 8, 8))
+    b, x = builder_with("alike", x=(1, 8, 8, 8))
     drawn = graph_svg(b.network([b.add(op, x, name=op.kind) for op in (Relu(), Sigmoid(), Unary("exp"), Cast("fp16"))]))
     (legend,) = re.findall("<text class='legend'.*?</text>", drawn)
     assert re.findall("</tspan> ([^<\u2003]*)", legend) == ["relu, unary and 1 more", "sigmoid"]

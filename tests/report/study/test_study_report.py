@@ -16,6 +16,7 @@ from iossim.report.figures import vega
 from iossim.report.figures.vega import MOST_SLICES, picture_files, whole_specification
 from iossim.study.axes import Device, Model
 from iossim.study.question import Question
+from iossim.study.report.layout import fixed
 from iossim.study.report.plots import figures
 from iossim.study.report.report import page_data, report, row_columns, write_report
 from iossim.study.study_run import StudyRun
@@ -243,6 +244,12 @@ def test_a_picture_has_the_data_of_its_slice_and_a_legend(tmp_path: Path) -> Non
         values = view["data"]["values"]
         assert len(values) == 9
         assert {value["device"] for value in values} == {"gpu3"}
+    # Shown alone it says what it is of; the finding is of another choice.
+    told = whole_specification(replace(figure, setup=", ".join(fixed(run.results.rows))), slices[3], titled=True)
+    heading = told["title"]
+    assert heading["text"] == figure.title
+    assert heading["subtitle"][0].startswith("device gpu3, data type fp32, engine paper, ")
+    assert all(len(line) < 120 for line in heading["subtitle"])
     many = made_run(tmp_path, made_scenario(devices=[Device(device=f"gpu{n}") for n in range(40)]))
     (speedup,) = figures(many, ["speedup"])
     assert len(picture_files([speedup], "svg")) == MOST_SLICES

@@ -150,7 +150,8 @@ def sum_of_parts(product: Product, split: int, extra_flops: int, element_bytes: 
     part_bytes = product.elements * element_bytes or product.bytes_written
     flops = product.elements * (split - 1) + extra_flops
     written = product.bytes_written
-    return stream_kernel("split_reduction", product.elements, flops, read=part_bytes * split, written=written)
+    moved = {"read": part_bytes * split, "written": written}
+    return stream_kernel("split_reduction", product.elements, flops, **moved, work_class=WorkClass.PARTS)
 
 
 #: The computation of a library's table before its convolution: a launch with negligible work.

@@ -60,10 +60,10 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
 
 def on_lanes(step: Step) -> list[Candidate]:
     """Candidates without tensor cores, which read and write NCHW."""
-    return [one for part in _without_tensor_cores(ConvolutionShape.of(step)) for one in part]
+    return [one for part in _without_tensor_cores(ConvolutionShape.of(step), True) for one in part]
 
 
-def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
+def _without_tensor_cores(shape: ConvolutionShape, in_nhwc: bool = False) -> tuple[list[Candidate], list[Candidate]]:
     """Candidates of GPUs that lack tensor cores for the precision; then those of other GPUs that use none."""
     if shape.groups > 1:
         from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, depthwise_nhwc, grouped, is_quantised
@@ -73,6 +73,10 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         hopper = [*depthwise_nhwc(shape), *grouped_on_tensor_cores(shape)]
         if hopper and not is_quantised(shape):
+            own = {Libraries.CURRENT} if shape.is_depthwise and not in_nhwc else set[Libraries]()
+            # Frameworks called with NCHW run depthwise halves by their own kernel: 8 of an H200 are 28% off, not 65.
+            hopper = [replace(one, libraries=frozenset(Libraries) - own) for one in hopper]
+            hopper += [replace(one, libraries=frozenset(own)) for one in current[-1:] if own]
             current = [one.among(frozenset(Architecture) - SINCE_HOPPER) for one in current]
         return [*current, *hopper, *grouped(shape)], []
     lanes, before = shape.on_lanes, frozenset(Architecture) - SINCE_HOPPER
