@@ -14,7 +14,7 @@ from exported_networks import NETWORKS, Writer, assert_equal_outputs
 from onnx import TensorProto
 from onnx_of_op import import_onnx, run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
-from test_compare import check_comparison
+from test_optimize import check_comparison
 
 import iossim
 from iossim import api

@@ -65,6 +65,11 @@ def then_first(if_node: NodeProto) -> NodeProto:
 MODELS: dict[str, list[NodeProto]] = {
     "a state": [LOOP, node("Relu", ["last"], ["y"], "relu")],
     "what each run makes": [LOOP, node("ReduceMax", ["each"], ["y"], "max", axes=[0], keepdims=0)],
+    "a shape that the body reads from outside": [
+        node("Loop", ["trips", "", "x"], ["last", "each"], "loop", body=graph(
+            nodes_of("go = Identity(more); next = Add(s, k); t = Reshape(next, flat)"), {**COUNTER, "s": None}, ["go", "next", "t"])),
+        node("ReduceMax", ["each"], ["y"], "max", axes=[0], keepdims=0),
+    ],
     "two loops of one body": [
         LOOP, node("Loop", ["trips", "", "last"], ["twice", "unread"], "again", body=SUM), node("Relu", ["twice"], ["y"], "relu"),
     ],
@@ -94,7 +99,7 @@ def check(found: Graph, path: Path) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_computes_what_onnxruntime_does(name: str, tmp_path: Path) -> None:
-    weights = WEIGHTS | {"two": np.zeros(2, np.float32)}
+    weights = WEIGHTS | {"two": np.zeros(2, np.float32), "flat": np.array([6])}
     path = write_onnx(tmp_path / "m.onnx", MODELS[name], {"x": [2, 3]}, weights, opset=12)
     found = canonicalise(import_onnx(path))
     assert {each.op.op_type for each in found.nodes if each.op.kind == "foreign"} <= {"Loop", "Scan", "If"}

@@ -33,7 +33,7 @@ from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, constant_node, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
-from iossim.models.onnx.shapes import Versions, inferred_outputs, repeated_types, static_shape, stays_true
+from iossim.models.onnx.shapes import Versions, inferred_outputs, known_type, repeated_types, static_shape, stays_true
 
 #: Largest number of input elements of a node that is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096
@@ -287,16 +287,8 @@ def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
 
 def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str, TensorType]:
     """The values with complete types in a file, after binding the dimensions named in ``sizes``."""
-    found: dict[str, TensorType] = {}
-    for value in (*graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        shape = static_shape(tensor, sizes) if value.type.HasField("tensor_type") else None
-        if shape is not None:
-            try:
-                found[value.name] = TensorType(shape, dtype_of_onnx(tensor.elem_type, value.name))
-            except ModelError:
-                continue  # a value of an unknown type is refused at its producer
-    return found
+    types = ((value.name, known_type(value.type, sizes)) for value in (*graph.value_info, *graph.output))
+    return {name: value for name, value in types if value is not None}
 
 
 def listed(unknown: Mapping[str, Sequence[tuple[str, str]]]) -> str:

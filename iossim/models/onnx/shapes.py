@@ -91,6 +91,15 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
     return known if len(known) == len(dimensions) else None
 
 
+def known_type(given: TypeProto, sizes: Mapping[str, int] | None = None) -> TensorType | None:
+    """The type of a value, if it is a tensor and every dimension is known; ``sizes`` are those of named ones."""
+    shape = static_shape(given.tensor_type, sizes) if given.HasField("tensor_type") else None
+    try:
+        return shape if shape is None else TensorType(shape, dtype_of_onnx(given.tensor_type.elem_type, "it"))
+    except ModelError:
+        return None  # a value of an unknown type is refused at its producer
+
+
 def written_out(node: NodeProto, known: Known, written: int, name: str, where: str) -> list[NodeProto]:
     """The nodes of all iterations of a ``Loop`` that multiplies matrices, then those that make its outputs; none if the
     iterations are unknown or too many, and for other nodes.
@@ -148,7 +157,7 @@ def repeated_types(node: NodeProto, versions: Versions, known: Known, ir_version
         once.input.add(name=name)
     numbers, going = f"{node.name}.numbers", f"{node.name}.going"
     types = {going: TensorType((), DType.BOOL), numbers: TensorType((1 if runs is None else runs,), DType.INT64)}
-    made = [going, *node.output]
+    made = ["", *node.output]
     scan = helper.make_node("Scan", [going, *node.input[2:], numbers], made, body=once, num_scan_inputs=1)
     of_scan = {**versions, "": max(versions[""], 9)}  # before that one reads whole batches
     try:
@@ -156,8 +165,8 @@ def repeated_types(node: NodeProto, versions: Versions, known: Known, ir_version
     except ModelError:
         return {}  # inference of the Loop itself reports errors in the body
     fixed = made[1 : None if runs is not None else len(states)]
-    of_each = {name: _type(found.get(name)) for name in fixed if name}
-    return {name: value for name, value in of_each.items() if value is not None}
+    after = ((name, known_type(found.get(name, TypeProto()))) for name in fixed if name)
+    return {name: value for name, value in after if value is not None}
 
 
 def _runs(node: NodeProto, body: GraphProto, known: Known) -> int | None:
@@ -178,8 +187,3 @@ def stays_true(body: GraphProto) -> bool:
     if name in made and made[name].op_type == "Constant":
         return any(bool(each.t.raw_data.strip(b"\0") or any(each.t.int32_data)) for each in made[name].attribute)
     return len(body.input) > 1 and name == body.input[1].name
-
-
-def _type(found: TypeProto | None) -> TensorType | None:
-    shape = static_shape(found.tensor_type) if found is not None and found.HasField("tensor_type") else None
-    return TensorType(shape, dtype_of_onnx(found.tensor_type.elem_type, "it")) if found and shape is not None else None
